@@ -1,0 +1,21 @@
+"""The errors gatelab raises. Each message gives the fact, the place and the remedy."""
+
+
+class GatelabError(Exception):
+    """Anything gatelab refuses to do."""
+
+
+class InputError(GatelabError, ValueError):
+    """The data, or an argument, do not fit the model or one another."""
+
+
+class UnsupportedModelError(GatelabError, TypeError):
+    """The model holds something for which no exact rule is known."""
+
+
+class TooManyPathsError(GatelabError, ValueError):
+    """Paths would have to be enumerated, and there are too many of them."""
+
+
+class PathCountOverflowError(GatelabError, OverflowError):
+    """A raw path count does not fit float64."""

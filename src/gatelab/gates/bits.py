@@ -1,0 +1,52 @@
+"""Booleans as bits: 64 gates to a word, on any device.
+
+A word is an ``int64`` tensor element that holds an unsigned 64-bit pattern: torch has bit operations for the signed
+type only. Bit b of word k of a row is gate 64 k + b.
+"""
+
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+WORD = 64
+
+
+def pack(gates: Bool[Tensor, "n units"]) -> Int64[Tensor, "n words"]:
+    """Pack each row of booleans into 64-bit words, padded with zeros.
+
+    Example:
+        >>> pack(torch.tensor([[True, False, True]])).tolist()
+        [[5]]
+    """
+    n, units = gates.shape
+    words = -(-units // WORD)
+    padded = gates.new_zeros((n, words * WORD), dtype=torch.uint8)
+    padded[:, :units] = gates
+    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=gates.device)
+    octets = (padded.view(n, words * 8, 8) * weights).sum(dim=-1, dtype=torch.uint8)
+    return octets.view(torch.int64)
+
+
+def unpack(words: Int64[Tensor, "n words"], units: int) -> Bool[Tensor, "n units"]:
+    """Undo :func:`pack`.
+
+    Example:
+        >>> unpack(torch.tensor([[5]]), 3).tolist()
+        [[True, False, True]]
+    """
+    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=words.device)
+    octets = words.contiguous().view(torch.uint8)
+    return (octets.unsqueeze(-1) & weights).bool().flatten(1)[:, :units]
+
+
+def popcount(words: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
+    """Count the one bits in each word.
+
+    Example:
+        >>> popcount(torch.tensor([5, -1])).tolist()
+        [2, 64]
+    """
+    pairs = words - ((words >> 1) & 0x5555555555555555)
+    nibbles = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
+    octets = (nibbles + (nibbles >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return (octets * 0x0101010101010101) >> 56

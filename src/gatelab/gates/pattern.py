@@ -1,0 +1,251 @@
+"""GatePattern: which gates are open for which example."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+from pathlib import Path
+from typing import overload
+
+import torch
+from jaxtyping import Bool, Int64
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gatelab.errors import InputError
+from gatelab.gates.bits import pack, popcount, unpack
+
+FORMAT = "gatelab.gates/1"
+
+
+class GateKind(StrEnum):
+    """What opens and closes the gate."""
+
+    RELU = "relu"
+    LEAKY_RELU = "leaky_relu"
+    MAX_POOL = "max_pool"
+    GATED = "gated"
+
+
+@dataclass(frozen=True)
+class GateLayer:
+    """The gates of one operation for all examples.
+
+    Attributes:
+        kind: what the operation was.
+        shape: axes behind the examples: (w,) for dense layers, (c, height, width) for convolutional ones,
+            (c, *positions, taps) for max-pooling, where the winning tap of each window is on.
+        words: the gates, packed row by row.
+        slope: what a closed gate still lets through (LeakyReLU); 0 otherwise.
+    """
+
+    kind: GateKind
+    shape: tuple[int, ...]
+    words: Int64[Tensor, "n words"]
+    slope: float = 0.0
+
+    @property
+    def units(self) -> int:
+        """Number of gates for one example."""
+        return prod(self.shape)
+
+    def gates(self) -> Bool[Tensor, "n *shape"]:
+        """The gates as booleans."""
+        return unpack(self.words, self.units).view(-1, *self.shape)
+
+
+class GatePattern:
+    """The open gates of a network for n examples, layer by layer, one bit per gate.
+
+    ``pattern[name]`` is the boolean tensor of a layer; ``pattern[10:20]``, or a list or tensor of indices, is the
+    pattern of some examples. A pattern never changes.
+
+    Example:
+        >>> pattern = GatePattern({"relu": torch.tensor([[True, False], [True, True]])})
+        >>> pattern["relu"].tolist()
+        [[True, False], [True, True]]
+        >>> pattern.active_fraction()
+        {'relu': 0.75}
+        >>> pattern[1:].n
+        1
+    """
+
+    def __init__(self, layers: Mapping[str, Bool[Tensor, "n ..."] | GateLayer], dtype: torch.dtype | None = None):
+        """Collect layers in the order in which an example meets them.
+
+        Args:
+            layers: name → boolean tensor (n, …), taken as ReLU gates, or a ready GateLayer.
+            dtype: of the network the gates were seen in; kernels of the pattern come in it.
+        """
+        if not layers:
+            raise InputError("a gate pattern needs at least one layer")
+        self._layers = {name: _as_layer(name, layer) for name, layer in layers.items()}
+        self._dtype = dtype or torch.get_default_dtype()
+        counts = {name: layer.words.shape[0] for name, layer in self._layers.items()}
+        if len(set(counts.values())) > 1:
+            raise InputError(f"layers disagree on the number of examples: {counts}")
+
+    @property
+    def n(self) -> int:
+        """Number of examples."""
+        return next(iter(self._layers.values())).words.shape[0]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers' names, in order."""
+        return tuple(self._layers)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the network that the gates were seen in."""
+        return self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the bits live."""
+        return next(iter(self._layers.values())).words.device
+
+    def layer(self, name: str) -> GateLayer:
+        """One layer with its packed bits and what is known of it."""
+        try:
+            return self._layers[name]
+        except KeyError:
+            raise InputError(f"no layer '{name}' in this pattern; it has {', '.join(self._layers)}") from None
+
+    @overload
+    def __getitem__(self, key: str) -> Bool[Tensor, "n ..."]: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | Tensor) -> "GatePattern": ...
+    def __getitem__(self, key: str | slice | Sequence[int] | Tensor) -> "Tensor | GatePattern":
+        """The gates of a layer, or the pattern of some examples."""
+        if isinstance(key, str):
+            return self.layer(key).gates()
+        if isinstance(key, int):
+            raise InputError(f"a single index is ambiguous; use pattern[[{key}]] for the pattern of example {key}")
+        return GatePattern(
+            {name: replace(layer, words=layer.words[key]) for name, layer in self._layers.items()}, self._dtype
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._layers
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GatePattern):
+            return NotImplemented
+        return self.layers == other.layers and all(
+            (mine.kind, mine.shape, mine.slope) == (theirs.kind, theirs.shape, theirs.slope)
+            and torch.equal(mine.words, theirs.words)
+            for mine, theirs in zip(self._layers.values(), other._layers.values(), strict=True)
+        )
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def select(self, names: Sequence[str]) -> "GatePattern":
+        """The pattern of some layers, in the order given."""
+        return GatePattern({name: self.layer(name) for name in names}, self._dtype)
+
+    def to(self, device: torch.device | str) -> "GatePattern":
+        """The pattern on another device."""
+        return GatePattern(
+            {name: replace(layer, words=layer.words.to(device)) for name, layer in self._layers.items()}, self._dtype
+        )
+
+    def flips(self, other: "GatePattern") -> dict[str, int]:
+        """Number of gates that differ, per layer; both patterns must come from the same examples and network.
+
+        Example:
+            >>> before = GatePattern({"relu": torch.tensor([[True, False]])})
+            >>> after = GatePattern({"relu": torch.tensor([[True, True]])})
+            >>> before.flips(after)
+            {'relu': 1}
+        """
+        self.check_comparable(other)
+        if self.n != other.n:
+            raise InputError(f"this pattern has n = {self.n}, the other n = {other.n}; capture at the same inputs")
+        return {
+            name: int(popcount(layer.words ^ other.layer(name).words).sum()) for name, layer in self._layers.items()
+        }
+
+    def active_fraction(self) -> dict[str, float]:
+        """The share of open gates, per layer, over all examples."""
+        return {
+            name: int(popcount(layer.words).sum()) / max(1, self.n * layer.units)
+            for name, layer in self._layers.items()
+        }
+
+    def check_comparable(self, other: "GatePattern") -> None:
+        """Raise InputError unless ``other`` has the same layers of the same shape, on the same device."""
+        if self.layers != other.layers:
+            raise InputError(
+                f"patterns of different networks: layers {list(self.layers)} here, {list(other.layers)} there"
+            )
+        for name, layer in self._layers.items():
+            theirs = other.layer(name)
+            if (layer.shape, layer.slope) != (theirs.shape, theirs.slope):
+                raise InputError(
+                    f"layer '{name}': shape {layer.shape}, slope {layer.slope} here, "
+                    f"shape {theirs.shape}, slope {theirs.slope} there; capture from the same network"
+                )
+        if self.device != other.device:
+            raise InputError(f"one pattern is on {self.device}, the other on {other.device}; use .to(device)")
+
+    def save(self, path: str | Path) -> None:
+        """Write the pattern as one safetensors file; an existing file is replaced only when the new one is whole."""
+        path = Path(path)
+        layers = [
+            {"name": name, "kind": layer.kind.value, "shape": layer.shape, "slope": layer.slope}
+            for name, layer in self._layers.items()
+        ]
+        about = {"format": FORMAT, "dtype": str(self._dtype).removeprefix("torch."), "layers": json.dumps(layers)}
+        words = {str(i): layer.words.view(torch.uint64) for i, layer in enumerate(self._layers.values())}
+        partial = path.with_name(path.name + ".partial")
+        save_file(words, partial, metadata=about)
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | str = "cpu") -> "GatePattern":
+        """Read a pattern that :meth:`save` wrote."""
+        try:
+            with safe_open(path, framework="pt", device=str(device)) as file:
+                about = file.metadata() or {}
+                if about.get("format") != FORMAT:
+                    raise InputError(f"{path} is not a gate pattern ({FORMAT}): its format is {about.get('format')}")
+                layers = {
+                    entry["name"]: GateLayer(
+                        GateKind(entry["kind"]),
+                        tuple(entry["shape"]),
+                        file.get_tensor(str(i)).view(torch.int64),
+                        entry["slope"],
+                    )
+                    for i, entry in enumerate(json.loads(about["layers"]))
+                }
+        except SafetensorError as error:
+            raise InputError(f"{path} cannot be read as safetensors ({error}); save the pattern again") from error
+        return cls(layers, getattr(torch, about["dtype"]))
+
+    def __repr__(self) -> str:
+        units = sum(layer.units for layer in self._layers.values())
+        lines = [f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each"]
+        name_width = max(map(len, self._layers))
+        fractions = self.active_fraction()
+        for name, layer in self._layers.items():
+            shape = "×".join(map(str, layer.shape))
+            slope = f", slope {layer.slope:g}" if layer.slope else ""
+            lines.append(f"  {name:<{name_width}}  {layer.kind.value:<10}  {shape:<12} {fractions[name]:6.1%} on{slope}")
+        return "\n".join(lines)
+
+
+def _as_layer(name: str, layer: Tensor | GateLayer) -> GateLayer:
+    if isinstance(layer, GateLayer):
+        return layer
+    if layer.dtype != torch.bool or layer.ndim < 2:
+        raise InputError(f"layer '{name}': gates must be booleans (n, …), got {layer.dtype} {tuple(layer.shape)}")
+    return GateLayer(GateKind.RELU, tuple(layer.shape[1:]), pack(layer.flatten(1)))

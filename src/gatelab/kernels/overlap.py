@@ -1,0 +1,135 @@
+"""The overlap Λ of gate patterns: how many paths are open for both of two inputs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.errors import PathCountOverflowError, UnsupportedModelError
+from gatelab.gates import GateKind, GateLayer, GatePattern
+from gatelab.gates.bits import popcount
+from gatelab.kernels.tiles import fill, thread_count
+
+try:
+    from gatelab.kernels.popcount import overlap_block
+except ImportError:  # Numba does not support every Python as soon as torch does
+    overlap_block = None
+
+
+def overlap_kernel(
+    gates: GatePattern, other: GatePattern | None = None, *, normalise: bool = True
+) -> Float[Tensor, "n m"]:
+    r"""Number of paths open for both inputs, per starting node (npk, Definitions 2.2 and C.2; halfspace, 3.2).
+
+    .. math:: \Lambda(s, s') = \prod_l \sum_i G_l(s, i)\, G_l(s', i)
+
+    With ``normalise`` each layer's sum is divided by its width: the expectation of the product of two outputs of a
+    network with these gates and independent value weights of variance 1 / fan in. Without, the count itself.
+    A closed LeakyReLU gate counts with its slope. O(n m Σ w / 64) on packed bits; no path is enumerated.
+
+    Args:
+        gates: of fully connected layers.
+        other: gates of the same network at other inputs; None compares ``gates`` with itself.
+        normalise: divide by widths. Otherwise the result is in float64.
+
+    Raises:
+        PathCountOverflowError: a raw count is larger than float64 holds.
+        UnsupportedModelError: a layer has position axes; its overlap depends on the architecture.
+
+    Example:
+        >>> ones = GatePattern({"relu": torch.ones(2, 3, dtype=torch.bool)})
+        >>> overlap_kernel(ones).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+        >>> overlap_kernel(ones, normalise=False).tolist()
+        [[3.0, 3.0], [3.0, 3.0]]
+    """
+    _refuse_positions(gates)
+    if other is not None:
+        gates.check_comparable(other)
+    dtype = gates.dtype if normalise else torch.float64
+    compute = torch.promote_types(dtype, torch.float32)  # half precision would lose counts
+    left = _Side.of(gates, normalise, compute)
+    right = left if other is None else _Side.of(other, normalise, compute)
+    kernel = torch.empty(left.n, right.n, dtype=compute, device=gates.device)
+    if overlap_block is not None and gates.device.type == "cpu":
+        _by_popcount(left, right, kernel)
+    else:
+        _by_matmul(left, right, kernel)
+    if not normalise and not bool(torch.isfinite(kernel).all()):
+        raise PathCountOverflowError(
+            f"the number of open paths through {len(gates)} layers is larger than float64 holds; use normalise=True"
+        )
+    return kernel.to(dtype)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """What the kernel needs of one set of examples.
+
+    The co-activation of LeakyReLU layers with slope a is (1−a)² c + a(1−a)(r + r') + a² w, where c counts units open
+    for both inputs and r, r' those open for each: a scaled count plus a term per row and one per column.
+    """
+
+    layers: list[GateLayer]
+    scale: Float[Tensor, " layers"]
+    offset: Float[Tensor, "layers n"]
+
+    @classmethod
+    def of(cls, pattern: GatePattern, normalise: bool, dtype: torch.dtype) -> "_Side":
+        layers = [pattern.layer(name) for name in pattern.layers]
+        scales, offsets = [], []
+        for layer in layers:
+            unit = 1 / layer.units if normalise else 1.0
+            a = layer.slope
+            open_units = popcount(layer.words).sum(dim=1).to(dtype) if a else layer.words.new_zeros(1, dtype=dtype)
+            scales.append((1 - a) ** 2 * unit)
+            offsets.append((a * (1 - a) * open_units + a**2 * layer.units / 2).mul(unit).expand(pattern.n))
+        return cls(layers, torch.tensor(scales, dtype=dtype, device=pattern.device), torch.stack(offsets))
+
+    @property
+    def n(self) -> int:
+        return self.offset.shape[1]
+
+    def words(self) -> np.ndarray:
+        return torch.cat([layer.words for layer in self.layers], dim=1).numpy().view(np.uint64)
+
+
+def _by_popcount(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> None:
+    assert overlap_block is not None  # noqa: S101
+    rows = left.words()
+    columns = np.ascontiguousarray((rows if right is left else right.words()).T)
+    starts = np.cumsum([0, *(layer.words.shape[1] for layer in left.layers)])
+    scale, row_offset, column_offset = left.scale.numpy(), left.offset.numpy(), right.offset.numpy()
+    out = kernel.numpy()
+
+    def tile(i: slice, j: slice) -> None:
+        overlap_block(rows[i], columns[:, j], starts, scale, row_offset[:, i], column_offset[:, j], out[i, j])
+
+    fill(kernel, tile, symmetric=right is left, threads=thread_count())
+
+
+def _by_matmul(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> None:
+    """The same on any device, where bits have no fast product."""
+    dtype = kernel.dtype
+    rows = [layer.gates().to(dtype) for layer in left.layers]
+    columns = rows if right is left else [layer.gates().to(dtype) for layer in right.layers]
+
+    def tile(i: slice, j: slice) -> None:
+        block = kernel[i, j].fill_(1)
+        for layer, (a, b) in enumerate(zip(rows, columns, strict=True)):
+            offset = left.offset[layer, i, None] + right.offset[layer, j]
+            block *= torch.addmm(offset, a[i], b[j].T, alpha=left.scale[layer].item())
+
+    fill(kernel, tile, symmetric=right is left)
+
+
+def _refuse_positions(gates: GatePattern) -> None:
+    for name in gates.layers:
+        layer = gates.layer(name)
+        if len(layer.shape) != 1 or layer.kind is GateKind.MAX_POOL:
+            raise UnsupportedModelError(
+                f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
+                "common paths depends on the architecture, not on the gates alone; use neural_path_kernel(model, x)"
+            )

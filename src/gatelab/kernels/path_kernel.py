@@ -1,0 +1,182 @@
+"""The neural path kernel H: the inner product of path features, without features.
+
+The kernel follows the model's graph from input to output. Each kind of node has a rule that says what becomes of the
+paths, given what came in; a node without a rule is refused by name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.fx import Node
+
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.gates import capture_gates
+from gatelab.graph import describe, gate_names, node_operation, trace, value_nodes
+from gatelab.kernels.overlap import overlap_kernel
+from gatelab.kernels.tiles import fill
+from gatelab.observe import examples, observable
+
+
+def neural_path_kernel(
+    model: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, "m ..."] | None = None,
+    *,
+    normalise: bool = True,
+    batch_size: int | None = None,
+) -> Float[Tensor, "n m"]:
+    r"""The neural path kernel of a fully connected network (npk, Lemma 2.1).
+
+    .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = \Sigma(s, s') \cdot \Lambda(s, s')
+
+    Equivalently :math:`E_v[\hat y_v(s)\, \hat y_v(s')]` over independent value weights of mean zero, the gates held
+    fixed. Their variance is 1 / fan in in every layer but the first with ``normalise``, 1 without (raw path counts, in
+    float64). Biases shape the gates; paths that start at a bias are not counted.
+
+    Args:
+        model: a network of dense layers and gates, written in any style.
+        x: examples.
+        y: other examples, for a rectangular kernel; None means x.
+        normalise: see above.
+        batch_size: examples per forward pass when the gates are captured.
+
+    Raises:
+        UnsupportedModelError: the model holds something for which there is no rule, named with its place.
+    """
+    model = observable(model)
+    paths = _follow(model)
+    x = examples(x, model)
+    other = None if y is None else examples(y, model, name="y")
+    if other is not None and other.shape[1:] != x.shape[1:]:
+        raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
+    gates = capture_gates(model, x, batch_size).select(paths.gates)
+    other_gates = None if other is None else capture_gates(model, other, batch_size).select(paths.gates)
+    kernel = overlap_kernel(gates, other_gates, normalise=normalise)
+
+    rows = x.flatten(1).to(kernel.dtype)
+    columns = rows if other is None else other.flatten(1).to(kernel.dtype)
+
+    def tile(i: slice, j: slice) -> None:
+        kernel[i, j] *= rows[i] @ columns[j].T
+
+    fill(kernel, tile, symmetric=other is None)
+    return kernel
+
+
+@dataclass(frozen=True)
+class DensePaths:
+    """Paths from the input to one node of a fully connected graph.
+
+    Attributes:
+        gates: the gates passed, each followed by a weight layer.
+        pending: a gate passed since the last weight layer.
+        weighted: whether a weight layer has been passed.
+    """
+
+    gates: tuple[str, ...] = ()
+    pending: str | None = None
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class _Place:
+    node: Node
+    gate: str | None
+    description: str
+    module: nn.Module | None
+
+
+Rule = Callable[[DensePaths, _Place], DensePaths]
+
+
+def _weights(paths: DensePaths, place: _Place) -> DensePaths:
+    """A weight layer: paths that met in different units have independent values, so that units sum."""
+    del place
+    passed = () if paths.pending is None else (paths.pending,)
+    return DensePaths(paths.gates + passed, None, weighted=True)
+
+
+def _gate(paths: DensePaths, place: _Place) -> DensePaths:
+    if paths.pending is not None or not paths.weighted:
+        raise UnsupportedModelError(
+            f"{place.description}: a gate with no weight layer between it and the gate or the input before it has no "
+            "rule; put an nn.Linear between them"
+        )
+    return DensePaths(paths.gates, place.gate, weighted=True)
+
+
+def _pass(paths: DensePaths, place: _Place) -> DensePaths:
+    """Reshaping one example, and what belongs to the values (batch-norm, dropout in evaluation mode)."""
+    del place
+    return paths
+
+
+MODULE_RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: _weights,
+    nn.ReLU: _gate,
+    nn.LeakyReLU: _gate,
+    nn.Threshold: _gate,
+    nn.Flatten: _pass,
+    nn.Identity: _pass,
+    nn.Dropout: _pass,
+    nn.AlphaDropout: _pass,
+    nn.BatchNorm1d: _pass,
+}
+OPERATION_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("relu", "leaky_relu", "clamp", "clip", "clamp_min", "threshold", "gated"), _gate),
+    **dict.fromkeys(("flatten", "view", "reshape", "dropout", "contiguous", "clone"), _pass),
+}
+
+
+def _follow(model: nn.Module) -> DensePaths:
+    """Apply the rules along the graph and return the paths that reach the output."""
+    graph = trace(model)
+    modules = dict(model.named_modules())
+    names = gate_names(graph, modules)
+    weights: dict[int, str] = {}
+    paths = DensePaths()
+    for node in value_nodes(graph):
+        place = _Place(node, names.get(node), describe(node, modules), _module(node, modules))
+        _refuse_tied(place, weights)
+        paths = _rule(place)(paths, place)
+    if paths.pending is not None or not paths.gates:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no gate that is followed by a weight layer, or ends with a gate; "
+            "its path kernel has no rule"
+        )
+    return paths
+
+
+def _rule(place: _Place) -> Rule:
+    if place.module is not None:
+        rule = next((rule for kind, rule in MODULE_RULES.items() if isinstance(place.module, kind)), None)
+    else:
+        rule = OPERATION_RULES.get(node_operation(place.node) or "")
+    if rule is None or (rule is _gate and place.gate is None):
+        raise UnsupportedModelError(
+            f"{place.description} has no path-kernel rule. Rules exist for "
+            f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))} and their functional forms"
+        )
+    return rule
+
+
+def _refuse_tied(place: _Place, seen: dict[int, str]) -> None:
+    """A weight met twice on a path makes its value a square; E over values is then another formula."""
+    if not isinstance(place.module, nn.Linear):
+        return
+    weight = place.module.weight
+    if id(weight) in seen:
+        raise UnsupportedModelError(
+            f"{place.description} uses the same weight as {seen[id(weight)]}: paths that pass a weight twice have no "
+            "path-kernel rule; give each layer its own weight"
+        )
+    seen[id(weight)] = place.description
+
+
+def _module(node: Node, modules: Mapping[str, nn.Module]) -> nn.Module | None:
+    return modules[str(node.target)] if node.op == "call_module" else None
+
+
+__all__ = ["MODULE_RULES", "OPERATION_RULES", "DensePaths", "Rule", "neural_path_kernel"]

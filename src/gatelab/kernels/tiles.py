@@ -1,0 +1,65 @@
+"""Kernels block by block: the tiles of an n × m matrix, half of them if it is symmetric."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+# 512² float32 entries fit a core's second-level cache together with the operands of one layer.
+TILE = 512
+
+
+def tiles(n: int, m: int, *, symmetric: bool, size: int = TILE) -> Iterator[tuple[slice, slice]]:
+    """Row and column slices that cover n × m; with ``symmetric`` only blocks on and below the diagonal.
+
+    Example:
+        >>> [(r.start, c.start) for r, c in tiles(3, 3, symmetric=True, size=2)]
+        [(0, 0), (2, 0), (2, 2)]
+    """
+    for row in range(0, n, size):
+        for column in range(0, row + 1 if symmetric else m, size):
+            yield slice(row, min(n, row + size)), slice(column, min(m, column + size))
+
+
+def mirror(kernel: Shaped[Tensor, "n n *outputs"], rows: slice, columns: slice) -> None:
+    """Copy a block below the diagonal to its place above, outputs transposed with the examples."""
+    if rows != columns:
+        kernel[columns, rows] = kernel[rows, columns].transpose(0, 1).transpose(-2, -1 if kernel.ndim == 4 else -2)
+
+
+def fill(
+    kernel: Shaped[Tensor, "n m *outputs"],
+    tile: Callable[[slice, slice], None],
+    *,
+    symmetric: bool,
+    threads: int = 1,
+) -> None:
+    """Let ``tile(rows, columns)`` write every block of ``kernel``; mirror the blocks of a symmetric one.
+
+    Args:
+        kernel: the result, written in place.
+        tile: computes one block; must not depend on any other block.
+        symmetric: compute half of the blocks.
+        threads: how many blocks at a time, for tiles that do not use several cores themselves.
+    """
+
+    def one(block: tuple[slice, slice]) -> None:
+        tile(*block)
+        if symmetric:
+            mirror(kernel, *block)
+
+    blocks = tiles(kernel.shape[0], kernel.shape[1], symmetric=symmetric)
+    if threads == 1:
+        for block in blocks:
+            one(block)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(one, blocks):
+            pass
+
+
+def thread_count() -> int:
+    """As many threads as torch uses, so that one setting rules both."""
+    return torch.get_num_threads()

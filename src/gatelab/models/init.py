@@ -1,0 +1,48 @@
+"""Initialisers that take their randomness as an argument."""
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def bernoulli_(weight: Tensor, sigma: float, generator: torch.Generator | None = None) -> Tensor:
+    """Fill with +σ or −σ, each with probability ½ (npk, Assumption 5.1)."""
+    signs = torch.randint(2, weight.shape, generator=generator, device=weight.device)
+    return weight.copy_(signs.to(weight.dtype).mul_(2).sub_(1).mul_(sigma))
+
+
+@torch.no_grad()
+def glorot_(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Fill uniformly with variance 2 / (fan in + fan out)."""
+    fan_in, fan_out = fans(weight)
+    bound = sqrt(6 / (fan_in + fan_out))
+    return weight.uniform_(-bound, bound, generator=generator)
+
+
+@torch.no_grad()
+def he_(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Fill with Gaussians of variance 2 / fan in."""
+    return weight.normal_(0.0, sqrt(2 / fans(weight)[0]), generator=generator)
+
+
+def fans(weight: Tensor) -> tuple[int, int]:
+    """Fan in and fan out of a dense (out, in) or convolutional (out, in, *taps) weight.
+
+    Example:
+        >>> fans(torch.empty(8, 3, 5, 5))
+        (75, 200)
+    """
+    taps = weight[0, 0].numel()
+    return weight.shape[1] * taps, weight.shape[0] * taps
+
+
+def initialise(model: nn.Module, generator: torch.Generator | None = None) -> nn.Module:
+    """Glorot weights and zero biases in every Linear and Conv layer, as in npk's experiments."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            glorot_(module.weight, generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return model

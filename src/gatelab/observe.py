@@ -1,0 +1,107 @@
+"""Running a user's model without leaving a trace.
+
+Everything that looks inside a model goes through :func:`examples` (is the input usable?), :func:`observable`
+(may the model be observed in its present state?) and :func:`undisturbed` (run it, put everything back).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from gatelab.errors import InputError, UnsupportedModelError
+
+Run = Callable[[Tensor], Any]
+
+
+def observable(model: nn.Module) -> nn.Module:
+    """Return the plain module behind ``model``, or refuse a model whose state makes the answer random.
+
+    Raises:
+        UnsupportedModelError: not an ``nn.Module``, or a scripted one.
+        InputError: batch-norm or dropout is active.
+    """
+    if not isinstance(model, nn.Module):
+        raise UnsupportedModelError(f"expected an nn.Module, got {type(model).__name__}")
+    model = getattr(model, "_orig_mod", model)  # torch.compile wraps the module that we want
+    for name, module in model.named_modules():
+        place = f"module '{name}'" if name else "the model"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UnsupportedModelError(
+                f"{place} is a TorchScript module, whose operations cannot be seen; pass the nn.Module it was made from"
+            )
+        if module.training and _is_random_in_training(module):
+            raise InputError(
+                f"{place} ({type(module).__name__}) is in training mode, so that one example's answer would depend "
+                "on chance or on the other examples; call model.eval() first"
+            )
+    return model
+
+
+def _is_random_in_training(module: nn.Module) -> bool:
+    return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
+
+
+def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> Tensor:
+    """Return ``x`` if it is a usable set of examples (n, …) for ``model``, else say what is wrong with it."""
+    if not isinstance(x, Tensor):
+        raise InputError(f"{name} must be a torch.Tensor, got {type(x).__name__}; use torch.as_tensor({name})")
+    if x.ndim < 2:
+        raise InputError(
+            f"{name} has shape {tuple(x.shape)}; expected examples on the first axis, (n, …): "
+            f"for one example use {name}.unsqueeze(0)"
+        )
+    if x.shape[0] == 0:
+        raise InputError(f"{name} has shape {tuple(x.shape)}: there are no examples (n = 0)")
+    if not x.is_floating_point():
+        raise InputError(f"{name} has dtype {x.dtype}; convert it to the model's floating dtype, e.g. {name}.float()")
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        first = int((~finite.flatten(1).all(dim=1)).nonzero()[0])
+        raise InputError(f"{name} holds NaN or infinite values, first in example {first}; clean the data")
+    if model is not None:
+        _check_fit(x, model, name)
+    return x
+
+
+def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
+    for parameter_name, parameter in model.named_parameters():
+        if parameter.device != x.device:
+            raise InputError(
+                f"{name} is on {x.device}, parameter '{parameter_name}' is on {parameter.device}; move one of them"
+            )
+        if parameter.is_floating_point() and parameter.dtype != x.dtype:
+            raise InputError(
+                f"{name} is {x.dtype}, parameter '{parameter_name}' is {parameter.dtype}; "
+                f"use {name}.to({parameter.dtype}) or model.to({x.dtype})"
+            )
+
+
+@contextmanager
+def undisturbed(model: nn.Module, x: Tensor, parameters: dict[str, Tensor] | None = None) -> Iterator[Run]:
+    """Yield a function that runs ``model`` while its buffers and the random state are put back afterwards.
+
+    Args:
+        model: what to run, as :func:`observable` returned it.
+        x: an example batch; names the device whose random state is kept.
+        parameters: tensors that stand in for the model's parameters of these names.
+    """
+    substitutes = {name: buffer.clone() for name, buffer in model.named_buffers()} | (parameters or {})
+    devices = [x.device] if x.device.type != "cpu" else []
+    with torch.inference_mode(False), torch.random.fork_rng(devices, device_type=x.device.type):
+        # The clone protects the caller's x from a model that starts with an in-place operation.
+        yield lambda batch: functional_call(model, substitutes, (batch.detach().clone(),))
+
+
+def batches(n: int, batch_size: int | None) -> Iterator[slice]:
+    """Consecutive slices of at most ``batch_size`` examples that cover n."""
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}; it must be at least 1, or None for one batch")
+    step = batch_size or n
+    for start in range(0, n, step):
+        yield slice(start, min(n, start + step))

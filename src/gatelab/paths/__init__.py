@@ -1,0 +1,15 @@
+"""Paths of fully connected networks: numbering, features, values, and the ones that matter."""
+
+from gatelab.paths.enumeration import PathIndex
+from gatelab.paths.features import neural_path_features, neural_path_values, path_activity, path_gradients
+from gatelab.paths.top import Path, top_paths
+
+__all__ = [
+    "Path",
+    "PathIndex",
+    "neural_path_features",
+    "neural_path_values",
+    "path_activity",
+    "path_gradients",
+    "top_paths",
+]

@@ -1,0 +1,127 @@
+"""Explicit path features, values and gradients of small fully connected networks (npk, Sections 2 and 3)."""
+
+from collections.abc import Mapping
+from functools import reduce
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.func import jacrev
+
+from gatelab.errors import InputError
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.graph import DenseChain, dense_chain
+from gatelab.observe import examples
+from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
+
+
+def neural_path_features(
+    model: nn.Module, x: Float[Tensor, "n d"], *, limit: int = DEFAULT_LIMIT
+) -> Float[Tensor, "n paths"]:
+    r"""The neural path feature φ of each example, one column per path (npk, Definition 2.1).
+
+    .. math:: \phi_x(p) = x(I_0(p)) \prod_{l=1}^{d-1} G_x(l, I_l(p))
+
+    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x. Then
+    ``neural_path_features(model, x) @ neural_path_values(model)`` is ``model(x)`` (npk, Proposition 2.1).
+
+    Raises:
+        TooManyPathsError: more than ``limit`` paths; ``neural_path_kernel`` needs none of them.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
+        >>> _ = net[0].weight.data.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+        >>> neural_path_features(net, torch.tensor([[3.0, 5.0]])).tolist()
+        [[3.0, 0.0, 5.0, 0.0]]
+    """
+    chain, index = _guarded(model, limit)
+    x = _flat(x, chain)
+    gates = gate_factors(capture_gates(model, x), chain)
+    ones = x.new_ones(x.shape[0], 1)
+    starts = {0: (x, gates)} | {l: (ones, gates[l - 1 :]) for l in index.starts if l > 0}
+    return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
+
+
+def path_activity(model: nn.Module, x: Float[Tensor, "n d"], *, limit: int = DEFAULT_LIMIT) -> Bool[Tensor, "n paths"]:
+    """Whether every gate on the path is open, A(x, p) of npk, Definition 2.1."""
+    chain, index = _guarded(model, limit)
+    x = _flat(x, chain)
+    pattern = capture_gates(model, x)
+    gates = [pattern[name] for name in chain.gates]
+    nodes = torch.ones(x.shape[0], index.widths[0], dtype=torch.bool, device=x.device)
+    starts = {0: (nodes, gates)} | {l: (nodes[:, :1], gates[l - 1 :]) for l in index.starts if l > 0}
+    return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
+
+
+def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "paths k"]:
+    r"""The neural path value v, the product of the weights on a path, for each output (npk, Definition 2.1).
+
+    .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
+    """
+    chain, _ = _guarded(model, limit)
+    with torch.no_grad():
+        return _values(chain, _parameters(chain))
+
+
+def path_gradients(model: nn.Module, *, limit: int = 2**14) -> Float[Tensor, "paths k parameters"]:
+    r"""The gradient of each path's value with respect to the weights, φ_p of npk, Definition 3.1.
+
+    Parameters are those of the path network in the order of its layers, weight before bias, each flattened.
+    """
+    chain, _ = _guarded(model, limit)
+    jacobian = jacrev(lambda parameters: _values(chain, parameters))(_parameters(chain))
+    return torch.cat([block.flatten(2) for block in jacobian.values()], dim=2)
+
+
+def _values(chain: DenseChain, parameters: Mapping[str, Tensor]) -> Float[Tensor, "paths k"]:
+    weights = [parameters[layer.weight_name] for layer in chain.layers]
+    blocks = [_through(weights[0].T, weights[1:])]
+    for l, layer in enumerate(chain.layers):
+        if layer.bias_name is not None:
+            blocks.append(_through(parameters[layer.bias_name][None, :], weights[l + 1 :]))
+    return torch.cat(blocks)
+
+
+def _through(values: Float[Tensor, "prefixes w"], weights: list[Tensor]) -> Float[Tensor, "paths k"]:
+    """Extend every path, layer by layer, through every unit of the next layer."""
+    for weight in weights:
+        values = (values.unsqueeze(-1) * weight.T).flatten(0, 1)
+    return values
+
+
+def _parameters(chain: DenseChain) -> dict[str, Tensor]:
+    parameters: dict[str, Tensor] = {}
+    for layer in chain.layers:
+        parameters[layer.weight_name] = layer.weight.detach()
+        if layer.bias_name is not None and layer.bias is not None:
+            parameters[layer.bias_name] = layer.bias.detach()
+    return parameters
+
+
+def _outer(rows: Tensor, factor: Tensor) -> Tensor:
+    return (rows.unsqueeze(-1) * factor.unsqueeze(1)).flatten(1)
+
+
+def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, "n w"]]:
+    """What each gate multiplies its signal with: 1 or 0, or the slope of a LeakyReLU."""
+    factors = []
+    for name in chain.gates:
+        layer = pattern.layer(name)
+        gates = layer.gates().to(pattern.dtype)
+        factors.append(gates + layer.slope * (1 - gates))
+    return factors
+
+
+def _flat(x: Tensor, chain: DenseChain) -> Tensor:
+    examples(x)
+    x = x.flatten(1)
+    if x.shape[1] != chain.widths[0]:
+        raise InputError(f"x has {x.shape[1]} values per example, the first layer takes {chain.widths[0]}")
+    return x
+
+
+def _guarded(model: nn.Module, limit: int) -> tuple[DenseChain, PathIndex]:
+    chain = dense_chain(model)
+    index = PathIndex.of(chain)
+    index.guard(limit, "use neural_path_kernel or top_paths, which enumerate none")
+    return chain, index
