@@ -1,1 +1,70 @@
+"""gatelab: a laboratory for the gates and paths inside ReLU networks.
+
+A ReLU is a gate times a linear unit, so that a network is a sum over paths: which paths are open for an input (the
+gates) and what each is worth (the weights). The names below compute these quantities on any PyTorch model.
+They are imported on first use, so that ``import gatelab`` and ``gatelab --help`` do not wait for torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gatelab import gates, kernels, models, paths, theorems
+    from gatelab.gates import GatePattern, capture_gates
+    from gatelab.kernels import (
+        infinite_width_ntk,
+        neural_path_kernel,
+        neural_tangent_kernel,
+        overlap_kernel,
+        value_tangent_kernel,
+    )
+    from gatelab.paths import Path, neural_path_features, neural_path_values, top_paths
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "GatePattern": "gatelab.gates",
+    "Path": "gatelab.paths",
+    "capture_gates": "gatelab.gates",
+    "infinite_width_ntk": "gatelab.kernels",
+    "neural_path_features": "gatelab.paths",
+    "neural_path_kernel": "gatelab.kernels",
+    "neural_path_values": "gatelab.paths",
+    "neural_tangent_kernel": "gatelab.kernels",
+    "overlap_kernel": "gatelab.kernels",
+    "top_paths": "gatelab.paths",
+    "value_tangent_kernel": "gatelab.kernels",
+}
+_PACKAGES = ("gates", "kernels", "models", "paths", "theorems")
+
+__all__ = [
+    "GatePattern",
+    "Path",
+    "__version__",
+    "capture_gates",
+    "gates",
+    "infinite_width_ntk",
+    "kernels",
+    "models",
+    "neural_path_features",
+    "neural_path_kernel",
+    "neural_path_values",
+    "neural_tangent_kernel",
+    "overlap_kernel",
+    "paths",
+    "theorems",
+    "top_paths",
+    "value_tangent_kernel",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"gatelab.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'gatelab' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,1 +1,29 @@
-"""Kernels."""
+"""Kernels of gates, paths and gradients."""
+
+from gatelab.kernels.infinite_width import InfiniteWidthKernels, infinite_width_kernels, infinite_width_ntk
+from gatelab.kernels.overlap import overlap_kernel
+from gatelab.kernels.path_kernel import neural_path_kernel
+from gatelab.kernels.spectra import (
+    condition_number,
+    cumulative_eigenvalues,
+    label_alignment,
+    label_complexity,
+    spectrum,
+)
+from gatelab.kernels.tangent import neural_tangent_kernel
+from gatelab.kernels.value_tangent import value_tangent_kernel
+
+__all__ = [
+    "InfiniteWidthKernels",
+    "condition_number",
+    "cumulative_eigenvalues",
+    "infinite_width_kernels",
+    "infinite_width_ntk",
+    "label_alignment",
+    "label_complexity",
+    "neural_path_kernel",
+    "neural_tangent_kernel",
+    "overlap_kernel",
+    "spectrum",
+    "value_tangent_kernel",
+]

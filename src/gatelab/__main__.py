@@ -1,0 +1,5 @@
+"""``python -m gatelab``."""
+
+from gatelab.cli import main
+
+main()

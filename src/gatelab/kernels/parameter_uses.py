@@ -1,0 +1,130 @@
+"""Where a model uses its parameters, and what each use contributes to the gradient of one example.
+
+A weight used by ``F.linear`` or ``conv2d`` on an example has the gradient Σ_p δ(p) a(p)ᵀ: inputs a and back-propagated
+signals δ, summed over the positions p at which the weight is applied (one for a dense layer, all pixels for a
+convolution, all tokens for a dense layer on sequences, and once more for every reuse of the weight).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from gatelab.gates.operations import operation_name, tensors_in
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The geometry of a 2-D convolution."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+@dataclass
+class LayerUse:
+    """One call of a dense or convolutional layer.
+
+    Attributes:
+        weight: name of the weight, if its gradient is wanted.
+        bias: name of the bias, if its gradient is wanted.
+        layer_input: what the layer was given.
+        probe: zeros that were added to the layer's output; the gradient that reaches them is the signal δ.
+        geometry: of a convolution; None for a dense layer.
+    """
+
+    weight: str | None
+    bias: str | None
+    layer_input: Tensor
+    probe: Tensor
+    geometry: Convolution | None
+    version: int
+
+    @property
+    def intact(self) -> bool:
+        """Whether the layer's input was not overwritten after use."""
+        return self.layer_input._version == self.version
+
+    def inputs(self) -> Float[Tensor, "n g p i"]:
+        """What each position of each group saw."""
+        x = self.layer_input
+        if self.geometry is None:
+            return x.reshape(x.shape[0], 1, -1, x.shape[-1])
+        shape = self.geometry
+        patches = F.unfold(x, shape.kernel, shape.dilation, shape.padding, shape.stride)
+        return patches.unflatten(1, (shape.groups, -1)).transpose(2, 3)
+
+    def signals(self, delta: Tensor) -> Float[Tensor, "n g p o"]:
+        """A back-propagated signal, arranged as :meth:`inputs`."""
+        if self.geometry is None:
+            return delta.reshape(delta.shape[0], 1, -1, delta.shape[-1])
+        return delta.flatten(2).unflatten(1, (self.geometry.groups, -1)).transpose(2, 3)
+
+
+class ParameterUses(TorchFunctionMode):
+    """Watches one forward pass and sorts the uses of parameters into layers and everything else.
+
+    Attributes:
+        uses: calls of dense and convolutional layers.
+        unstructured: names of parameters that were used in any other way.
+    """
+
+    def __init__(self, parameters: dict[str, Tensor]):
+        """Watch ``parameters``, the very tensors that the model will use."""
+        super().__init__()
+        self._names = {id(tensor): name for name, tensor in parameters.items()}
+        self.uses: list[LayerUse] = []
+        self.unstructured: set[str] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operation; if parameters take part in it, note how."""
+        del types
+        kwargs = kwargs or {}
+        used = {self._names[id(t)] for t in tensors_in(args, kwargs) if id(t) in self._names}
+        if not used:
+            return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if not any(t.requires_grad and id(t) not in self._names for t in tensors_in(result)):
+            return result  # its shape, its device, a detached copy: nothing that a gradient flows through
+        use = self._layer_use(operation_name(func), args, kwargs, result)
+        if use is None or used != {use.weight, use.bias} - {None}:
+            self.unstructured |= used
+            return result
+        self.uses.append(use)
+        return result + use.probe
+
+    def _layer_use(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> LayerUse | None:
+        if operation not in ("linear", "conv2d") or any(isinstance(value, str) for value in kwargs.values()):
+            return None
+        names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+        given: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
+        x, weight, bias = given["input"], given["weight"], given.get("bias")
+        if not isinstance(x, Tensor) or x.ndim < 2 or id(x) in self._names:
+            return None
+        geometry = None
+        if operation == "conv2d":
+            if x.ndim != 4 or isinstance(given.get("padding"), str):
+                return None
+            pairs = {key: _pair(given.get(key, default)) for key, default in _CONVOLUTION_DEFAULTS.items()}
+            geometry = Convolution(tuple(weight.shape[2:]), groups=int(given.get("groups", 1)), **pairs)
+        probe = torch.zeros_like(out).requires_grad_()
+        weight_name, bias_name = self._names.get(id(weight)), self._names.get(id(bias))
+        return LayerUse(weight_name, bias_name, x.detach(), probe, geometry, x._version)
+
+
+_CONVOLUTION_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1}
+
+
+def _pair(value: int | Iterable[int]) -> tuple[int, ...]:
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    return pair * 2 if len(pair) == 1 else pair
