@@ -105,7 +105,7 @@ class _Recorder(TorchFunctionMode):
                 entry = (name, module)
                 handles += [
                     module.register_forward_pre_hook(lambda _module, _args, entry=entry: self._stack.append(entry)),
-                    module.register_forward_hook(lambda *_: self._leave(), always_call=True),
+                    module.register_forward_hook(self._leave, always_call=True),
                 ]
             with self:
                 yield
@@ -113,7 +113,7 @@ class _Recorder(TorchFunctionMode):
             for handle in handles:
                 handle.remove()
 
-    def _leave(self) -> None:
+    def _leave(self, *_: Any) -> None:
         self._stack.pop()
 
     def finish(self, output: Any) -> None:
@@ -217,7 +217,7 @@ class _Recorder(TorchFunctionMode):
 
     def _remember(self, tensor: Tensor, history: "_History") -> None:
         base = _base(tensor)
-        self._history[base] = history | self._history.get(base, frozenset())
+        self._history[base] = history | (self._history.get(base) or frozenset())
 
 
 def _base(tensor: Tensor) -> Tensor:

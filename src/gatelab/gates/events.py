@@ -64,9 +64,7 @@ def _leaky_relu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState:
 
 
 def _gated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState:
-    return GateState(
-        GateKind.GATED, _argument(args, kwargs, 1, "q") > 0, _argument(args, kwargs, 0, "value")
-    )
+    return GateState(GateKind.GATED, _argument(args, kwargs, 1, "q") > 0, _argument(args, kwargs, 0, "value"))
 
 
 def _max_pool(axes: int) -> Callable[[tuple[Any, ...], dict[str, Any]], GateState | None]:
@@ -134,9 +132,9 @@ def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name
     return kwargs[name] if default is _REQUIRED else kwargs.get(name, default)
 
 
-def _per_axis(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
+def _per_axis(value: Any, axes: int) -> tuple[Any, ...]:
     if value is None or isinstance(value, int):
-        return (value,) * axes  # pyright: ignore[reportReturnType]
+        return (value,) * axes
     return tuple(value) * (axes if len(value) == 1 else 1)
 
 

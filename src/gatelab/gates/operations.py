@@ -6,7 +6,6 @@ Operations are known by one plain name: ``torch.relu``, ``Tensor.relu_``, ``F.re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -56,6 +55,7 @@ def operation_name(function: Callable[..., Any]) -> str:
 
     Example:
         >>> import torch
+        >>> import torch.nn.functional as F
         >>> [operation_name(f) for f in (torch.relu, Tensor.relu_, F.relu, Tensor.__add__, Tensor.T.__get__)]
         ['relu', 'relu', 'relu', 'add', 'T']
     """

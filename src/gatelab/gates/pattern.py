@@ -239,7 +239,9 @@ class GatePattern:
         for name, layer in self._layers.items():
             shape = "×".join(map(str, layer.shape))
             slope = f", slope {layer.slope:g}" if layer.slope else ""
-            lines.append(f"  {name:<{name_width}}  {layer.kind.value:<10}  {shape:<12} {fractions[name]:6.1%} on{slope}")
+            lines.append(
+                f"  {name:<{name_width}}  {layer.kind.value:<10}  {shape:<12} {fractions[name]:6.1%} on{slope}"
+            )
         return "\n".join(lines)
 
 

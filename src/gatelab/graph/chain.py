@@ -67,7 +67,8 @@ def dense_chain(model: nn.Module) -> DenseChain:
         if node in names:
             if gate is not None or not layers:
                 raise UnsupportedModelError(
-                    f"{describe(node, modules)}: a gate must stand between two weight layers; put an nn.Linear behind it"
+                    f"{describe(node, modules)}: a gate must stand between two weight layers; "
+                    "add an nn.Linear behind it"
                 )
             gate = names[node]
         elif isinstance(linear, nn.Linear):

@@ -83,8 +83,10 @@ def _is_shape(node: Node) -> bool:
         return True
     if node.op == "call_function" and node.target is getattr:
         return node.args[1] in {"shape", "ndim", "dtype", "device"}
-    return node.op in ("call_function", "call_method") and bool(node.all_input_nodes) and all(
-        map(_is_shape, node.all_input_nodes)
+    return (
+        node.op in ("call_function", "call_method")
+        and bool(node.all_input_nodes)
+        and all(map(_is_shape, node.all_input_nodes))
     )
 
 

@@ -74,8 +74,8 @@ class PositionFactor:
         mine, theirs = self.signals[i], other.signals[j]
         rows = [
             [
-                (torch.einsum("ngpo,mgqo->gnpmq", mine[:, k], theirs[:, l]) * input_gram).sum(dim=(0, 2, 4))
-                for l in range(theirs.shape[1])
+                (torch.einsum("ngpo,mgqo->gnpmq", mine[:, k], theirs[:, other_k]) * input_gram).sum(dim=(0, 2, 4))
+                for other_k in range(theirs.shape[1])
             ]
             for k in range(mine.shape[1])
         ]

@@ -37,8 +37,9 @@ class Gradients:
             name: parameter.detach().requires_grad_(name in set(names)) for name, parameter in own.items()
         }
         self._wanted = {name: self._parameters[name] for name in names}
-        self._check_repeatable(example)
-        uses, answer = self._run(example)
+        self._example = example
+        self._alone: Tensor | None = None
+        uses, answer = self._watch(example)
         self._unstructured = {name for name in uses.unstructured if name in self._wanted}
         for use in uses.uses:
             if use.layer_input.shape[0] != 1 or not use.intact:
@@ -54,25 +55,36 @@ class Gradients:
             raise UnsupportedModelError("the layers that run depend on the data; the tangent kernel needs fixed ones")
         return [join([part[key] for part in parts]) for key in parts[0]]
 
-    def _run(self, batch: Tensor) -> tuple[ParameterUses, Float[Tensor, "n k"]]:
+    def _watch(self, batch: Tensor) -> tuple[ParameterUses, Float[Tensor, "n k"]]:
+        """Run a batch and see how it uses the parameters."""
         uses = ParameterUses(self._wanted)
-        with undisturbed(self._model, batch, self._parameters) as run, torch.enable_grad(), uses:
-            answer = run(batch)
-        if not isinstance(answer, Tensor) or answer.shape[:1] != batch.shape[:1]:
+        with undisturbed(self._model, batch, self._parameters) as run:
+            if self._alone is None:
+                with torch.no_grad():
+                    self._alone = self._as_matrix(run(batch), 1)
+            with torch.enable_grad(), uses:
+                answer = self._as_matrix(run(batch), batch.shape[0])
+        self._check_independence(batch, answer)
+        return uses, answer
+
+    def _as_matrix(self, answer: object, n: int) -> Float[Tensor, "n k"]:
+        if not isinstance(answer, Tensor) or answer.shape[:1] != (n,):
             what = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
             raise UnsupportedModelError(
-                f"{type(self._model).__name__} returned {what} for {batch.shape[0]} examples; it must return one "
-                "tensor with the examples on the first axis"
+                f"{type(self._model).__name__} returned {what} for {n} examples; it must return one tensor with the "
+                "examples on the first axis"
             )
-        return uses, answer.reshape(answer.shape[0], -1)
+        return answer.reshape(n, -1)
 
-    def _check_repeatable(self, example: Tensor) -> None:
-        with undisturbed(self._model, example, self._parameters) as run, torch.no_grad():
-            first, second = run(example), run(example)
-        if isinstance(first, Tensor) and not torch.equal(first, second):
+    def _check_independence(self, batch: Tensor, answer: Tensor) -> None:
+        """The first example must get one and the same answer: again, and among others."""
+        if self._alone is None or not torch.equal(batch[:1], self._example):
+            return
+        tolerance = 1e3 * torch.finfo(answer.dtype).eps * (1 + float(answer[:1].detach().abs().max()))
+        if float((self._alone - answer[:1]).detach().abs().max()) > tolerance:
             raise UnsupportedModelError(
-                f"{type(self._model).__name__} gives different answers to the same input; remove the randomness "
-                "(dropout, noise) from its evaluation mode"
+                f"{type(self._model).__name__} gives example 0 different answers, run again or among others: its "
+                "output depends on chance or on the other examples, and has no tangent kernel over examples"
             )
 
     def _select(self, outputs: Outputs, available: int) -> list[int]:
@@ -85,8 +97,7 @@ class Gradients:
         return [outputs]
 
     def _batch_factors(self, batch: Tensor, pairs: int) -> dict[str, Factor]:
-        uses, answer = self._run(batch)
-        self._check_independence(batch, answer)
+        uses, answer = self._watch(batch)
         probes = [use.probe for use in uses.uses]
         signals: list[list[Tensor]] = [[] for _ in probes]
         for position, output in enumerate(self._selected if answer.requires_grad and probes else []):
@@ -124,18 +135,6 @@ class Gradients:
             total = torch.stack([stacked[p].sum(dim=3).flatten(2) for p in positions]).sum(dim=0)
             factors[name] = DenseFactor(None, total, bias=True)
         return factors
-
-    def _check_independence(self, batch: Tensor, answer: Tensor) -> None:
-        """An example alone must get the answer that it gets among others."""
-        if batch.shape[0] == 1:
-            return
-        _, alone = self._run(batch[:1])
-        tolerance = 1e3 * torch.finfo(answer.dtype).eps * (1 + float(answer[:1].detach().abs().max()))
-        if float((alone - answer[:1]).detach().abs().max()) > tolerance:
-            raise UnsupportedModelError(
-                f"{type(self._model).__name__} answers example 0 differently alone and in a batch: its output depends "
-                "on the other examples, and has no tangent kernel over examples"
-            )
 
     def _explicit(self, batch: Tensor) -> Float[Tensor, "n k parameters"]:
         """Gradients of the parameters with no structure, by torch.func, one example at a time in parallel."""

@@ -1,6 +1,7 @@
 """The overlap Λ of gate patterns: how many paths are open for both of two inputs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from gatelab.kernels.tiles import fill, thread_count
 try:
     from gatelab.kernels.popcount import overlap_block
 except ImportError:  # Numba does not support every Python as soon as torch does
-    overlap_block = None
+    overlap_block: Any = None
 
 
 def overlap_kernel(
@@ -97,7 +98,7 @@ class _Side:
 
 
 def _by_popcount(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> None:
-    assert overlap_block is not None  # noqa: S101
+    assert overlap_block is not None
     rows = left.words()
     columns = np.ascontiguousarray((rows if right is left else right.words()).T)
     starts = np.cumsum([0, *(layer.words.shape[1] for layer in left.layers)])

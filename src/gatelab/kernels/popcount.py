@@ -8,8 +8,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 
-@intrinsic
-def _ctpop(_context: Any, word: types.Type) -> Any:
+def _population_count(_typing_context: Any, word: types.Type) -> Any:
     """LLVM's population count, which becomes one instruction or a few vector instructions."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -18,8 +17,11 @@ def _ctpop(_context: Any, word: types.Type) -> Any:
     return word(word), generate
 
 
+_ctpop: Any = intrinsic(_population_count)
+
+
 @numba.njit(nogil=True, cache=True, boundscheck=False)
-def overlap_block(rows, columns, starts, scale, row_offset, column_offset, out):  # noqa: ANN001, ANN201, PLR0917
+def overlap_block(rows, columns, starts, scale, row_offset, column_offset, out):
     """Product over layers of (scale · co-active units + offsets), for all pairs of two blocks of examples.
 
     The inner loops run over the columns, so that LLVM turns count, conversion and product into vector code; counts are

@@ -50,7 +50,7 @@ def label_complexity(
 ) -> float:
     r"""ν = yᵀ Ĥ⁻¹ y with the kernel scaled to trace one, small when the labels lie in its large directions.
 
-    .. math:: \nu = \sum_i (u_i^\top y)^2 / (\hat\rho_i + \lambda), \qquad \hat H = H / \mathrm{trace}(H)   (npk, Section 6)
+    .. math:: \nu = \sum_i (u_i^\top y)^2 / (\hat\rho_i + \lambda), \qquad \hat H = H / \mathrm{trace}(H)   (npk, 6)
 
     Computed in float64 from the eigenvectors. Where Ĥ is singular to working precision, a direction that the labels do
     not need is left out, and one that they need makes ν infinite, never a large number made of rounding.

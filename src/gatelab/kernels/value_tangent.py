@@ -7,7 +7,9 @@ from gatelab.paths import path_gradients
 
 
 def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor, "paths paths"]:
-    r"""Inner products of the gradients of path values, :math:`\mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle`.
+    r"""Inner products of the gradients of path values.
+
+    .. math:: \mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle
 
     It depends on the weights alone; the tangent kernel is :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1). For
     several outputs it is the sum over outputs, and K the trace kernel.

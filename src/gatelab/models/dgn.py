@@ -1,6 +1,7 @@
 """The deep gated network: one network holds the gates, another the values (npk, Section 4)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -42,7 +43,9 @@ class DeepGatedNetwork(nn.Module):
         """
         super().__init__()
         if len(widths) < 3 or padding < 1:
-            raise InputError(f"widths are {list(widths)}, padding {padding}; a DGN needs a hidden layer and padding ≥ 1")
+            raise InputError(
+                f"widths are {list(widths)}, padding {padding}; a DGN needs a hidden layer and padding ≥ 1"
+            )
         inputs, *hidden, outputs = widths
         wide = [inputs, *(padding * w for w in hidden), outputs]
         self.feature = _dense_layers([inputs, *hidden], bias, dtype)
@@ -63,5 +66,4 @@ class DeepGatedNetwork(nn.Module):
 
 
 def _dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> nn.ModuleList:
-    pairs = zip(widths[:-1], widths[1:], strict=True)
-    return nn.ModuleList(nn.Linear(fan_in, fan_out, bias=bias, dtype=dtype) for fan_in, fan_out in pairs)
+    return nn.ModuleList(nn.Linear(a, b, bias=bias, dtype=dtype) for a, b in pairwise(widths))

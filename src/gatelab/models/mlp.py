@@ -1,6 +1,7 @@
 """The fully connected ReLU network (npk, Table 1)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -27,9 +28,11 @@ def mlp(
         )
     """
     if len(widths) < 2 or min(widths) < 1:
-        raise InputError(f"widths are {list(widths)}; give at least input and output, all positive, e.g. [784, 128, 10]")
+        raise InputError(
+            f"widths are {list(widths)}; give at least input and output, all positive, e.g. [784, 128, 10]"
+        )
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True):
+    for fan_in, fan_out in pairwise(widths):
         layers += [nn.Linear(fan_in, fan_out, bias=bias, dtype=dtype), nn.ReLU()]
     net = nn.Sequential(*layers[:-1])
     initialise(net, generator)

@@ -39,7 +39,7 @@ class PathIndex:
     @property
     def starts(self) -> tuple[int, ...]:
         """Where paths can start: 0 for the input, l for the constant node of weight layer l = 1 … d."""
-        return (0, *(l for l, biased in enumerate(self.biased, 1) if biased))
+        return (0, *(layer for layer, biased in enumerate(self.biased, 1) if biased))
 
     @property
     def count(self) -> int:

@@ -38,7 +38,7 @@ def neural_path_features(
     x = _flat(x, chain)
     gates = gate_factors(capture_gates(model, x), chain)
     ones = x.new_ones(x.shape[0], 1)
-    starts = {0: (x, gates)} | {l: (ones, gates[l - 1 :]) for l in index.starts if l > 0}
+    starts = {0: (x, gates)} | {layer: (ones, gates[layer - 1 :]) for layer in index.starts[1:]}
     return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
 
 
@@ -49,7 +49,7 @@ def path_activity(model: nn.Module, x: Float[Tensor, "n d"], *, limit: int = DEF
     pattern = capture_gates(model, x)
     gates = [pattern[name] for name in chain.gates]
     nodes = torch.ones(x.shape[0], index.widths[0], dtype=torch.bool, device=x.device)
-    starts = {0: (nodes, gates)} | {l: (nodes[:, :1], gates[l - 1 :]) for l in index.starts if l > 0}
+    starts = {0: (nodes, gates)} | {layer: (nodes[:, :1], gates[layer - 1 :]) for layer in index.starts[1:]}
     return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
 
 
@@ -76,9 +76,9 @@ def path_gradients(model: nn.Module, *, limit: int = 2**14) -> Float[Tensor, "pa
 def _values(chain: DenseChain, parameters: Mapping[str, Tensor]) -> Float[Tensor, "paths k"]:
     weights = [parameters[layer.weight_name] for layer in chain.layers]
     blocks = [_through(weights[0].T, weights[1:])]
-    for l, layer in enumerate(chain.layers):
+    for position, layer in enumerate(chain.layers):
         if layer.bias_name is not None:
-            blocks.append(_through(parameters[layer.bias_name][None, :], weights[l + 1 :]))
+            blocks.append(_through(parameters[layer.bias_name][None, :], weights[position + 1 :]))
     return torch.cat(blocks)
 
 

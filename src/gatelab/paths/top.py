@@ -59,8 +59,8 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
         >>> _ = net[0].weight.data.copy_(torch.tensor([[1.0, 2.0], [1.0, -9.0]]))
         >>> _ = net[2].weight.data.copy_(torch.tensor([[-1.0, 1.0]]))
-        >>> top_paths(net, torch.tensor([1.0, 1.0]), k=2)
-        [Path(units=(1, 0), contribution=-2.0, output=0, start=0), Path(units=(0, 0), contribution=-1.0, output=0, start=0)]
+        >>> [(path.units, path.contribution) for path in top_paths(net, torch.tensor([1.0, 1.0]), k=2)]
+        [((1, 0), -2.0), ((0, 0), -1.0)]
     """
     if k < 1:
         raise InputError(f"k is {k}; ask for at least one path")

@@ -1,0 +1,166 @@
+"""The ``gatelab`` command. Commands import what they need when they run: ``--help`` must not wait for torch."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gatelab import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gatelab.theorems import Theorem, TheoremResult
+
+app = typer.Typer(
+    name="gatelab",
+    help="A laboratory for the gates and paths inside ReLU networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; what gatelab refuses ends in one line on stderr and exit code 2."""
+    try:
+        app()
+    except Exception as error:
+        from gatelab.errors import GatelabError
+
+        if not isinstance(error, GatelabError):
+            raise
+        typer.echo(f"gatelab: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gatelab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A laboratory for the gates and paths inside ReLU networks."""
+
+
+@app.command()
+def theorems(
+    identifier: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A theorem (npk-5.1) or a paper (npk); all if left out.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save the theorem's figure here (.png, .svg, .pdf).", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List the theorems; measure nothing.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all random networks and data.")] = 0,
+) -> None:
+    """Check the papers' theorems numerically: what was measured, the tolerance, the verdict.
+
+    Exits with 1 if a theorem fails.
+    """
+    from rich.console import Console
+
+    from gatelab.errors import InputError
+    from gatelab.theorems import Verdict, all_theorems, find, save
+
+    chosen = all_theorems() if identifier is None else find(identifier)
+    if plot is not None and len(chosen) != 1:
+        raise InputError("--plot draws one theorem: name it, e.g. gatelab theorems npk-5.1 --plot figure.png")
+    # A pipe or a file has no width of its own; the table needs about this much to stay readable.
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    if only_list:
+        for theorem in chosen:
+            typer.echo(f"{theorem.id:<10} {theorem.name}: {theorem.statement}")
+        return
+
+    results = _check_all(chosen, seed)
+    if plot is not None:
+        save(results[0], plot)
+    if as_json:
+        typer.echo(json.dumps([_as_record(result) for result in results], indent=2, ensure_ascii=False))
+    elif len(results) == 1:
+        _print_detail(console, results[0])
+    else:
+        _print_table(console, results)
+    if plot is not None and not as_json:
+        typer.echo(f"figure: {plot}")
+    if any(result.verdict is not Verdict.HOLDS for result in results):
+        raise typer.Exit(1)
+
+
+def _check_all(chosen: "list[Theorem]", seed: int) -> "list[TheoremResult]":
+    from rich.console import Console
+    from rich.progress import track
+
+    progress = Console(stderr=True)
+    bar = track(chosen, "checking", console=progress, disable=not progress.is_terminal, transient=True)
+    return [theorem.check(seed) for theorem in bar]
+
+
+def _as_record(result: "TheoremResult") -> dict[str, object]:
+    record = asdict(result)
+    measurement = record.pop("measurement")
+    checks = [asdict(check) | {"holds": check.holds} for check in result.measurement.checks]
+    return record | {"verdict": result.verdict.value, "checks": checks, "notes": measurement["notes"]}
+
+
+def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("id", no_wrap=True)
+    table.add_column("statement", ratio=3)
+    table.add_column("measured", ratio=3)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("tolerance", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for result in results:
+        for row, check in enumerate(result.measurement.checks):
+            first = row == 0
+            table.add_row(
+                result.id if first else "",
+                f"{result.name}. {result.statement}" if first else "",
+                check.what,
+                f"{check.value:.2g}",
+                f"≤ {check.tolerance:.2g}",
+                _coloured(result) if first else "",
+                end_section=row == len(result.measurement.checks) - 1,
+            )
+    console.print(table)
+    holding = sum(result.verdict.value == "holds" for result in results)
+    seconds = sum(result.seconds for result in results)
+    console.print(f"{holding} of {len(results)} hold, seed {results[0].seed}, {seconds:.1f} s")
+
+
+def _print_detail(console: "Console", result: "TheoremResult") -> None:
+    console.print(f"[bold]{result.id}[/bold]  {result.name}: {_coloured(result)}")
+    console.print(result.statement, end="\n\n", highlight=False)
+    for check in result.measurement.checks:
+        mark = "holds" if check.holds else "FAILS"
+        console.print(
+            f"  {check.what}: {check.value:.3g} ≤ {check.tolerance:.3g} {mark}", highlight=False, markup=False
+        )
+        console.print(f"    tolerance: {check.because}", style="dim", highlight=False, markup=False)
+    for note in result.measurement.notes:
+        console.print(f"  note: {note}", highlight=False, markup=False)
+    console.print(f"\nseed {result.seed}, {result.seconds:.1f} s", highlight=False)
+
+
+def _coloured(result: "TheoremResult") -> str:
+    from gatelab.theorems import Verdict
+
+    return f"[green]{result.verdict.value}[/green]" if result.verdict is Verdict.HOLDS else "[bold red]FAILS[/bold red]"
+
+
+if __name__ == "__main__":
+    main()

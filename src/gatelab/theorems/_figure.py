@@ -1,0 +1,51 @@
+"""Drawing a theorem's plot."""
+
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from gatelab.errors import InputError
+from gatelab.theorems._result import Plot, TheoremResult
+
+
+def render(result: TheoremResult) -> Figure:
+    """The figure of a result."""
+    plot = result.measurement.plot
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    if plot.log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    if plot.diagonal:
+        low, high = _range(plot)
+        axes.plot([low, high], [low, high], color="0.6", linewidth=1, label="measured = predicted")
+    for curve in plot.curves:
+        style = "-" if curve.line else "o"
+        axes.errorbar(
+            curve.x, curve.y, yerr=curve.error, fmt=style, markersize=4, alpha=0.8, capsize=2, label=curve.label
+        )
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.y_label)
+    axes.set_title(f"{result.name}: {result.verdict.value}\n{result.statement}", fontsize=9, wrap=True)
+    axes.grid(visible=True, alpha=0.25)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def save(result: TheoremResult, path: Path) -> None:
+    """Write the figure; the ending of the path says which format."""
+    figure = render(result)
+    formats = figure.canvas.get_supported_filetypes()
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in formats:
+        raise InputError(f"cannot draw to '{path}': the ending must be one of {', '.join(sorted(formats))}")
+    if not path.parent.is_dir():
+        raise InputError(f"cannot draw to '{path}': the folder {path.parent} does not exist")
+    figure.savefig(path, dpi=160)
+
+
+def _range(plot: Plot) -> tuple[float, float]:
+    values = [v for curve in plot.curves for v in (*curve.x, *curve.y)]
+    return min(values), max(values)
