@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gatelab import gates, kernels, models, paths, theorems
+    from gatelab import errors, gates, graph, kernels, models, paths, theorems
     from gatelab.gates import GatePattern, capture_gates
     from gatelab.kernels import (
         infinite_width_ntk,
@@ -35,14 +35,16 @@ _HOMES = {
     "top_paths": "gatelab.paths",
     "value_tangent_kernel": "gatelab.kernels",
 }
-_PACKAGES = ("gates", "kernels", "models", "paths", "theorems")
+_PACKAGES = ("errors", "gates", "graph", "kernels", "models", "paths", "theorems")
 
 __all__ = [
     "GatePattern",
     "Path",
     "__version__",
     "capture_gates",
+    "errors",
     "gates",
+    "graph",
     "infinite_width_ntk",
     "kernels",
     "models",

@@ -115,6 +115,7 @@ def _as_record(result: "TheoremResult") -> dict[str, object]:
 
 
 def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table()
@@ -129,8 +130,8 @@ def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
             first = row == 0
             table.add_row(
                 result.id if first else "",
-                f"{result.name}. {result.statement}" if first else "",
-                check.what,
+                escape(f"{result.name}. {result.statement}") if first else "",
+                escape(check.what),
                 f"{check.value:.2g}",
                 f"≤ {check.tolerance:.2g}",
                 _coloured(result) if first else "",
@@ -144,7 +145,7 @@ def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
 
 def _print_detail(console: "Console", result: "TheoremResult") -> None:
     console.print(f"[bold]{result.id}[/bold]  {result.name}: {_coloured(result)}")
-    console.print(result.statement, end="\n\n", highlight=False)
+    console.print(result.statement, end="\n\n", highlight=False, markup=False)
     for check in result.measurement.checks:
         mark = "holds" if check.holds else "FAILS"
         console.print(

@@ -13,9 +13,12 @@ from gatelab.gates.operations import operation_name
 from gatelab.gates.pattern import GateKind
 
 # Modules that are one gate: the event is named by the module's path alone.
-GATE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Threshold, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
-# and adaptive max-pooling, whose windows are all of one size if the output divides the input.
-GATE_MODULES += (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
+POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Threshold)
+POOLING_MODULES = (
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
+    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
+)
+GATE_MODULES = (*POINTWISE_MODULES, *POOLING_MODULES)
 
 
 @dataclass(frozen=True)

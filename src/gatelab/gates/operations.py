@@ -84,7 +84,9 @@ def is_linear_in_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def is_training(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The ``training`` flag of a batch-norm or dropout call."""
+    """Whether a batch-norm or dropout call mixes examples or draws random numbers."""
+    if name in DROPPING and kwargs.get("p", args[1] if len(args) > 1 else None) == 0:
+        return False
     if "training" in kwargs:
         return bool(kwargs["training"])
     position = 5 if name in NORMALISING else 2

@@ -1,12 +1,22 @@
 """Models as graphs of operations."""
 
 from gatelab.graph.chain import DenseChain, DenseLayer, dense_chain
-from gatelab.graph.trace import describe, gate_names, module_path, node_operation, trace, value_nodes, value_sources
+from gatelab.graph.trace import (
+    dense_parameters,
+    describe,
+    gate_names,
+    module_path,
+    node_operation,
+    trace,
+    value_nodes,
+    value_sources,
+)
 
 __all__ = [
     "DenseChain",
     "DenseLayer",
     "dense_chain",
+    "dense_parameters",
     "describe",
     "gate_names",
     "module_path",

@@ -1,12 +1,16 @@
 """Fully connected networks as a chain of weights and gates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.graph.trace import describe, gate_names, node_operation, trace, value_nodes
+from gatelab.gates.events import POOLING_MODULES
+from gatelab.graph.trace import dense_parameters, describe, gate_names, node_operation, trace, value_nodes
 from gatelab.observe import observable
 
 PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)
@@ -58,34 +62,63 @@ def dense_chain(model: nn.Module) -> DenseChain:
     model = observable(model)
     graph = trace(model)
     modules = dict(model.named_modules())
-    parameter_names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=True)}
     names = gate_names(graph, modules)
     layers: list[DenseLayer] = []
     gate: str | None = None
     for node in reversed(value_nodes(graph)):
-        linear = modules[str(node.target)] if node.op == "call_module" else None
-        if node in names:
+        parameters = dense_parameters(node, modules)
+        if node in names and not _is_pooling(node, modules):
             if gate is not None or not layers:
                 raise UnsupportedModelError(
                     f"{describe(node, modules)}: a gate must stand between two weight layers; "
                     "add an nn.Linear behind it"
                 )
             gate = names[node]
-        elif isinstance(linear, nn.Linear):
-            bias_name = parameter_names[id(linear.bias)] if linear.bias is not None else None
-            layers.append(DenseLayer(linear.weight, linear.bias, gate, parameter_names[id(linear.weight)], bias_name))
-            if len(layers) > 1 and gate is None:
+        elif parameters is not None:
+            if layers and gate is None:
                 raise UnsupportedModelError(
                     f"{describe(node, modules)}: two weight layers with no gate between them; multiply them into one, "
                     "or put a gate between"
                 )
+            layers.append(_layer(model, *parameters, gate))
             gate = None
-        elif not (isinstance(linear, PASSING_MODULES) or node_operation(node) in PASSING_OPERATIONS):
-            remedy = "; fold it into its layer: torch.nn.utils.fusion.fuse_linear_bn_eval"
+        elif not _passes(node, modules):
             raise UnsupportedModelError(
                 f"{describe(node, modules)} has no place in a fully connected chain of nn.Linear layers and gates, "
-                f"the networks whose paths can be listed{remedy if isinstance(linear, nn.BatchNorm1d) else ''}"
+                f"the networks whose paths can be listed{_remedy(node, modules)}"
             )
     if not layers or gate is not None:
         raise UnsupportedModelError(f"{type(model).__name__} does not start with a weight layer (nn.Linear)")
+    for before, after in pairwise(reversed(layers)):
+        if before.weight.shape[0] != after.weight.shape[1]:
+            raise UnsupportedModelError(
+                f"'{after.weight_name}' takes {after.weight.shape[1]} units where '{before.weight_name}' gives "
+                f"{before.weight.shape[0]}: a layer is shared over positions; flatten the examples first"
+            )
     return DenseChain(tuple(reversed(layers)))
+
+
+def _layer(model: nn.Module, weight: str, bias: str | None, gate: str | None) -> DenseLayer:
+    # A tied parameter goes by the first of its names, as in named_parameters().
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    own_weight = model.get_parameter(weight)
+    own_bias = None if bias is None else model.get_parameter(bias)
+    bias_name = None if own_bias is None else names[id(own_bias)]
+    return DenseLayer(own_weight, own_bias, gate, names[id(own_weight)], bias_name)
+
+
+def _passes(node: Node, modules: Mapping[str, nn.Module]) -> bool:
+    if node.op == "call_module":
+        return isinstance(modules[str(node.target)], PASSING_MODULES)
+    return node_operation(node) in PASSING_OPERATIONS
+
+
+def _is_pooling(node: Node, modules: Mapping[str, nn.Module]) -> bool:
+    if node.op == "call_module":
+        return isinstance(modules[str(node.target)], POOLING_MODULES)
+    return "max_pool" in (node_operation(node) or "")
+
+
+def _remedy(node: Node, modules: Mapping[str, nn.Module]) -> str:
+    is_norm = node.op == "call_module" and isinstance(modules[str(node.target)], nn.BatchNorm1d)
+    return "; fold it into its layer: torch.nn.utils.fusion.fuse_linear_bn_eval" if is_norm else ""

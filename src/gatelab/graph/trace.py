@@ -107,6 +107,24 @@ def node_operation(node: Node) -> str | None:
     return str(node.target).strip("_") if node.op == "call_method" else None
 
 
+def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
+    """Paths of weight and bias if the node is a dense layer, nn.Linear or F.linear on parameters; None otherwise."""
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        if not isinstance(module, nn.Linear):
+            return None
+        return f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None
+    if node_operation(node) != "linear":
+        return None
+    weight, bias = (
+        node.args[position] if len(node.args) > position else node.kwargs.get(name)
+        for position, name in ((1, "weight"), (2, "bias"))
+    )
+    if not (isinstance(weight, Node) and weight.op == "get_attr"):
+        return None
+    return str(weight.target), str(bias.target) if isinstance(bias, Node) else None
+
+
 def module_path(node: Node) -> str:
     """The path of the module whose forward made the node; empty for the model itself."""
     stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}

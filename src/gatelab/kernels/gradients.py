@@ -1,5 +1,6 @@
 """Per-example gradients of any model: which parameters have structure, and the factors that they give."""
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Literal
@@ -50,7 +51,8 @@ class Gradients:
 
     def factors(self, x: Tensor, batch_size: int | None, pairs: int) -> list[Factor]:
         """One factor per weight, for all examples of x."""
-        parts = [self._batch_factors(x[rows], pairs) for rows in batches(x.shape[0], batch_size)]
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
+            parts = [self._batch_factors(x[rows], pairs) for rows in batches(x.shape[0], batch_size)]
         if any(list(part) != list(parts[0]) for part in parts):
             raise UnsupportedModelError("the layers that run depend on the data; the tangent kernel needs fixed ones")
         return [join([part[key] for part in parts]) for key in parts[0]]
@@ -168,7 +170,10 @@ def _per_example(
     jacobian: Callable[..., dict[str, Tensor]], parameters: dict[str, Tensor], batch: Tensor
 ) -> dict[str, Tensor]:
     try:
-        return vmap(jacobian, in_dims=(None, 0))(parameters, batch)
+        with warnings.catch_warnings():
+            # Where vmap has no batched form it loops, which is no news to someone who asked for correctness first.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            return vmap(jacobian, in_dims=(None, 0))(parameters, batch)
     except RuntimeError:  # an operation that vmap does not know: the same, one by one
         rows = [jacobian(parameters, example) for example in batch]
         return {name: torch.stack([row[name] for row in rows]) for name in parameters}

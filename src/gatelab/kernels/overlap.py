@@ -102,11 +102,12 @@ def _by_popcount(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> Non
     rows = left.words()
     columns = np.ascontiguousarray((rows if right is left else right.words()).T)
     starts = np.cumsum([0, *(layer.words.shape[1] for layer in left.layers)])
+    plain = np.array([layer.slope == 0 for layer in left.layers])
     scale, row_offset, column_offset = left.scale.numpy(), left.offset.numpy(), right.offset.numpy()
     out = kernel.numpy()
 
     def tile(i: slice, j: slice) -> None:
-        overlap_block(rows[i], columns[:, j], starts, scale, row_offset[:, i], column_offset[:, j], out[i, j])
+        overlap_block(rows[i], columns[:, j], starts, scale, plain, row_offset[:, i], column_offset[:, j], out[i, j])
 
     fill(kernel, tile, symmetric=right is left, threads=thread_count())
 

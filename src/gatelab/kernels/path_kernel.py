@@ -4,16 +4,16 @@ The kernel follows the model's graph from input to output. Each kind of node has
 paths, given what came in; a node without a rule is refused by name.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import capture_gates
-from gatelab.graph import describe, gate_names, node_operation, trace, value_nodes
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.graph import dense_parameters, describe, gate_names, node_operation, trace, value_nodes
 from gatelab.kernels.overlap import overlap_kernel
 from gatelab.kernels.tiles import fill
 from gatelab.observe import examples, observable
@@ -52,6 +52,7 @@ def neural_path_kernel(
     if other is not None and other.shape[1:] != x.shape[1:]:
         raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
     gates = capture_gates(model, x, batch_size).select(paths.gates)
+    _refuse_shared(paths, gates, x[0].numel())
     other_gates = None if other is None else capture_gates(model, other, batch_size).select(paths.gates)
     kernel = overlap_kernel(gates, other_gates, normalise=normalise)
 
@@ -71,21 +72,24 @@ class DensePaths:
 
     Attributes:
         gates: the gates passed, each followed by a weight layer.
+        fan_ins: how many units each weight layer passed takes in, the first of them the input's.
         pending: a gate passed since the last weight layer.
-        weighted: whether a weight layer has been passed.
     """
 
     gates: tuple[str, ...] = ()
+    fan_ins: tuple[int, ...] = ()
     pending: str | None = None
-    weighted: bool = False
 
 
 @dataclass(frozen=True)
 class _Place:
+    """A node, what it is called, and what it holds."""
+
     node: Node
-    gate: str | None
     description: str
+    gate: str | None
     module: nn.Module | None
+    weight: Tensor | None
 
 
 Rule = Callable[[DensePaths, _Place], DensePaths]
@@ -93,18 +97,23 @@ Rule = Callable[[DensePaths, _Place], DensePaths]
 
 def _weights(paths: DensePaths, place: _Place) -> DensePaths:
     """A weight layer: paths that met in different units have independent values, so that units sum."""
-    del place
     passed = () if paths.pending is None else (paths.pending,)
-    return DensePaths(paths.gates + passed, None, weighted=True)
+    return DensePaths(paths.gates + passed, (*paths.fan_ins, _fan_in(place)))
+
+
+def _fan_in(place: _Place) -> int:
+    if place.weight is None:
+        raise UnsupportedModelError(f"{place.description} does not take its weight from the model's parameters")
+    return place.weight.shape[1]
 
 
 def _gate(paths: DensePaths, place: _Place) -> DensePaths:
-    if paths.pending is not None or not paths.weighted:
+    if paths.pending is not None or not paths.fan_ins:
         raise UnsupportedModelError(
             f"{place.description}: a gate with no weight layer between it and the gate or the input before it has no "
             "rule; put an nn.Linear between them"
         )
-    return DensePaths(paths.gates, place.gate, weighted=True)
+    return replace(paths, pending=place.gate)
 
 
 def _pass(paths: DensePaths, place: _Place) -> DensePaths:
@@ -125,6 +134,7 @@ MODULE_RULES: dict[type[nn.Module], Rule] = {
     nn.BatchNorm1d: _pass,
 }
 OPERATION_RULES: dict[str, Rule] = {
+    "linear": _weights,
     **dict.fromkeys(("relu", "leaky_relu", "clamp", "clip", "clamp_min", "threshold", "gated"), _gate),
     **dict.fromkeys(("flatten", "view", "reshape", "dropout", "contiguous", "clone"), _pass),
 }
@@ -135,11 +145,14 @@ def _follow(model: nn.Module) -> DensePaths:
     graph = trace(model)
     modules = dict(model.named_modules())
     names = gate_names(graph, modules)
-    weights: dict[int, str] = {}
+    met: dict[int, str] = {}
     paths = DensePaths()
     for node in value_nodes(graph):
-        place = _Place(node, names.get(node), describe(node, modules), _module(node, modules))
-        _refuse_tied(place, weights)
+        parameters = dense_parameters(node, modules)
+        weight = None if parameters is None else model.get_parameter(parameters[0])
+        module = modules[str(node.target)] if node.op == "call_module" else None
+        place = _Place(node, describe(node, modules), names.get(node), module, weight)
+        _refuse_tied(place, met)
         paths = _rule(place)(paths, place)
     if paths.pending is not None or not paths.gates:
         raise UnsupportedModelError(
@@ -162,21 +175,24 @@ def _rule(place: _Place) -> Rule:
     return rule
 
 
-def _refuse_tied(place: _Place, seen: dict[int, str]) -> None:
+def _refuse_tied(place: _Place, met: dict[int, str]) -> None:
     """A weight met twice on a path makes its value a square; E over values is then another formula."""
-    if not isinstance(place.module, nn.Linear):
+    if place.weight is None:
         return
-    weight = place.module.weight
-    if id(weight) in seen:
+    if id(place.weight) in met:
         raise UnsupportedModelError(
-            f"{place.description} uses the same weight as {seen[id(weight)]}: paths that pass a weight twice have no "
-            "path-kernel rule; give each layer its own weight"
+            f"{place.description} uses the same weight as {met[id(place.weight)]}: paths that pass a weight twice have "
+            "no path-kernel rule; give each layer its own weight"
         )
-    seen[id(weight)] = place.description
+    met[id(place.weight)] = place.description
 
 
-def _module(node: Node, modules: Mapping[str, nn.Module]) -> nn.Module | None:
-    return modules[str(node.target)] if node.op == "call_module" else None
-
-
-__all__ = ["MODULE_RULES", "OPERATION_RULES", "DensePaths", "Rule", "neural_path_kernel"]
+def _refuse_shared(paths: DensePaths, gates: GatePattern, inputs: int) -> None:
+    """A dense layer that takes in fewer units than there are is applied at several positions, as a convolution is."""
+    available = [inputs, *(gates.layer(name).units for name in paths.gates)]
+    for layer, (fan_in, units) in enumerate(zip(paths.fan_ins, available, strict=False)):
+        if fan_in != units:
+            raise UnsupportedModelError(
+                f"weight layer {layer + 1} takes {fan_in} units where each example has {units}: it is shared over "
+                "positions, for which there is no path-kernel rule; flatten the examples first"
+            )

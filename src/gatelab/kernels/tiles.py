@@ -11,13 +11,14 @@ from torch import Tensor
 TILE = 512
 
 
-def tiles(n: int, m: int, *, symmetric: bool, size: int = TILE) -> Iterator[tuple[slice, slice]]:
+def tiles(n: int, m: int, *, symmetric: bool, size: int | None = None) -> Iterator[tuple[slice, slice]]:
     """Row and column slices that cover n × m; with ``symmetric`` only blocks on and below the diagonal.
 
     Example:
         >>> [(r.start, c.start) for r, c in tiles(3, 3, symmetric=True, size=2)]
         [(0, 0), (2, 0), (2, 2)]
     """
+    size = size or TILE
     for row in range(0, n, size):
         for column in range(0, row + 1 if symmetric else m, size):
             yield slice(row, min(n, row + size)), slice(column, min(m, column + size))

@@ -44,7 +44,7 @@ class PathIndex:
     @property
     def count(self) -> int:
         """Number of paths to one output, P = d_in w₁ … w_{d−1} without biases."""
-        return sum(self._size(start) for start in self.starts)
+        return sum(self.count_from(start) for start in self.starts)
 
     def units(self, number: int) -> tuple[int, ...]:
         """The units that a path passes."""
@@ -59,9 +59,9 @@ class PathIndex:
         if not 0 <= number < self.count:
             raise InputError(f"path {number} does not exist; there are {self.count}")
         for start in self.starts:
-            if number < self._size(start):
+            if number < self.count_from(start):
                 return start, _digits(number, self.widths[start:])
-            number -= self._size(start)
+            number -= self.count_from(start)
         raise AssertionError("unreachable: count bounds the number")
 
     def number(self, units: Sequence[int], start: int = 0) -> int:
@@ -69,7 +69,7 @@ class PathIndex:
         widths = self.widths[start:]
         if start not in self.starts or len(units) != len(widths):
             raise InputError(f"no path starts at layer {start} and passes {len(units)} units in widths {self.widths}")
-        before = sum(self._size(other) for other in self.starts if other < start)
+        before = sum(self.count_from(other) for other in self.starts if other < start)
         within = 0
         for unit, width in zip(units, widths, strict=True):
             if not 0 <= unit < width:
@@ -88,7 +88,8 @@ class PathIndex:
                 "or raise limit="
             )
 
-    def _size(self, start: int) -> int:
+    def count_from(self, start: int) -> int:
+        """Number of paths that start there."""
         return prod(self.widths[start:])
 
 

@@ -11,12 +11,11 @@ from torch.func import jacrev
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.graph import DenseChain, dense_chain
-from gatelab.observe import examples
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 
 
 def neural_path_features(
-    model: nn.Module, x: Float[Tensor, "n d"], *, limit: int = DEFAULT_LIMIT
+    model: nn.Module, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT
 ) -> Float[Tensor, "n paths"]:
     r"""The neural path feature φ of each example, one column per path (npk, Definition 2.1).
 
@@ -35,20 +34,21 @@ def neural_path_features(
         [[3.0, 0.0, 5.0, 0.0]]
     """
     chain, index = _guarded(model, limit)
-    x = _flat(x, chain)
+    nodes = _flat(x, chain)
     gates = gate_factors(capture_gates(model, x), chain)
-    ones = x.new_ones(x.shape[0], 1)
-    starts = {0: (x, gates)} | {layer: (ones, gates[layer - 1 :]) for layer in index.starts[1:]}
+    ones = nodes.new_ones(nodes.shape[0], 1)
+    starts = {0: (nodes, gates)} | {layer: (ones, gates[layer - 1 :]) for layer in index.starts[1:]}
     return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
 
 
-def path_activity(model: nn.Module, x: Float[Tensor, "n d"], *, limit: int = DEFAULT_LIMIT) -> Bool[Tensor, "n paths"]:
+def path_activity(
+    model: nn.Module, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT
+) -> Bool[Tensor, "n paths"]:
     """Whether every gate on the path is open, A(x, p) of npk, Definition 2.1."""
     chain, index = _guarded(model, limit)
-    x = _flat(x, chain)
+    nodes = torch.ones_like(_flat(x, chain), dtype=torch.bool)
     pattern = capture_gates(model, x)
     gates = [pattern[name] for name in chain.gates]
-    nodes = torch.ones(x.shape[0], index.widths[0], dtype=torch.bool, device=x.device)
     starts = {0: (nodes, gates)} | {layer: (nodes[:, :1], gates[layer - 1 :]) for layer in index.starts[1:]}
     return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
 
@@ -113,7 +113,6 @@ def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, 
 
 
 def _flat(x: Tensor, chain: DenseChain) -> Tensor:
-    examples(x)
     x = x.flatten(1)
     if x.shape[1] != chain.widths[0]:
         raise InputError(f"x has {x.shape[1]} values per example, the first layer takes {chain.widths[0]}")

@@ -28,7 +28,7 @@ def identity(what: str, measured: Tensor, predicted: Tensor) -> Check:
 def against(measured: Tensor, predicted: Tensor, label: str, *more: Curve) -> Plot:
     """Measured against predicted values."""
     points = Curve(label, tuple(predicted.flatten().tolist()), tuple(measured.flatten().tolist()))
-    return Plot("predicted", "measured", (points, *more), diagonal=True)
+    return Plot("predicted", "measured", (points, *more), diagonal="measured = predicted")
 
 
 def fitted_order(x: Sequence[float], y: Sequence[float]) -> float:

@@ -48,14 +48,14 @@ class Curve:
 class Plot:
     """The facts of a figure; nothing is drawn yet.
 
-    ``diagonal`` adds the line y = x for measured against predicted values, ``log`` makes both axes logarithmic.
+    ``diagonal`` adds the line y = x under this name, ``log`` makes both axes logarithmic.
     """
 
     x_label: str
     y_label: str
     curves: tuple[Curve, ...]
     log: bool = False
-    diagonal: bool = False
+    diagonal: str | None = None
 
 
 @dataclass(frozen=True)

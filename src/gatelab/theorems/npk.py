@@ -193,7 +193,7 @@ def conditioning(seed: int) -> Measurement:
             "ρ_min(H) ρ_max(𝒱)",
             "ρ_min(K)",
             (Curve("100 random networks", tuple(right), tuple(left)),),
-            diagonal=True,
+            diagonal="both sides equal",
         ),
         (
             f"the printed proof needs ‖Φx'‖² ≤ ρ_min(H) at K's bottom eigenvector x'; this fails in {proof_fails} of "

@@ -1,0 +1,61 @@
+"""The tangent kernel of 784-128⁴-1, n = 2000, against a Jacobian contraction and against bare matrix products."""
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, jacrev, vmap
+
+import gatelab as gl
+from benchmarks.memory import in_fresh_process
+from benchmarks.timing import Ratio, interleaved
+
+WIDTHS = (784, 128, 128, 128, 128, 1)
+N = 2000
+
+
+def problem() -> tuple[torch.nn.Module, Tensor]:
+    """The network and its examples."""
+    generator = torch.Generator().manual_seed(0)
+    return gl.models.mlp(WIDTHS, bias=True, generator=generator), torch.randn(N, WIDTHS[0], generator=generator)
+
+
+def jacobian_contraction(model: torch.nn.Module, x: Tensor) -> Tensor:
+    """The way of torch's own tutorial: per-example Jacobians, contracted parameter by parameter."""
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def answer(values: dict[str, Tensor], example: Tensor) -> Tensor:
+        return functional_call(model, values, (example.unsqueeze(0),)).squeeze(0)
+
+    kernel = torch.zeros(len(x), len(x))
+    for name, own in parameters.items():  # one parameter at a time: all Jacobians together do not fit
+
+        def of_one(value: Tensor, example: Tensor, name: str = name) -> Tensor:
+            return answer({**parameters, name: value}, example)
+
+        jacobian = vmap(jacrev(of_one), in_dims=(None, 0))(own, x).flatten(1)
+        kernel += jacobian @ jacobian.T
+    return kernel
+
+
+def run() -> list[Ratio]:
+    """Measure."""
+    model, x = problem()
+    inputs = [torch.randn(N, width) for width in (*WIDTHS[:-1], *WIDTHS[1:-1])]
+
+    def products() -> None:
+        for matrix in inputs:
+            _ = matrix @ matrix.T
+
+    ours, bound = interleaved(lambda: gl.neural_tangent_kernel(model, x), products)
+    again, jacobian = interleaved(
+        lambda: gl.neural_tangent_kernel(model, x), lambda: jacobian_contraction(model, x), rounds=2
+    )
+    error = (gl.neural_tangent_kernel(model, x) - jacobian_contraction(model, x)).abs().max() / N
+    if error > 1e-3:
+        raise RuntimeError(f"the two kernels differ by {error}")
+    memory = float(in_fresh_process("benchmarks.tangent_memory"))
+    work = "tangent kernel, 784-128⁴-1, n = 2000"
+    return [
+        Ratio(work, "torch.func Jacobian contraction (speed-up)", jacobian / again, "≥ 10", jacobian / again >= 10),
+        Ratio(work, "bare float32 products (time)", ours / bound, "≤ 2", ours / bound <= 2),
+        Ratio(work, "the result (peak memory)", memory, "≤ 3", memory <= 3),
+    ]

@@ -1,0 +1,29 @@
+"""Ratios that survive a noisy machine."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One line of the table."""
+
+    work: str
+    against: str
+    value: float
+    target: str
+    reached: bool
+
+
+def interleaved(*functions: Callable[[], object], rounds: int = 7) -> list[float]:
+    """The best time of each function, measured in turn so that a busy moment hits all alike."""
+    times: list[list[float]] = [[] for _ in functions]
+    for function in functions:  # warm up: compilation, page faults, thread pools
+        function()
+    for _ in range(rounds):
+        for function, collected in zip(functions, times, strict=True):
+            start = time.perf_counter()
+            function()
+            collected.append(time.perf_counter() - start)
+    return [min(collected) for collected in times]

@@ -1,0 +1,37 @@
+"""Everything runs in float64, on one thread, with the shapes in the signatures checked."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from jaxtyping import config, install_import_hook
+
+import tests.typechecker  # noqa: F401  the hook below finds it as an attribute of its package
+
+# All modules but those that meet other things than tensors: Numba's compiler, torch.fx's proxies, typer.
+_UNCHECKED = ("__init__", "popcount", "functions", "dgn", "cli")
+_ROOT = Path(find_spec("gatelab").submodule_search_locations[0])
+_MODULES = [".".join(("gatelab", *path.relative_to(_ROOT).with_suffix("").parts)) for path in _ROOT.rglob("*.py")]
+install_import_hook([name for name in _MODULES if not name.endswith(_UNCHECKED)], "tests.typechecker.check")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def unchecked():
+    """As a user runs it: arguments of the wrong type reach the library's own checks."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)

@@ -1,0 +1,100 @@
+from math import pi
+
+import pytest
+import torch
+from scipy import integrate
+
+import gatelab as gl
+from gatelab.errors import InputError
+from gatelab.kernels import infinite_width_kernels
+
+
+def quadrature(covariance: torch.Tensor, function) -> float:
+    """2 E[f(q) f(q')] for (q, q') ~ N(0, covariance), in polar coordinates."""
+    root = torch.linalg.cholesky(covariance).numpy()
+
+    def integrand(angle):
+        import numpy as np
+
+        u = root @ np.array([np.cos(angle), np.sin(angle)])
+        return function(u)
+
+    value, _ = integrate.quad(integrand, 0, 2 * pi, limit=400, points=None)
+    return 2 * value / (2 * pi)
+
+
+def recursion_by_quadrature(x: torch.Tensor, y: torch.Tensor, depth: int) -> tuple[float, float]:
+    """npk Eq. 2 with the expectations integrated, not in closed form."""
+    covariance = torch.stack([x, y]) @ torch.stack([x, y]).T
+    ntk = covariance[0, 1].item()
+    for _ in range(depth - 1):
+        # E over the radius of a 2-D Gaussian: E[r²] = 2 for the product of ReLUs, 1 for the product of steps.
+        relu = 2 * quadrature(covariance, lambda u: max(u[0], 0.0) * max(u[1], 0.0))
+        step = quadrature(covariance, lambda u: float(u[0] > 0) * float(u[1] > 0))
+        ntk = ntk * step + relu
+        covariance = torch.tensor([[covariance[0, 0].item(), relu], [relu, covariance[1, 1].item()]])
+    return covariance[0, 1].item(), ntk
+
+
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
+@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+def test_closed_forms_agree_with_quadrature(depth):
+    generator = torch.Generator().manual_seed(depth)
+    x, y = torch.randn(2, 3, generator=generator)
+    nngp, ntk = recursion_by_quadrature(x, y, depth)
+    kernels = infinite_width_kernels(x[None], y[None], depth=depth)
+    # The step's product has jumps, which limit the quadrature.
+    assert kernels.nngp.item() == pytest.approx(nngp, rel=1e-7)
+    assert kernels.ntk.item() == pytest.approx(ntk, rel=1e-4)
+    assert gl.infinite_width_ntk(x[None], y[None], depth=depth).item() == pytest.approx((ntk + nngp) / 2, rel=1e-4)
+
+
+def test_wide_networks_tend_to_the_standard_kernel():
+    """√(2/w) scaling, N(0, 1) weights: the limit of finite tangent kernels, within Monte-Carlo error."""
+    generator = torch.Generator().manual_seed(1)
+    width, x = 1024, torch.randn(3, 4, generator=generator)
+    draws = []
+    for _ in range(12):
+        model = gl.models.mlp([4, width, width, 1])
+        for layer in model[::2]:
+            layer.weight.data.normal_(generator=generator)
+        scaled, scale = x, (2 / width) ** 0.5
+        kernel = torch.zeros(3, 3)
+        signals = [scaled]
+        for layer in (model[0], model[2]):
+            signals.append(scale * torch.relu(signals[-1] @ layer.weight.T).detach())
+        gates = [(s > 0).double() for s in signals[1:]]
+        back = [scale * model[4].weight.detach() * gates[1]]
+        back.insert(0, scale * (back[0] @ model[2].weight.detach()) * gates[0])
+        for signal, delta in zip(signals, [*back, torch.ones(3, 1)], strict=True):
+            kernel += (signal @ signal.T) * (delta @ delta.T)
+        draws.append(kernel)
+    stack = torch.stack(draws)
+    error = stack.std(dim=0) / len(draws) ** 0.5
+    assert ((stack.mean(dim=0) - infinite_width_kernels(x, depth=3).ntk).abs() < 5 * error + 0.02).all()
+
+
+def test_diagonal_is_exact_and_zero_inputs_give_zero():
+    x = torch.cat([torch.randn(5, 7), torch.zeros(1, 7)])
+    norms = x.square().sum(dim=1)
+    for depth in (1, 2, 6):
+        kernels = infinite_width_kernels(x, depth=depth)
+        torch.testing.assert_close(kernels.nngp.diagonal(), norms, rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(kernels.ntk.diagonal(), depth * norms, rtol=1e-12, atol=1e-15)
+        assert torch.isfinite(kernels.ntk).all()
+        assert torch.equal(kernels.ntk[-1], torch.zeros(6))
+
+
+def test_float32_is_accurate_for_near_duplicates():
+    x = torch.randn(4, 50, dtype=torch.float32)
+    near = torch.cat([x, x * (1 + 1e-7)])
+    single, double = gl.infinite_width_ntk(near, depth=4), gl.infinite_width_ntk(near.double(), depth=4)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=1e-6)
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="depth is 0"):
+        gl.infinite_width_ntk(torch.randn(2, 3), depth=0)
+    with pytest.raises(InputError, match="3 values per example, y has 4"):
+        gl.infinite_width_ntk(torch.randn(2, 3), torch.randn(2, 4), depth=2)

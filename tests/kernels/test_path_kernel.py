@@ -1,0 +1,91 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import gatelab as gl
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.models import DeepGatedNetwork, bernoulli_, mlp
+from tests import zoo
+
+
+@settings(deadline=None, max_examples=20)
+@given(widths=st.lists(st.integers(1, 5), min_size=3, max_size=5), seed=st.integers(0, 99))
+def test_is_the_gram_matrix_of_listed_features(widths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    model = mlp(widths, generator=generator)
+    x = torch.randn(4, widths[0], generator=generator)
+    features = gl.neural_path_features(model, x)
+    kernel = gl.neural_path_kernel(model, x, normalise=False)
+    torch.testing.assert_close(kernel, features @ features.T, rtol=1e-10, atol=1e-12)
+    scale = torch.tensor(widths[1:-1]).prod()
+    torch.testing.assert_close(gl.neural_path_kernel(model, x), kernel / scale, rtol=1e-12, atol=1e-14)
+
+
+def test_is_the_expectation_over_random_values():
+    """E_v[ŷ ŷ'] with the gates held: the definition that needs no path."""
+    generator = torch.Generator().manual_seed(5)
+    model = DeepGatedNetwork([3, 6, 7, 1], generator=generator)
+    x = torch.randn(4, 3, generator=generator)
+    products = []
+    for _ in range(4000):
+        for layer, fan_in in zip(model.value, (1, 6, 7), strict=True):
+            bernoulli_(layer.weight, fan_in**-0.5, generator)
+        y = model(x).detach()
+        products.append(y @ y.T)
+    draws = torch.stack(products)
+    error = draws.std(dim=0) / len(draws) ** 0.5
+    assert ((draws.mean(dim=0) - gl.neural_path_kernel(model, x)).abs() / error).max() < 5
+
+
+def test_rectangular_and_batched():
+    model, x, y = zoo.Functional(), torch.randn(7, 5), torch.randn(3, 5)
+    whole = gl.neural_path_kernel(model, torch.cat([x, y]))
+    torch.testing.assert_close(gl.neural_path_kernel(model, x, y, batch_size=2), whole[:7, 7:])
+    torch.testing.assert_close(gl.neural_path_kernel(model, x, batch_size=3), whole[:7, :7])
+
+
+def test_what_belongs_to_the_values_passes():
+    plain = mlp([4, 6, 1], bias=True)
+    dressed = nn.Sequential(
+        nn.Flatten(), plain[0], nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(), nn.Identity(), plain[2]
+    ).eval()
+    x = torch.randn(5, 2, 2)
+    torch.testing.assert_close(gl.neural_path_kernel(dressed, x), gl.neural_path_kernel(plain, x.flatten(1)))
+
+
+class Unused(zoo.Functional):
+    def forward(self, x):
+        nn.functional.gelu(self.first(x))
+        return super().forward(x)
+
+
+def test_operations_that_do_not_reach_the_output_do_not_matter():
+    model = Unused()
+    x = torch.randn(3, 5)
+    torch.manual_seed(0)
+    assert gl.neural_path_kernel(model, x).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        (zoo.cnn(), (4, 8, 8), r"module '0' \(Conv2d\) has no path-kernel rule"),
+        (zoo.Residual(), (5,), r"(iadd|add) in the model's forward at zoo.py.*no path-kernel rule"),
+        (zoo.Tied(), (5,), r"module 'layer' \(Linear\) uses the same weight"),
+        (nn.Sequential(nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 1)), (5,), r"module '1' \(GELU\)"),
+        (nn.Sequential(nn.Linear(5, 4), nn.ReLU()), (5,), "ends with a gate"),
+        (nn.Sequential(nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1)), (5,), r"module '0' \(ReLU\): a gate"),
+        (nn.Linear(5, 4), (5,), "has no gate"),
+        (nn.Sequential(nn.Linear(5, 4), nn.Flatten(), nn.ReLU(), nn.Linear(12, 2)), (3, 5), "shared over positions"),
+    ],
+)
+def test_what_has_no_rule_is_refused_by_name(model, shape, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        gl.neural_path_kernel(model.double(), torch.randn(2, *shape))
+
+
+def test_shapes_must_match():
+    with pytest.raises(InputError, match=r"x has examples of shape \(5,\), y of shape \(4,\)"):
+        gl.neural_path_kernel(zoo.Functional(), torch.randn(2, 5), torch.randn(2, 4))

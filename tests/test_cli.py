@@ -1,0 +1,92 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import gatelab.theorems._registry as registry
+from gatelab import __version__, cli
+from gatelab.theorems import Check, Measurement, Plot, Theorem
+
+runner = CliRunner()
+
+
+def invoke(*args: str):
+    return runner.invoke(cli.app, list(args))
+
+
+def test_help_is_quick_and_needs_no_torch():
+    code = (
+        "import sys, gatelab.cli as c\ntry: c.app(['--help'])\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    )
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        times.append(time.perf_counter() - start)
+    assert answer.strip().endswith("False")
+    assert "theorems" in answer
+    assert min(times) < 0.5
+
+
+def test_python_m_gatelab():
+    answer = subprocess.run([sys.executable, "-m", "gatelab", "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout == f"gatelab {__version__}\n"
+
+
+def test_one_theorem_in_detail_with_a_plot(tmp_path):
+    answer = invoke("theorems", "npk-2.1", "--plot", str(tmp_path / "figure.svg"))
+    assert answer.exit_code == 0, answer.output
+    assert "Proposition 2.1: holds" in answer.output
+    assert "tolerance: an identity" in answer.output
+    assert (tmp_path / "figure.svg").exists()
+
+
+def test_json_is_for_machines():
+    answer = invoke("theorems", "npk-C.2", "--json", "--seed", "3")
+    (record,) = json.loads(answer.output)
+    assert record["id"] == "npk-C.2"
+    assert record["verdict"] == "holds"
+    assert record["seed"] == 3
+    assert record["checks"][0]["value"] <= record["checks"][0]["tolerance"]
+
+
+def test_list_measures_nothing():
+    answer = invoke("theorems", "--list")
+    assert len(answer.output.splitlines()) == len(registry.all_theorems())
+
+
+@pytest.fixture
+def false_theorem(monkeypatch):
+    def measure(seed: int) -> Measurement:
+        return Measurement((Check("one minus [zero]", 1.0, 0.5, "arithmetic"),), Plot("x", "y", ()))
+
+    monkeypatch.setitem(registry._THEOREMS, "test-0", Theorem("test-0", "Theorem 0", "One is zero", measure))
+    monkeypatch.setitem(registry._THEOREMS, "test-1", Theorem("test-1", "Theorem 1", "And again", measure))
+
+
+@pytest.mark.usefixtures("false_theorem")
+def test_a_failing_theorem_sets_the_exit_code():
+    detail = invoke("theorems", "test-0")
+    assert detail.exit_code == 1
+    assert "FAILS" in detail.output
+    table = invoke("theorems", "test")
+    assert table.exit_code == 1
+    assert "0 of 2 hold" in table.output
+    assert "one minus [zero]" in table.output
+
+
+def test_refusals_are_one_line_and_exit_2():
+    command = [sys.executable, "-m", "gatelab", "theorems", "npk-9.9"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("gatelab: there is no theorem 'npk-9.9'")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_plot_needs_one_theorem():
+    answer = invoke("theorems", "npk", "--plot", "x.png")
+    assert answer.exit_code != 0
+    assert "--plot draws one theorem" in str(answer.exception)

@@ -1,0 +1,69 @@
+"""Imports only point down. Walks the syntax tree of every module."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import gatelab
+
+ROOT = Path(gatelab.__file__).parent
+
+LAYERS = {
+    "errors": 0, "observe": 0,
+    "gates": 1, "data": 1,
+    "graph": 2, "models": 2,
+    "convert": 3, "paths": 3, "regions": 3,
+    "kernels": 4, "dynamics": 4, "hierarchy": 4,
+    "runs": 5,
+    "experiments": 6, "theorems": 6, "report": 6,
+    "cli": 7, "__main__": 8,
+}  # fmt: skip
+# Within a layer, what each may use besides itself.
+SIDEWAYS = {"observe": {"errors"}}
+
+
+def home(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> set[str]:
+    """gatelab packages that a file imports, those for type checkers included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {home(alias.name) for alias in node.names if alias.name.split(".")[0] == "gatelab"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gatelab":
+            packages = {home(node.module)} if home(node.module) else {alias.name for alias in node.names}
+            found |= packages
+    return found - {"", "__version__"}
+
+
+def files() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for other in imports(path) - {package}:
+        allowed = LAYERS[other] < LAYERS[package] or other in SIDEWAYS.get(package, set())
+        assert allowed, f"{package} (layer {LAYERS[package]}) imports {other} (layer {LAYERS[other]})"
+
+
+def test_the_walk_sees_imports():
+    """The check above must be able to fail."""
+    assert {"gates", "graph", "kernels", "observe"} <= imports(ROOT / "kernels" / "path_kernel.py") | {"kernels"}
+    assert "theorems" in imports(ROOT / "cli.py")
+
+
+def test_every_package_has_a_layer():
+    packages = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in files()}
+    assert packages <= set(LAYERS)
+
+
+def test_top_level_names_exist_and_are_lazy():
+    for name in gatelab.__all__:
+        assert getattr(gatelab, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = gatelab.nonsense

@@ -1,0 +1,108 @@
+import json
+
+import pytest
+import torch
+
+from gatelab.errors import InputError
+from gatelab.theorems import (
+    Check,
+    Curve,
+    Measurement,
+    Plot,
+    TheoremResult,
+    Verdict,
+    all_theorems,
+    find,
+    npk,
+    render,
+    save,
+)
+from gatelab.theorems._measure import Mean, all_signs, fitted_order
+
+
+@pytest.mark.parametrize("theorem", all_theorems(), ids=lambda theorem: theorem.id)
+def test_theorem_holds(theorem):
+    result = theorem.check(seed=1)
+    assert result.measurement.checks
+    assert result.verdict is Verdict.HOLDS, [c for c in result.measurement.checks if not c.holds]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("theorem", all_theorems(), ids=lambda theorem: theorem.id)
+def test_theorem_holds_for_other_seeds(theorem, seed):
+    result = theorem.check(seed)
+    assert result.verdict is Verdict.HOLDS, [c for c in result.measurement.checks if not c.holds]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "function"),
+    [
+        ("npk-1.1", "neural_tangent_kernel"),
+        ("npk-2.1", "neural_path_values"),
+        ("npk-L2.1", "neural_path_kernel"),
+        ("npk-3.1", "value_tangent_kernel"),
+        ("npk-3.2", "value_tangent_kernel"),
+        ("npk-3.3", "value_tangent_kernel"),
+        ("npk-4.1", "neural_tangent_kernel"),
+        ("npk-LD.1", "value_tangent_kernel"),
+        ("npk-5.1", "neural_path_kernel"),
+        ("npk-C.1", "neural_path_kernel"),
+        ("npk-C.2", "overlap_kernel"),
+        ("npk-E", "overlap_kernel"),
+    ],
+)
+def test_theorem_fails_when_what_it_measures_is_wrong(monkeypatch, identifier, function):
+    right = getattr(npk, function)
+    # Prop. 3.3 is an inequality: only a much too small 𝒱 breaks it. Cor. C.1 compares path kernels with each other;
+    # only its Monte Carlo, some percent wide, sees a factor that they share.
+    factor = {"npk-3.3": 1e-3, "npk-C.1": 1.5}.get(identifier, 1.01)
+    monkeypatch.setattr(npk, function, lambda *args, **kwargs: factor * right(*args, **kwargs))
+    (theorem,) = find(identifier)
+    assert theorem.check(seed=1).verdict is Verdict.FAILS
+
+
+def test_find_by_id_and_by_paper():
+    assert [t.id for t in find("NPK-5.1")] == ["npk-5.1"]
+    assert find("npk") == all_theorems()
+    with pytest.raises(InputError, match=r"perhaps .*npk-5\.1"):
+        find("npk-5.2")
+
+
+def result(value=0.0) -> TheoremResult:
+    plot = Plot("x", "y", (Curve("points", (1.0, 2.0), (1.0, 4.0), error=(0.1, 0.1)),), log=True, diagonal="equal")
+    measurement = Measurement((Check("error", value, 1e-10, "an identity"),), plot)
+    return TheoremResult("test-1", "Theorem 1", "One is one", measurement, 0, 0.1)
+
+
+def test_nan_is_no_proof():
+    assert result(0.0).verdict is Verdict.HOLDS
+    assert result(1.0).verdict is Verdict.FAILS
+    assert result(float("nan")).verdict is Verdict.FAILS
+
+
+def test_figures_draw_what_the_facts_say(tmp_path):
+    (axes,) = render(result()).axes
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"points", "equal"}
+    for ending in ("png", "svg"):
+        save(result(), tmp_path / f"figure.{ending}")
+        assert (tmp_path / f"figure.{ending}").stat().st_size > 1000
+    with pytest.raises(InputError, match="the ending must be one of"):
+        save(result(), tmp_path / "figure.docx")
+    with pytest.raises(InputError, match="does not exist"):
+        save(result(), tmp_path / "nowhere" / "figure.png")
+
+
+def test_running_mean_agrees_with_torch():
+    draws = torch.randn(50, 3, 2)
+    mean = Mean.of(draws)
+    torch.testing.assert_close(mean.mean, draws.mean(dim=0))
+    torch.testing.assert_close(mean.variance, draws.var(dim=0))
+    assert mean.z_score(mean.mean + 3 * mean.error) == pytest.approx(3)
+
+
+def test_helpers():
+    assert fitted_order([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
+    signs = list(all_signs([torch.Size([2, 1]), torch.Size([1])], 0.5))
+    assert len({json.dumps([t.tolist() for t in weights]) for weights in signs}) == 8
