@@ -16,9 +16,12 @@ install_import_hook([name for name in _MODULES if not name.endswith(_UNCHECKED)]
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+torch.manual_seed(0)  # for models made while tests are collected
+
 
 @pytest.fixture(autouse=True)
-def _double_precision():
+def _reproducible_double_precision():
+    torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

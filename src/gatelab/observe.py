@@ -60,10 +60,11 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
         raise InputError(f"{name} has shape {tuple(x.shape)}: there are no examples (n = 0)")
     if not x.is_floating_point():
         raise InputError(f"{name} has dtype {x.dtype}; convert it to the model's floating dtype, e.g. {name}.float()")
-    finite = torch.isfinite(x)
-    if not bool(finite.all()):
-        first = int((~finite.flatten(1).all(dim=1)).nonzero()[0])
-        raise InputError(f"{name} holds NaN or infinite values, first in example {first}; clean the data")
+    if not bool(torch.isfinite(x.sum())):  # needs no copy of x; but the sum of finite values may overflow
+        broken = (~torch.isfinite(x)).flatten(1).any(dim=1).nonzero()
+        if len(broken):
+            first = int(broken[0])
+            raise InputError(f"{name} holds NaN or infinite values, first in example {first}; clean the data")
     if model is not None:
         _check_fit(x, model, name)
     return x

@@ -122,7 +122,7 @@ class Gradients:
                 by_weight[use.weight].append(position)
             if signals[position] and use.bias is not None and use.bias not in self._unstructured:
                 by_bias[use.bias].append(position)
-        stacked = {p: torch.stack(collected, dim=1) for p, collected in enumerate(signals) if collected}
+        stacked = {p: _outputs_beside(collected) for p, collected in enumerate(signals) if collected}
         factors: dict[str, Factor] = {}
         for name, positions in by_weight.items():
             inputs = _beside([uses[p].inputs() for p in positions], dim=2)
@@ -160,6 +160,10 @@ def _used_in_several_ways(uses: list[LayerUse]) -> set[str]:
         if use.weight is not None:
             kinds[use.weight].add(None if use.geometry is None else (use.geometry.kernel, use.geometry.groups))
     return {name for name, seen in kinds.items() if len(seen) > 1}
+
+
+def _outputs_beside(signals: list[Tensor]) -> Float[Tensor, "n k g p o"]:
+    return signals[0].unsqueeze(1) if len(signals) == 1 else torch.stack(signals, dim=1)  # one output: no copy
 
 
 def _beside(parts: list[Tensor], dim: int) -> Tensor:

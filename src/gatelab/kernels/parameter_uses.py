@@ -101,7 +101,7 @@ class ParameterUses(TorchFunctionMode):
             self.unstructured |= used
             return result
         self.uses.append(use)
-        return result + use.probe
+        return result.add_(use.probe)  # nobody else has seen the result yet, and no layer keeps it for backward
 
     def _layer_use(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> LayerUse | None:
         if operation not in ("linear", "conv2d") or any(isinstance(value, str) for value in kwargs.values()):

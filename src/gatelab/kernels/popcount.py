@@ -21,7 +21,7 @@ _ctpop: Any = intrinsic(_population_count)
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
-def _count_common(row, columns, start, stop, count):  # noqa: ANN001, ANN202
+def _count_common(row, columns, start, stop, count):
     """Co-active units of one example with every column, words start … stop.
 
     Two words at a time: each pass over the columns reads and writes the counts, which costs as much as a popcount.
@@ -44,7 +44,7 @@ def _count_common(row, columns, start, stop, count):  # noqa: ANN001, ANN202
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
-def overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset, out):  # noqa: ANN001, ANN201
+def overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset, out):
     """Product over layers of (scale · co-active units + offsets), for all pairs of two blocks of examples.
 
     The inner loops run over the columns, so that LLVM turns count, conversion and product into vector code; counts are
