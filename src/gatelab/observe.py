@@ -1,9 +1,11 @@
 """Running a user's model without leaving a trace.
 
 Everything that looks inside a model goes through :func:`examples` (is the input usable?), :func:`observable`
-(may the model be observed in its present state?) and :func:`undisturbed` (run it, put everything back).
+(may the model be observed in its present state?), :func:`stand_in` (a copy that may be changed) and :func:`undisturbed`
+(run it, put everything back).
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import UninitializedParameter
 
 from gatelab.errors import InputError, UnsupportedModelError
 
@@ -29,12 +32,20 @@ def observable(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UnsupportedModelError(f"expected an nn.Module, got {type(model).__name__}")
     model = getattr(model, "_orig_mod", model)  # torch.compile wraps the module that we want
+    model = model.module if isinstance(model, nn.DataParallel) else model
     for name, module in model.named_modules():
         place = f"module '{name}'" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
             raise UnsupportedModelError(
                 f"{place} is a TorchScript module, whose operations cannot be seen; pass the nn.Module it was made from"
             )
+        if isinstance(module, _BatchNorm) and module.running_mean is None:
+            raise InputError(
+                f"{place} ({type(module).__name__}) has no running statistics, so that one example's answer depends on "
+                "the others even in evaluation mode; make it with track_running_stats=True"
+            )
+        if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False)):
+            raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
         if module.training and _is_random_in_training(module):
             raise InputError(
                 f"{place} ({type(module).__name__}) is in training mode, so that one example's answer would depend "
@@ -48,7 +59,7 @@ def _is_random_in_training(module: nn.Module) -> bool:
 
 
 def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> Tensor:
-    """Return ``x`` if it is a usable set of examples (n, …) for ``model``, else say what is wrong with it."""
+    """Return ``x``, detached, if it is a usable set of examples (n, …) for ``model``; else say what is wrong."""
     if not isinstance(x, Tensor):
         raise InputError(f"{name} must be a torch.Tensor, got {type(x).__name__}; use torch.as_tensor({name})")
     if x.ndim < 2:
@@ -67,7 +78,7 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
             raise InputError(f"{name} holds NaN or infinite values, first in example {first}; clean the data")
     if model is not None:
         _check_fit(x, model, name)
-    return x
+    return x.detach()
 
 
 def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
@@ -83,14 +94,29 @@ def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
             )
 
 
+def stand_in(model: nn.Module) -> nn.Module:
+    """A copy of ``model`` that shares its parameters, not what a forward pass may change (buffers, attributes).
+
+    Backward hooks stay behind: nobody asked for a backward pass. A model that cannot be copied stands in for itself.
+    """
+    try:
+        copied = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    except Exception:  # locks, open files, tensors in the middle of a graph: a user's module may hold anything
+        return model
+    for module in copied.modules():
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
+    return copied
+
+
 @contextmanager
 def undisturbed(model: nn.Module, x: Tensor, parameters: dict[str, Tensor] | None = None) -> Iterator[Run]:
-    """Yield a function that runs ``model`` while its buffers and the random state are put back afterwards.
+    """Yield a function that runs a stand-in of ``model``, while the random state is put back afterwards.
 
     Args:
-        model: what to run, as :func:`observable` returned it.
+        model: what to run, a :func:`stand_in` of what the user gave.
         x: an example batch; names the device whose random state is kept.
-        parameters: tensors that stand in for the model's parameters of these names.
+        parameters: tensors that take the place of the parameters of these names.
     """
     substitutes = {name: buffer.clone() for name, buffer in model.named_buffers()} | (parameters or {})
     devices = [x.device] if x.device.type != "cpu" else []

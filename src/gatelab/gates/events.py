@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from gatelab.errors import UnsupportedModelError
+from gatelab.gates.functions import HardGate, SoftGate, StraightThroughGate
 from gatelab.gates.operations import operation_name
 from gatelab.gates.pattern import GateKind
 
@@ -19,6 +21,11 @@ POOLING_MODULES = (
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
 )
 GATE_MODULES = (*POINTWISE_MODULES, *POOLING_MODULES)
+
+
+def is_gate_module(module: nn.Module) -> bool:
+    """Whether a module is one gate and nothing else: torch's own, not a user's subclass with a forward of its own."""
+    return isinstance(module, GATE_MODULES) and type(module).__module__.startswith("torch.nn")
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,12 @@ def _leaky_relu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState:
 
 
 def _gated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState:
+    gate = _argument(args, kwargs, 2, "gate")
+    if not isinstance(gate, HardGate | SoftGate | StraightThroughGate):
+        raise UnsupportedModelError(
+            f"gated(value, q, gate) with {gate!r}: only HardGate, SoftGate and StraightThroughGate are known to be "
+            "open exactly when q > 0"
+        )
     return GateState(GateKind.GATED, _argument(args, kwargs, 1, "q") > 0, _argument(args, kwargs, 0, "value"))
 
 

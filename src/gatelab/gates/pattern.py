@@ -122,10 +122,12 @@ class GatePattern:
         """The gates of a layer, or the pattern of some examples."""
         if isinstance(key, str):
             return self.layer(key).gates()
-        if isinstance(key, int):
-            raise InputError(f"a single index is ambiguous; use pattern[[{key}]] for the pattern of example {key}")
+        if isinstance(key, int) or (isinstance(key, Tensor) and key.ndim != 1):
+            raise InputError(f"pattern[{key}] is ambiguous; use a slice, or a list of examples such as pattern[[0]]")
+        rows = list(key) if isinstance(key, tuple) else key
         return GatePattern(
-            {name: replace(layer, words=layer.words[key]) for name, layer in self._layers.items()}, self._dtype
+            {name: replace(layer, words=layer.words[rows].contiguous()) for name, layer in self._layers.items()},
+            self._dtype,
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -248,6 +250,6 @@ class GatePattern:
 def _as_layer(name: str, layer: Tensor | GateLayer) -> GateLayer:
     if isinstance(layer, GateLayer):
         return layer
-    if layer.dtype != torch.bool or layer.ndim < 2:
+    if layer.dtype != torch.bool or layer.ndim < 2 or layer[:1].numel() == 0 < layer.shape[0]:
         raise InputError(f"layer '{name}': gates must be booleans (n, …), got {layer.dtype} {tuple(layer.shape)}")
     return GateLayer(GateKind.RELU, tuple(layer.shape[1:]), pack(layer.flatten(1)))

@@ -7,9 +7,9 @@ from gatelab.graph.trace import (
     gate_names,
     module_path,
     node_operation,
+    parameter,
     trace,
-    value_nodes,
-    value_sources,
+    value_chain,
 )
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "gate_names",
     "module_path",
     "node_operation",
+    "parameter",
     "trace",
-    "value_nodes",
-    "value_sources",
+    "value_chain",
 ]

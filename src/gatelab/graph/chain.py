@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES
-from gatelab.graph.trace import dense_parameters, describe, gate_names, node_operation, trace, value_nodes
+from gatelab.graph.trace import dense_parameters, describe, gate_names, node_operation, parameter, trace, value_chain
 from gatelab.observe import observable
 
 PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)
@@ -65,7 +65,7 @@ def dense_chain(model: nn.Module) -> DenseChain:
     names = gate_names(graph, modules)
     layers: list[DenseLayer] = []
     gate: str | None = None
-    for node in reversed(value_nodes(graph)):
+    for node in reversed(value_chain(graph, modules)):
         parameters = dense_parameters(node, modules)
         if node in names and not _is_pooling(node, modules):
             if gate is not None or not layers:
@@ -80,7 +80,7 @@ def dense_chain(model: nn.Module) -> DenseChain:
                     f"{describe(node, modules)}: two weight layers with no gate between them; multiply them into one, "
                     "or put a gate between"
                 )
-            layers.append(_layer(model, *parameters, gate))
+            layers.append(_layer(model, describe(node, modules), *parameters, gate))
             gate = None
         elif not _passes(node, modules):
             raise UnsupportedModelError(
@@ -98,11 +98,11 @@ def dense_chain(model: nn.Module) -> DenseChain:
     return DenseChain(tuple(reversed(layers)))
 
 
-def _layer(model: nn.Module, weight: str, bias: str | None, gate: str | None) -> DenseLayer:
+def _layer(model: nn.Module, where: str, weight: str, bias: str | None, gate: str | None) -> DenseLayer:
     # A tied parameter goes by the first of its names, as in named_parameters().
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    own_weight = model.get_parameter(weight)
-    own_bias = None if bias is None else model.get_parameter(bias)
+    names = {id(own): name for name, own in model.named_parameters()}
+    own_weight = parameter(model, weight, where)
+    own_bias = None if bias is None else parameter(model, bias, where)
     bias_name = None if own_bias is None else names[id(own_bias)]
     return DenseLayer(own_weight, own_bias, gate, names[id(own_weight)], bias_name)
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import Graph, Node, Tracer
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.events import GATE_MODULES, is_gate
+from gatelab.gates.events import is_gate, is_gate_module
 from gatelab.gates.operations import operation_name
-from gatelab.observe import observable
+from gatelab.observe import observable, stand_in
 
 
 def trace(model: nn.Module) -> Graph:
@@ -23,13 +24,16 @@ def trace(model: nn.Module) -> Graph:
         UnsupportedModelError: the model's Python code branches on its data, so that it has no one graph.
     """
     model = observable(model)
+    _refuse_hooks(model)
     tracer = Tracer()
     tracer.record_stack_traces = True
     try:
         # Optional arguments stand at their defaults: a symbolic "mask" would never be None.
         parameters = inspect.signature(model.forward).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        return tracer.trace(model, concrete_args=defaults)
+        with torch.random.fork_rng(devices=[]):
+            # Tracing runs the model's Python code, which may keep what it meets.
+            return tracer.trace(stand_in(model), concrete_args=defaults)
     except UnsupportedModelError:
         raise
     except Exception as error:  # fx raises many kinds: TraceError, TypeError on len(), AttributeError, …
@@ -37,6 +41,15 @@ def trace(model: nn.Module) -> Graph:
             f"{type(model).__name__} has no fixed graph of operations: {error}. Control flow must not depend on the "
             "data; move such code out of forward"
         ) from error
+
+
+def _refuse_hooks(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise UnsupportedModelError(
+                f"module '{name}' ({type(module).__name__}) has forward hooks, which may change what passes and do not "
+                "show in the graph; remove them (or weight_norm, which is one: use parametrizations.weight_norm)"
+            )
 
 
 def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str]:
@@ -51,22 +64,35 @@ def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str
     return names
 
 
-def value_nodes(graph: Graph) -> list[Node]:
-    """The nodes through which values pass from the input to the output, in order; neither end is included.
+def value_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> list[Node]:
+    """The nodes through which values pass from the input to the output, in order, neither end included.
 
     What only decides over a gate (the feature network of a deep gated network), only tells a shape, or does not reach
     the output, is left out.
+
+    Raises:
+        UnsupportedModelError: values split and meet again (a sum, a concatenation), or there is not one output.
     """
     nodes = list(graph.nodes)
     from_input = {next(node for node in nodes if node.op == "placeholder")}
     for node in nodes:
         if not _is_shape(node) and any(source in from_input for source in value_sources(node)):
             from_input.add(node)
-    to_output = {next(node for node in nodes if node.op == "output")}
-    for node in reversed(nodes):
-        if node in to_output:
-            to_output.update(value_sources(node))
-    return [n for n in nodes if n in from_input and n in to_output and n.op not in ("placeholder", "output")]
+    (node,) = (node for node in nodes if node.op == "output")
+    if not (isinstance(node.args[0], Node) and node.args[0] in from_input):
+        raise UnsupportedModelError("the model must return one tensor that depends on its input, no tuple or dict")
+    chain: list[Node] = []
+    node = node.args[0]
+    while node.op != "placeholder":
+        chain.append(node)
+        sources = [source for source in value_sources(node) if source in from_input]
+        if len(sources) != 1:
+            raise UnsupportedModelError(
+                f"{describe(node, modules)} joins several signals; it has no place in a fully connected chain, and no "
+                "path-kernel rule"
+            )
+        (node,) = sources
+    return chain[::-1]
 
 
 def value_sources(node: Node) -> list[Node]:
@@ -93,7 +119,7 @@ def _is_shape(node: Node) -> bool:
 def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str | None:
     if node.op == "call_module":
         path = str(node.target)
-        return path if isinstance(modules[path], GATE_MODULES) else None
+        return path if is_gate_module(modules[path]) else None
     operation = node_operation(node)
     if operation is None or not is_gate(operation, node.args, dict(node.kwargs)):
         return None
@@ -120,9 +146,21 @@ def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str,
         node.args[position] if len(node.args) > position else node.kwargs.get(name)
         for position, name in ((1, "weight"), (2, "bias"))
     )
-    if not (isinstance(weight, Node) and weight.op == "get_attr"):
+    fixed = all(isinstance(part, Node) and part.op == "get_attr" for part in (weight, bias) if part is not None)
+    if weight is None or not fixed:
         return None
-    return str(weight.target), str(bias.target) if isinstance(bias, Node) else None
+    return str(weight.target), None if bias is None else str(bias.target)  # pyright: ignore
+
+
+def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:
+    """The parameter of this path, or a refusal of weights that are computed."""
+    try:
+        return model.get_parameter(path)
+    except AttributeError:
+        raise UnsupportedModelError(
+            f"{where}: '{path}' is not a parameter but computed or constant (a parametrization, pruning, a buffer); "
+            "make it a plain parameter first, e.g. torch.nn.utils.parametrize.remove_parametrizations"
+        ) from None
 
 
 def module_path(node: Node) -> str:

@@ -6,14 +6,16 @@ paths, given what came in; a node without a rule is refused by name.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx import Node
 
-from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
-from gatelab.graph import dense_parameters, describe, gate_names, node_operation, trace, value_nodes
+from gatelab.graph import dense_parameters, describe, gate_names, node_operation, parameter, trace, value_chain
 from gatelab.kernels.overlap import overlap_kernel
 from gatelab.kernels.tiles import fill
 from gatelab.observe import examples, observable
@@ -33,7 +35,8 @@ def neural_path_kernel(
 
     Equivalently :math:`E_v[\hat y_v(s)\, \hat y_v(s')]` over independent value weights of mean zero, the gates held
     fixed. Their variance is 1 / fan in in every layer but the first with ``normalise``, 1 without (raw path counts, in
-    float64). Biases shape the gates; paths that start at a bias are not counted.
+    float64). Biases shape the gates; paths that start at a bias are not counted. Batch-norm and dropout in evaluation
+    mode belong to the values: paths pass them, and their own scales count as one.
 
     Args:
         model: a network of dense layers and gates, written in any style.
@@ -55,6 +58,8 @@ def neural_path_kernel(
     _refuse_shared(paths, gates, x[0].numel())
     other_gates = None if other is None else capture_gates(model, other, batch_size).select(paths.gates)
     kernel = overlap_kernel(gates, other_gates, normalise=normalise)
+    if not normalise:
+        kernel *= paths.ungated_units
 
     rows = x.flatten(1).to(kernel.dtype)
     columns = rows if other is None else other.flatten(1).to(kernel.dtype)
@@ -63,6 +68,8 @@ def neural_path_kernel(
         kernel[i, j] *= rows[i] @ columns[j].T
 
     fill(kernel, tile, symmetric=other is None)
+    if not normalise and not bool(torch.isfinite(kernel).all()):
+        raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     return kernel
 
 
@@ -71,14 +78,26 @@ class DensePaths:
     """Paths from the input to one node of a fully connected graph.
 
     Attributes:
-        gates: the gates passed, each followed by a weight layer.
-        fan_ins: how many units each weight layer passed takes in, the first of them the input's.
+        stages: what lies between the weight layers passed: the name of a gate, or None where there is none.
+        fan_ins: how many units each weight layer passed takes in.
+        fan_outs: how many it gives.
         pending: a gate passed since the last weight layer.
     """
 
-    gates: tuple[str, ...] = ()
+    stages: tuple[str | None, ...] = ()
     fan_ins: tuple[int, ...] = ()
+    fan_outs: tuple[int, ...] = ()
     pending: str | None = None
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The gates passed, each followed by a weight layer."""
+        return tuple(stage for stage in self.stages if stage is not None)
+
+    @property
+    def ungated_units(self) -> int:
+        """Number of ways through the layers that no gate guards, where every unit is open."""
+        return prod(fan_in for fan_in, stage in zip(self.fan_ins[1:], self.stages, strict=True) if stage is None)
 
 
 @dataclass(frozen=True)
@@ -97,14 +116,11 @@ Rule = Callable[[DensePaths, _Place], DensePaths]
 
 def _weights(paths: DensePaths, place: _Place) -> DensePaths:
     """A weight layer: paths that met in different units have independent values, so that units sum."""
-    passed = () if paths.pending is None else (paths.pending,)
-    return DensePaths(paths.gates + passed, (*paths.fan_ins, _fan_in(place)))
-
-
-def _fan_in(place: _Place) -> int:
+    stages = (*paths.stages, paths.pending) if paths.fan_ins else ()
     if place.weight is None:
         raise UnsupportedModelError(f"{place.description} does not take its weight from the model's parameters")
-    return place.weight.shape[1]
+    fan_out, fan_in = place.weight.shape
+    return DensePaths(stages, (*paths.fan_ins, fan_in), (*paths.fan_outs, fan_out))
 
 
 def _gate(paths: DensePaths, place: _Place) -> DensePaths:
@@ -147,11 +163,12 @@ def _follow(model: nn.Module) -> DensePaths:
     names = gate_names(graph, modules)
     met: dict[int, str] = {}
     paths = DensePaths()
-    for node in value_nodes(graph):
+    for node in value_chain(graph, modules):
         parameters = dense_parameters(node, modules)
-        weight = None if parameters is None else model.get_parameter(parameters[0])
+        where = describe(node, modules)
+        weight = None if parameters is None else parameter(model, parameters[0], where)
         module = modules[str(node.target)] if node.op == "call_module" else None
-        place = _Place(node, describe(node, modules), names.get(node), module, weight)
+        place = _Place(node, where, names.get(node), module, weight)
         _refuse_tied(place, met)
         paths = _rule(place)(paths, place)
     if paths.pending is not None or not paths.gates:
@@ -189,8 +206,9 @@ def _refuse_tied(place: _Place, met: dict[int, str]) -> None:
 
 def _refuse_shared(paths: DensePaths, gates: GatePattern, inputs: int) -> None:
     """A dense layer that takes in fewer units than there are is applied at several positions, as a convolution is."""
-    available = [inputs, *(gates.layer(name).units for name in paths.gates)]
-    for layer, (fan_in, units) in enumerate(zip(paths.fan_ins, available, strict=False)):
+    between = zip(paths.fan_outs[:-1], paths.stages, strict=True)
+    available = [inputs, *(given if name is None else gates.layer(name).units for given, name in between)]
+    for layer, (fan_in, units) in enumerate(zip(paths.fan_ins, available, strict=True)):
         if fan_in != units:
             raise UnsupportedModelError(
                 f"weight layer {layer + 1} takes {fan_in} units where each example has {units}: it is shared over "

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.kernels.gradients import Gradients, Outputs
 from gatelab.kernels.tiles import fill
-from gatelab.observe import examples, observable
+from gatelab.observe import examples, observable, stand_in
 
-Wrt = nn.Module | str | Iterable[str] | None
+Wrt = nn.Module | nn.Parameter | str | Iterable[str] | None
 
 
 def neural_tangent_kernel(
@@ -30,13 +30,15 @@ def neural_tangent_kernel(
 
     For each dense layer this is (Gram of inputs) ⊙ (Gram of back-propagated signals); no Jacobian is formed. For
     convolutions the cheaper of that and per-example gradients is taken; parameters used in any other way go through
-    ``torch.func``. Memory is the result, the layers' inputs and signals, and one tile.
+    ``torch.func``. Two examples are checked against plain autograd; should they differ, all gradients are computed one
+    example at a time. Memory is the result, the layers' inputs and signals, and one tile.
 
     Args:
         model: any module whose answer for one example does not depend on the others.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
-        wrt: only these parameters count: a sub-module, or parameter names. Gives K^V and K^F of a deep gated network.
+        wrt: only these parameters count: a sub-module, a parameter, or parameter names. Gives K^V and K^F of a
+            deep gated network.
         outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
             gives the kernel of that output.
         batch_size: examples per forward and backward pass; None takes all at once.
@@ -46,17 +48,16 @@ def neural_tangent_kernel(
         >>> neural_tangent_kernel(net, torch.tensor([[1.0, 2.0]])).tolist()   # ‖x‖² + 1, for weight and bias
         [[6.0]]
     """
-    model = observable(model)
+    model = stand_in(observable(model))
     x = examples(x, model)
     other = None if y is None else examples(y, model, name="y")
-    names = parameter_names(model, wrt)
-    gradients = Gradients(model, names, x[:1], outputs)
-    pairs = x.shape[0] if other is None else other.shape[0]
-    rows = gradients.factors(x, batch_size, pairs)
-    columns = rows if other is None else gradients.factors(other, batch_size, pairs)
+    if other is not None and other.shape[1:] != x.shape[1:]:
+        raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
+    gradients = Gradients(model, parameter_names(model, wrt), x[:1], outputs)
+    rows, columns = gradients.factors(x, other, batch_size)
 
     full = outputs == "full"
-    shape = (x.shape[0], pairs, *((gradients.outputs,) * 2 if full else ()))
+    shape = (x.shape[0], (x if other is None else other).shape[0], *((gradients.outputs,) * 2 if full else ()))
     kernel = torch.zeros(shape, dtype=x.dtype, device=x.device)
 
     def tile(i: slice, j: slice) -> None:
@@ -74,16 +75,18 @@ def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
     own = dict(model.named_parameters())
     if wrt is None:
         return list(own)
-    if isinstance(wrt, nn.Module):
-        wanted = {id(parameter) for parameter in wrt.parameters()}
+    if isinstance(wrt, nn.Module | Tensor):
+        wanted = {id(parameter) for parameter in ([wrt] if isinstance(wrt, Tensor) else wrt.parameters())}
         names = [name for name, parameter in own.items() if id(parameter) in wanted]
         if not names:
             raise InputError(f"wrt: {type(wrt).__name__} has no parameter that belongs to the model")
         return names
+    every_name = dict(model.named_parameters(remove_duplicate=False))  # a tied parameter goes by any of its names
     asked = [wrt] if isinstance(wrt, str) else list(wrt)
     for name in asked:
-        if name not in own:
-            close = get_close_matches(name, own, n=3)
+        if name not in every_name:
+            close = get_close_matches(str(name), every_name, n=3)
             hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(list(own)[:8])}"
             raise InputError(f"wrt: the model has no parameter '{name}'; {hint}")
-    return [name for name in own if name in set(asked)]
+    wanted = {id(every_name[name]) for name in asked}
+    return [name for name, parameter in own.items() if id(parameter) in wanted]

@@ -11,6 +11,7 @@ from torch.func import jacrev
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.graph import DenseChain, dense_chain
+from gatelab.observe import examples
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 
 
@@ -34,7 +35,7 @@ def neural_path_features(
         [[3.0, 0.0, 5.0, 0.0]]
     """
     chain, index = _guarded(model, limit)
-    nodes = _flat(x, chain)
+    nodes = _flat(x, model, chain)
     gates = gate_factors(capture_gates(model, x), chain)
     ones = nodes.new_ones(nodes.shape[0], 1)
     starts = {0: (nodes, gates)} | {layer: (ones, gates[layer - 1 :]) for layer in index.starts[1:]}
@@ -46,7 +47,7 @@ def path_activity(
 ) -> Bool[Tensor, "n paths"]:
     """Whether every gate on the path is open, A(x, p) of npk, Definition 2.1."""
     chain, index = _guarded(model, limit)
-    nodes = torch.ones_like(_flat(x, chain), dtype=torch.bool)
+    nodes = torch.ones_like(_flat(x, model, chain), dtype=torch.bool)
     pattern = capture_gates(model, x)
     gates = [pattern[name] for name in chain.gates]
     starts = {0: (nodes, gates)} | {layer: (nodes[:, :1], gates[layer - 1 :]) for layer in index.starts[1:]}
@@ -112,8 +113,8 @@ def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, 
     return factors
 
 
-def _flat(x: Tensor, chain: DenseChain) -> Tensor:
-    x = x.flatten(1)
+def _flat(x: Tensor, model: nn.Module, chain: DenseChain) -> Tensor:
+    x = examples(x, model).flatten(1)
     if x.shape[1] != chain.widths[0]:
         raise InputError(f"x has {x.shape[1]} values per example, the first layer takes {chain.widths[0]}")
     return x

@@ -1,0 +1,87 @@
+"""Gradients of one example at a time: slow, and true for every model."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+
+from gatelab.errors import UnsupportedModelError
+from gatelab.observe import undisturbed
+
+
+class PerExample:
+    """Answers and gradients of a model for single examples.
+
+    Attributes:
+        parameters: all parameters by name, as leaves of their own: the model's flags and .grad stay as they are.
+        wanted: those whose gradients count.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str]):
+        """Prepare to differentiate with respect to the parameters ``names``."""
+        self._model = model
+        wanted = set(names)
+        self.parameters = {
+            name: parameter.detach().requires_grad_(name in wanted) for name, parameter in model.named_parameters()
+        }
+        self.wanted = {name: tensor for name, tensor in self.parameters.items() if name in wanted}
+
+    def as_matrix(self, answer: object, n: int) -> Float[Tensor, "n k"]:
+        """The model's answer with one row per example, or a refusal of what is no such thing."""
+        if isinstance(answer, Tensor) and (n == 1 or answer.shape[:1] == (n,)):
+            return answer.reshape(n, -1)  # a model that squeezes may return no axis at all for one example
+        what = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
+        raise UnsupportedModelError(
+            f"{type(self._model).__name__} returned {what} for {n} examples; it must return one tensor with the "
+            "examples on the first axis"
+        )
+
+    def count_outputs(self, example: Float[Tensor, "1 ..."]) -> int:
+        """Number of outputs; the example is run twice, to see that chance has no part in the answer."""
+        with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
+            first, second = (self.as_matrix(run(example), 1) for _ in range(2))
+        if not torch.equal(first, second):
+            raise UnsupportedModelError(
+                f"{type(self._model).__name__} gives different answers to the same input; remove the randomness "
+                "(dropout, noise) from its evaluation mode"
+            )
+        return first.shape[1]
+
+    def gradients(
+        self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
+    ) -> tuple[Float[Tensor, " all"], Float[Tensor, "k parameters"]]:
+        """The answer to one example, and the gradients of some outputs by plain autograd."""
+        with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
+            answer = self.as_matrix(run(example), 1)[0]
+        leaves = list(self.wanted.values())
+        if not answer.requires_grad:
+            return answer, answer.new_zeros(len(outputs), sum(leaf.numel() for leaf in leaves))
+        rows = []
+        for output in outputs:
+            parts = torch.autograd.grad(
+                answer[output], leaves, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            rows.append(torch.cat([part.flatten() for part in parts]))
+        return answer.detach(), torch.stack(rows)
+
+    def by_torch_func(
+        self, names: Iterable[str], batch: Tensor, outputs: Sequence[int]
+    ) -> Float[Tensor, "n k parameters"]:
+        """Gradients with respect to some parameters, all examples in parallel; RuntimeError if vmap cannot."""
+        wanted = {name: self.parameters[name].detach() for name in sorted(names)}
+        fixed = {name: p.detach() for name, p in self.parameters.items() if name not in wanted}
+        fixed |= {name: buffer.clone() for name, buffer in self._model.named_buffers()}
+        selected = torch.tensor(outputs, device=batch.device)
+
+        def answer(parameters: dict[str, Tensor], example: Tensor) -> Tensor:
+            out = functional_call(self._model, {**fixed, **parameters}, (example.unsqueeze(0),))
+            return out.reshape(-1)[selected]
+
+        with warnings.catch_warnings():
+            # Where vmap has no batched form it loops, which is no news to someone who asked for correctness first.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            jacobian = vmap(jacrev(answer), in_dims=(None, 0))(wanted, batch)
+        return torch.cat([block.flatten(2) for block in jacobian.values()], dim=2)
