@@ -335,3 +335,62 @@ def test_half_precision_and_gradients_flags():
     before = {k: p.requires_grad for k, p in model.named_parameters()}
     assert capture_gates(model, torch.randn(2, 5, dtype=torch.bfloat16)).dtype == torch.bfloat16
     assert {k: p.requires_grad for k, p in model.named_parameters()} == before
+
+
+ALIASED = {
+    "data": lambda q: (q.data.clamp_(min=0), q)[1],
+    "detached": lambda q: (q.detach().relu_(), q)[1],
+}
+
+
+@pytest.mark.parametrize("name", ALIASED)
+def test_writing_through_an_alias_is_seen(name):
+    model = nn.Sequential(Wrapped(ALIASED[name]), nn.ReLU(), nn.Linear(2, 1))
+    x = torch.randn(6, 5)
+    pattern = capture_gates(model, x)
+    assert len(pattern) == 2
+    assert torch.equal(pattern[pattern.layers[0]], model[0].before(x) > 0)
+
+
+MIXING = {
+    "centred over the batch": lambda q: F.relu(q - q.mean(0)),
+    "noise": lambda q: F.relu(q + torch.randn(q.shape)),
+    "whole numbers": lambda q: F.relu(q.to(torch.int32).to(q.dtype)),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_gates_that_are_not_an_examples_own_are_refused(name):
+    with pytest.raises(UnsupportedModelError, match=r"other gates alone|to is not a gate"):
+        capture_gates(Wrapped(MIXING[name], width=50), torch.randn(20, 5))
+
+
+def test_unknown_gate_functions_are_refused():
+    with pytest.raises(UnsupportedModelError, match="known to be open exactly when q > 0"):
+        capture_gates(Wrapped(lambda q: gated(q, q, torch.abs)), torch.randn(3, 5))
+
+
+def test_a_users_own_relu_module_is_named_by_its_operation():
+    class MyReLU(nn.ReLU):
+        def forward(self, x):
+            return F.relu(x)
+
+    model = nn.Sequential(nn.Linear(5, 4), MyReLU(), nn.Linear(4, 1))
+    from gatelab.kernels import neural_path_kernel
+
+    assert capture_gates(model, torch.randn(3, 5)).layers == ("1.relu",)
+    assert neural_path_kernel(model, torch.randn(3, 5)).shape == (3, 3)
+
+
+def test_modules_that_are_not_ready_are_refused():
+    with pytest.raises(InputError, match="no running statistics"):
+        capture_gates(nn.Sequential(nn.BatchNorm1d(5, track_running_stats=False), nn.ReLU()).eval(), torch.randn(3, 5))
+    with pytest.raises(InputError, match="has no parameters yet"):
+        capture_gates(nn.Sequential(nn.LazyLinear(4), nn.ReLU()), torch.randn(3, 5))
+
+
+def test_inside_inference_mode():
+    model, x = zoo.Residual(), torch.randn(3, 5)
+    expected = capture_gates(model, x)
+    with torch.inference_mode():
+        assert capture_gates(model, x.clone()) == expected

@@ -118,3 +118,12 @@ def test_a_pattern_cannot_be_changed_through_what_it_gives():
     with pytest.raises(AttributeError):
         p.layer("fc").words = torch.zeros(1)  # frozen
     assert isinstance(p.layer("fc"), GateLayer)
+
+
+def test_any_sensible_index_gives_a_pattern_that_can_be_saved(tmp_path):
+    p = pattern()
+    for index in (slice(None, None, 2), (0, 3), torch.tensor([5, 1]), torch.arange(7) > 3):
+        p[index].save(tmp_path / "gates")
+        assert GatePattern.load(tmp_path / "gates") == p[index]
+    with pytest.raises(InputError, match="ambiguous"):
+        p[torch.tensor(1)]

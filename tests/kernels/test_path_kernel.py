@@ -8,6 +8,7 @@ import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.models import DeepGatedNetwork, bernoulli_, mlp
 from tests import zoo
+from tests.contracts.gated_model import snapshot
 
 
 @settings(deadline=None, max_examples=20)
@@ -89,3 +90,72 @@ def test_what_has_no_rule_is_refused_by_name(model, shape, message):
 def test_shapes_must_match():
     with pytest.raises(InputError, match=r"x has examples of shape \(5,\), y of shape \(4,\)"):
         gl.neural_path_kernel(zoo.Functional(), torch.randn(2, 5), torch.randn(2, 4))
+
+
+def test_weight_layers_with_no_gate_between_count_their_units():
+    net = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in ((4, 5), (5, 6))), nn.ReLU(),
+                        *(nn.Linear(a, b, bias=False) for a, b in ((6, 7), (7, 1))))  # fmt: skip
+    x = torch.randn(3, 4)
+    gates = gl.capture_gates(net, x)["2"].double()
+    expected = (x @ x.T) * 5 * (gates @ gates.T) * 7
+    torch.testing.assert_close(gl.neural_path_kernel(net, x, normalise=False), expected)
+    torch.testing.assert_close(gl.neural_path_kernel(net, x), expected / (5 * 6 * 7))
+
+
+class TwoHeads(zoo.Functional):
+    def forward(self, x):
+        return super().forward(x), self.last(torch.relu(self.second(torch.relu(self.first(x)))))
+
+
+def test_several_outputs_are_refused():
+    with pytest.raises(UnsupportedModelError, match="one tensor"):
+        gl.neural_path_kernel(TwoHeads(), torch.randn(2, 5))
+    with pytest.raises(UnsupportedModelError, match="one tensor"):
+        gl.neural_path_values(TwoHeads())
+
+
+def test_hooks_on_the_way_are_refused():
+    net = mlp([3, 4, 1])
+    net[1].register_forward_hook(lambda _module, _inputs, output: output * 0)
+    with pytest.raises(UnsupportedModelError, match=r"module '1' \(ReLU\) has forward hooks"):
+        gl.neural_path_kernel(net, torch.randn(2, 3))
+
+
+def test_overflow_through_the_input_is_an_error_too():
+    net = mlp([1, *[64] * 3, 1])
+    for layer in net[::2]:
+        nn.init.ones_(layer.weight)
+    x = torch.full((1, 1), 1e152)
+    with pytest.raises(gl.errors.PathCountOverflowError):
+        gl.neural_path_kernel(net, x, normalise=False)
+
+
+@pytest.mark.parametrize("function", [gl.neural_path_kernel, gl.neural_path_features])
+def test_computed_weights_are_refused(function):
+    net = mlp([3, 4, 1])
+    nn.utils.parametrizations.weight_norm(net[0])
+    with pytest.raises(UnsupportedModelError, match="is not a parameter but computed"):
+        function(net, torch.randn(2, 3))
+
+
+def test_tracing_leaves_no_trace():
+    class Sticky(zoo.Functional):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+            self.seen = None
+
+        def forward(self, x):
+            self.calls += 1
+            torch.rand(1)
+            self.seen = super().forward(x)
+            return self.seen
+
+    model, x = Sticky(), torch.randn(2, 5)
+    before, names = snapshot(model), set(vars(model))
+    gl.neural_path_kernel(model, x)
+    gl.neural_path_values(model)
+    gl.top_paths(model, x[0], 2)
+    assert snapshot(model) == before
+    assert set(vars(model)) == names
+    assert model.seen is None

@@ -47,13 +47,16 @@ class Gradients:
                 rows = self._structured(x, batch_size, pairs)
                 columns = rows if y is None else self._structured(y, batch_size, pairs)
             except _NoStructureError:
-                rows = self._explicit(x)
-                columns = rows if y is None else self._explicit(y)
+                rows = self._explicit(x, batch_size)
+                columns = rows if y is None else self._explicit(y, batch_size)
         return rows, columns
 
-    def _explicit(self, x: Tensor) -> list[Factor]:
-        rows = [self._each.gradients(x[s : s + 1], self._selected)[1] for s in range(x.shape[0])]
-        return [ExplicitFactor(torch.stack(rows))]
+    def _explicit(self, x: Tensor, batch_size: int | None) -> list[Factor]:
+        each = [self._each.gradients(x[s : s + 1], self._selected) for s in range(x.shape[0])]
+        among_others = torch.cat([self._watch(x[rows])[1].detach() for rows in batches(x.shape[0], batch_size)])
+        for position, (alone, _) in enumerate(each):
+            self._check_answer(position, alone, among_others)
+        return [ExplicitFactor(torch.stack([gradients for _, gradients in each]))]
 
     def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> list[Factor]:
         unstructured = self._without_structure(x[:1])
@@ -113,17 +116,20 @@ class Gradients:
         for position in sorted({0, x.shape[0] - 1}):
             one = slice(position, position + 1)
             alone, gradients = self._each.gradients(x[one], [self._selected[end] for end in ends])
-            # An answer may cancel to nothing: rounding is then that of the other answers, or of numbers of order one.
-            if not _close(alone, answers[position], scale=answers.abs().max().item() + 1e-3):
-                raise UnsupportedModelError(
-                    f"{type(self._model).__name__} gives example {position} different answers alone and among others: "
-                    "its output depends on the other examples, and has no tangent kernel over examples"
-                )
+            self._check_answer(position, alone, answers)
             tiles = [factor.full_tile(factor, one, one)[0, 0] for factor in factors]  # pyright: ignore
             measured = torch.stack(tiles).sum(dim=0) if tiles else x.new_zeros(self.outputs, self.outputs)
             expected = gradients @ gradients.T
             if not _close(measured[ends][:, ends], expected, scale=expected.abs().max().item()):
                 raise _NoStructureError
+
+    def _check_answer(self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"]) -> None:
+        # An answer may cancel to nothing: rounding is then that of the other answers, or of numbers of order one.
+        if not _close(alone, answers[position], scale=answers.abs().max().item() + 1e-3):
+            raise UnsupportedModelError(
+                f"{type(self._model).__name__} gives example {position} different answers alone and among others: "
+                "its output depends on the other examples, and has no tangent kernel over examples"
+            )
 
 
 def _close(a: Tensor, b: Tensor, scale: float) -> bool:
