@@ -38,9 +38,15 @@ class DenseLayer:
 
 @dataclass(frozen=True)
 class DenseChain:
-    """A network x → W₁ → gate → W₂ → … → W_d, d = number of layers."""
+    """A network x → W₁ → gate → W₂ → … → W_d, d = number of layers.
+
+    Attributes:
+        layers: the weight layers, first to last.
+        constant_input: whether values start at ones instead of x, which then acts through the gates alone.
+    """
 
     layers: tuple[DenseLayer, ...]
+    constant_input: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -65,7 +71,9 @@ def dense_chain(model: nn.Module) -> DenseChain:
     names = gate_names(graph, modules)
     layers: list[DenseLayer] = []
     gate: str | None = None
-    for node in reversed(value_chain(graph, modules)):
+    nodes = value_chain(graph, modules)
+    constant_input = bool(nodes) and node_operation(nodes[0]) == "ones_like"
+    for node in reversed(nodes[constant_input:]):
         parameters = dense_parameters(node, modules)
         if node in names and not _is_pooling(node, modules):
             if gate is not None or not layers:
@@ -95,7 +103,7 @@ def dense_chain(model: nn.Module) -> DenseChain:
                 f"'{after.weight_name}' takes {after.weight.shape[1]} units where '{before.weight_name}' gives "
                 f"{before.weight.shape[0]}: a layer is shared over positions; flatten the examples first"
             )
-    return DenseChain(tuple(reversed(layers)))
+    return DenseChain(tuple(reversed(layers)), constant_input)
 
 
 def _layer(model: nn.Module, where: str, weight: str, bias: str | None, gate: str | None) -> DenseLayer:

@@ -61,8 +61,8 @@ def neural_path_kernel(
     if not normalise:
         kernel *= paths.ungated_units
 
-    rows = x.flatten(1).to(kernel.dtype)
-    columns = rows if other is None else other.flatten(1).to(kernel.dtype)
+    rows = _values_at_input(x, paths).to(kernel.dtype)
+    columns = rows if other is None else _values_at_input(other, paths).to(kernel.dtype)
 
     def tile(i: slice, j: slice) -> None:
         kernel[i, j] *= rows[i] @ columns[j].T
@@ -71,6 +71,10 @@ def neural_path_kernel(
     if not normalise and not bool(torch.isfinite(kernel).all()):
         raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     return kernel
+
+
+def _values_at_input(x: Tensor, paths: "DensePaths") -> Float[Tensor, "n d"]:
+    return torch.ones_like(x.flatten(1)) if paths.constant_input else x.flatten(1)
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,14 @@ class DensePaths:
         fan_ins: how many units each weight layer passed takes in.
         fan_outs: how many it gives.
         pending: a gate passed since the last weight layer.
+        constant_input: whether values start at ones instead of the input.
     """
 
     stages: tuple[str | None, ...] = ()
     fan_ins: tuple[int, ...] = ()
     fan_outs: tuple[int, ...] = ()
     pending: str | None = None
+    constant_input: bool = False
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -120,7 +126,8 @@ def _weights(paths: DensePaths, place: _Place) -> DensePaths:
     if place.weight is None:
         raise UnsupportedModelError(f"{place.description} does not take its weight from the model's parameters")
     fan_out, fan_in = place.weight.shape
-    return DensePaths(stages, (*paths.fan_ins, fan_in), (*paths.fan_outs, fan_out))
+    fans = {"fan_ins": (*paths.fan_ins, fan_in), "fan_outs": (*paths.fan_outs, fan_out)}
+    return replace(paths, stages=stages, pending=None, **fans)
 
 
 def _gate(paths: DensePaths, place: _Place) -> DensePaths:
@@ -138,6 +145,12 @@ def _pass(paths: DensePaths, place: _Place) -> DensePaths:
     return paths
 
 
+def _ones(paths: DensePaths, place: _Place) -> DensePaths:
+    if paths.fan_ins:
+        raise UnsupportedModelError(f"{place.description}: values that start in the middle of the network have no rule")
+    return replace(paths, constant_input=True)
+
+
 MODULE_RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: _weights,
     nn.ReLU: _gate,
@@ -151,6 +164,7 @@ MODULE_RULES: dict[type[nn.Module], Rule] = {
 }
 OPERATION_RULES: dict[str, Rule] = {
     "linear": _weights,
+    "ones_like": _ones,
     **dict.fromkeys(("relu", "leaky_relu", "clamp", "clip", "clamp_min", "threshold", "gated"), _gate),
     **dict.fromkeys(("flatten", "view", "reshape", "dropout", "contiguous", "clone"), _pass),
 }

@@ -1,7 +1,28 @@
 """Networks with gates, each a plain nn.Module."""
 
+from gatelab.models.convolutional import gconv, halfspace_cnn, vconv
 from gatelab.models.dgn import DeepGatedNetwork
+from gatelab.models.dlgn import DeepLinearlyGatedNetwork, dln
 from gatelab.models.init import bernoulli_, fans, glorot_, he_, initialise
+from gatelab.models.memorisation import MemorisationNetwork
 from gatelab.models.mlp import mlp
+from gatelab.models.resnet import ResidualBlock, ResNet, resnet
 
-__all__ = ["DeepGatedNetwork", "bernoulli_", "fans", "glorot_", "he_", "initialise", "mlp"]
+__all__ = [
+    "DeepGatedNetwork",
+    "DeepLinearlyGatedNetwork",
+    "MemorisationNetwork",
+    "ResNet",
+    "ResidualBlock",
+    "bernoulli_",
+    "dln",
+    "fans",
+    "gconv",
+    "glorot_",
+    "halfspace_cnn",
+    "he_",
+    "initialise",
+    "mlp",
+    "resnet",
+    "vconv",
+]

@@ -64,6 +64,14 @@ class DeepGatedNetwork(nn.Module):
             feature = torch.relu(q)
         return last(value)
 
+    def feature_parameters(self) -> list[nn.Parameter]:
+        """Θᶠ, which holds the gates."""
+        return list(self.feature.parameters())
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        """Θᵛ, which holds the values."""
+        return list(self.value.parameters())
+
 
 def _dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> nn.ModuleList:
     return nn.ModuleList(nn.Linear(a, b, bias=bias, dtype=dtype) for a, b in pairwise(widths))

@@ -117,7 +117,7 @@ def _flat(x: Tensor, model: nn.Module, chain: DenseChain) -> Tensor:
     x = examples(x, model).flatten(1)
     if x.shape[1] != chain.widths[0]:
         raise InputError(f"x has {x.shape[1]} values per example, the first layer takes {chain.widths[0]}")
-    return x
+    return torch.ones_like(x) if chain.constant_input else x
 
 
 def _guarded(model: nn.Module, limit: int) -> tuple[DenseChain, PathIndex]:

@@ -71,7 +71,8 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
     outputs = chain.widths[-1]
     if output is not None and not 0 <= output < outputs:
         raise InputError(f"output {output} does not exist; the network has {outputs}")
-    signals = [x[0].double(), *(g[0].double() for g in gate_factors(capture_gates(model, x), chain))]
+    nodes = torch.ones_like(x[0]) if chain.constant_input else x[0]
+    signals = [nodes.double(), *(g[0].double() for g in gate_factors(capture_gates(model, x), chain))]
     layers = _forward(chain, signals, k)
     last = layers[-1].magnitude if output is None else layers[-1].magnitude[output : output + 1]
     magnitude, flat = last.flatten().topk(min(k, last.numel()))

@@ -1,0 +1,61 @@
+"""The memorisation network: a look-up table made of gates (npk, Appendix E)."""
+
+from itertools import pairwise
+from math import sqrt
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gatelab.errors import InputError
+from gatelab.models.init import bernoulli_
+
+
+class MemorisationNetwork(nn.Module):
+    """A value network with input 1 and a fixed random gate pattern for each of n indices (npk, Table 4).
+
+    The gates are Ber(μ), drawn once, and held in the buffer ``gates`` (depth − 1, n, width). The weights start at ±σ,
+    σ = √(1/(μ width)), for which E[K₀(s, s)]/d = 1.
+    """
+
+    gates: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        width: int,
+        depth: int,
+        mu: float = 0.5,
+        *,
+        dtype: torch.dtype | None = None,
+        generator: torch.Generator | None = None,
+    ):
+        """Make a network of ``depth`` weight layers that can tell n indices apart by their gates.
+
+        Args:
+            n: how many values are to be memorised.
+            width: of each hidden layer.
+            depth: number of weight layers, at least 2.
+            mu: probability that a gate is open.
+            dtype: of weights and gates.
+            generator: where gates and weights come from.
+        """
+        super().__init__()
+        if n < 1 or width < 1 or depth < 2 or not 0 < mu <= 1:
+            raise InputError(
+                f"n = {n}, width = {width}, depth = {depth}, mu = {mu}: need n, width ≥ 1, depth ≥ 2, 0 < mu ≤ 1"
+            )
+        widths = [1, *[width] * (depth - 1), 1]
+        self.value = nn.ModuleList(nn.Linear(a, b, bias=False, dtype=dtype) for a, b in pairwise(widths))
+        open_gates = torch.rand(depth - 1, n, width, generator=generator) < mu
+        self.register_buffer("gates", open_gates.to(dtype or torch.get_default_dtype()))
+        for weight in self.value.parameters():
+            bernoulli_(weight, sqrt(1 / (mu * width)), generator)
+
+    def forward(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n 1"]:
+        """What the network has memorised for each index."""
+        *hidden, last = self.value
+        z = self.gates.new_ones(index.shape[0], 1)
+        for layer, gates in zip(hidden, self.gates, strict=True):
+            z = layer(z) * gates[index]
+        return last(z)
