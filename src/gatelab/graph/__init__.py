@@ -10,6 +10,7 @@ from gatelab.graph.trace import (
     parameter,
     trace,
     value_chain,
+    value_sources,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "parameter",
     "trace",
     "value_chain",
+    "value_sources",
 ]

@@ -1,24 +1,24 @@
-"""The neural path kernel H: the inner product of path features, without features.
+"""The neural path kernel H: the inner product of path features, without features."""
 
-The kernel follows the model's graph from input to output. Each kind of node has a rule that says what becomes of the
-paths, given what came in; a node without a rule is refused by name.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
+from math import isqrt
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.fx import Node
 
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GatePattern, capture_gates
-from gatelab.graph import dense_parameters, describe, gate_names, node_operation, parameter, trace, value_chain
+from gatelab.gates import capture_gates
+from gatelab.graph import DenseChain, dense_chain, gate_names, trace
 from gatelab.kernels.overlap import overlap_kernel
-from gatelab.kernels.tiles import fill
+from gatelab.kernels.path_engine import Covariances, all_pairs_needed
+from gatelab.kernels.path_rules import Architecture, Reading, size_of_pairs
+from gatelab.kernels.path_terms import Signal
+from gatelab.kernels.tiles import TILE, fill
 from gatelab.observe import examples, observable
+
+# Entries of a covariance between two blocks of examples; a few such arrays are alive at a time.
+BLOCK_ENTRIES = 2**24
 
 
 def neural_path_kernel(
@@ -27,204 +27,115 @@ def neural_path_kernel(
     y: Float[Tensor, "m ..."] | None = None,
     *,
     normalise: bool = True,
+    biases: bool = False,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n m"]:
-    r"""The neural path kernel of a fully connected network (npk, Lemma 2.1).
+    r"""The neural path kernel of a network of dense and convolutional layers (npk, Lemma 2.1).
 
-    .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = \Sigma(s, s') \cdot \Lambda(s, s')
+    .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
 
-    Equivalently :math:`E_v[\hat y_v(s)\, \hat y_v(s')]` over independent value weights of mean zero, the gates held
-    fixed. Their variance is 1 / fan in in every layer but the first with ``normalise``, 1 without (raw path counts, in
-    float64). Biases shape the gates; paths that start at a bias are not counted. Batch-norm and dropout in evaluation
-    mode belong to the values: paths pass them, and their own scales count as one.
+    The expectation is over independent value weights v of mean zero, the gates held fixed; for one output. It defines
+    the kernel also where weights are shared: paths through the same weights form a bundle, whose feature is their sum.
+    For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap. The weights' variance is 1 / fan in behind the
+    first layer with ``normalise``, 1 without (raw path counts, in float64). Biases shape the gates; paths that start at
+    them count on request. Batch-norm and dropout in evaluation mode belong to the values: paths pass them, and their
+    own scales count as one.
+
+    Rules exist for Linear, Conv2d (stride, padding, dilation, groups), ReLU, LeakyReLU and decoupled gates, pooling by
+    average or maximum over windows that tile the image, global pooling, flattening, sums and concatenation of channels.
+    Where images are flattened only equal positions are compared, O(n² p c) for p positions and c channels; where they
+    are pooled all pairs, O(n² p² c).
 
     Args:
-        model: a network of dense layers and gates, written in any style.
+        model: a network, written in any style, with one output tensor.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
         normalise: see above.
+        biases: paths may also start at the biases, whose variance is 1.
         batch_size: examples per forward pass when the gates are captured.
 
     Raises:
         UnsupportedModelError: the model holds something for which there is no rule, named with its place.
+        PathCountOverflowError: a raw count is larger than float64 holds.
     """
     model = observable(model)
-    paths = _follow(model)
     x = examples(x, model)
     other = None if y is None else examples(y, model, name="y")
     if other is not None and other.shape[1:] != x.shape[1:]:
         raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
-    gates = capture_gates(model, x, batch_size).select(paths.gates)
-    _refuse_shared(paths, gates, x[0].numel())
-    other_gates = None if other is None else capture_gates(model, other, batch_size).select(paths.gates)
-    kernel = overlap_kernel(gates, other_gates, normalise=normalise)
-    if not normalise:
-        kernel *= paths.ungated_units
-
-    rows = _values_at_input(x, paths).to(kernel.dtype)
-    columns = rows if other is None else _values_at_input(other, paths).to(kernel.dtype)
-
-    def tile(i: slice, j: slice) -> None:
-        kernel[i, j] *= rows[i] @ columns[j].T
-
-    fill(kernel, tile, symmetric=other is None)
+    chain = None if biases else _chain_of_own_weights(model, x)
+    if chain is not None:
+        kernel = _of_chain(model, chain, x, other, normalise, batch_size)
+    else:
+        kernel = _of_graph(model, x, other, normalise, biases, batch_size)
     if not normalise and not bool(torch.isfinite(kernel).all()):
         raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     return kernel
 
 
-def _values_at_input(x: Tensor, paths: "DensePaths") -> Float[Tensor, "n d"]:
-    return torch.ones_like(x.flatten(1)) if paths.constant_input else x.flatten(1)
+def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:
+    """The model as a fully connected chain with a weight for each layer, if that is what it is."""
+    try:
+        chain = dense_chain(model)
+    except UnsupportedModelError:
+        return None
+    distinct = len({layer.weight_name for layer in chain.layers}) == len(chain.layers)
+    return chain if distinct and chain.gates and chain.widths[0] == x[0].numel() else None
 
 
-@dataclass(frozen=True)
-class DensePaths:
-    """Paths from the input to one node of a fully connected graph.
+def _of_chain(
+    model: nn.Module, chain: DenseChain, x: Tensor, y: Tensor | None, normalise: bool, batch_size: int | None
+) -> Float[Tensor, "n m"]:
+    """Σ ⊙ Λ, the overlap from packed bits."""
+    gates = [None if side is None else capture_gates(model, side, batch_size).select(chain.gates) for side in (x, y)]
+    assert gates[0] is not None
+    kernel = overlap_kernel(gates[0], gates[1], normalise=normalise)
+    if chain.constant_input:
+        return kernel.mul_(chain.widths[0])
+    rows = x.flatten(1).to(kernel.dtype)
+    columns = rows if y is None else y.flatten(1).to(kernel.dtype)
 
-    Attributes:
-        stages: what lies between the weight layers passed: the name of a gate, or None where there is none.
-        fan_ins: how many units each weight layer passed takes in.
-        fan_outs: how many it gives.
-        pending: a gate passed since the last weight layer.
-        constant_input: whether values start at ones instead of the input.
-    """
+    def tile(i: slice, j: slice) -> None:
+        kernel[i, j] *= rows[i] @ columns[j].T
 
-    stages: tuple[str | None, ...] = ()
-    fan_ins: tuple[int, ...] = ()
-    fan_outs: tuple[int, ...] = ()
-    pending: str | None = None
-    constant_input: bool = False
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        """The gates passed, each followed by a weight layer."""
-        return tuple(stage for stage in self.stages if stage is not None)
-
-    @property
-    def ungated_units(self) -> int:
-        """Number of ways through the layers that no gate guards, where every unit is open."""
-        return prod(fan_in for fan_in, stage in zip(self.fan_ins[1:], self.stages, strict=True) if stage is None)
+    fill(kernel, tile, symmetric=y is None)
+    return kernel
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A node, what it is called, and what it holds."""
+def _of_graph(
+    model: nn.Module, x: Tensor, y: Tensor | None, normalise: bool, biases: bool, batch_size: int | None
+) -> Float[Tensor, "n m"]:
+    """By the rules, along the model's graph."""
+    graph, modules = trace(model), dict(model.named_modules())
+    architecture = Architecture(model, graph, modules, gate_names(graph, modules))
+    architecture.refuse_what_has_no_rule()
+    dtype = x.dtype if normalise else torch.float64
 
-    node: Node
-    description: str
-    gate: str | None
-    module: nn.Module | None
-    weight: Tensor | None
+    def read(side: Tensor) -> tuple[Reading, Signal]:
+        reading = Reading(architecture, side.to(dtype), capture_gates(model, side, batch_size), normalise, biases)
+        return reading, _one_output(reading.run())
+
+    left, output = read(x)
+    right, other_output = (left, output) if y is None else read(y)
+    needed = all_pairs_needed(left.layers, output)
+    kernel = torch.empty(x.shape[0], (x if y is None else y).shape[0], dtype=dtype, device=x.device)
+
+    def tile(i: slice, j: slice) -> None:
+        covariances = Covariances(left.layers, right.layers, needed, i, j)
+        covariances.run()
+        kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
+
+    block = max(1, min(TILE, isqrt(BLOCK_ENTRIES // size_of_pairs(left.layers, needed))))
+    fill(kernel, tile, symmetric=y is None, size=block)
+    return kernel
 
 
-Rule = Callable[[DensePaths, _Place], DensePaths]
-
-
-def _weights(paths: DensePaths, place: _Place) -> DensePaths:
-    """A weight layer: paths that met in different units have independent values, so that units sum."""
-    stages = (*paths.stages, paths.pending) if paths.fan_ins else ()
-    if place.weight is None:
-        raise UnsupportedModelError(f"{place.description} does not take its weight from the model's parameters")
-    fan_out, fan_in = place.weight.shape
-    fans = {"fan_ins": (*paths.fan_ins, fan_in), "fan_outs": (*paths.fan_outs, fan_out)}
-    return replace(paths, stages=stages, pending=None, **fans)
-
-
-def _gate(paths: DensePaths, place: _Place) -> DensePaths:
-    if paths.pending is not None or not paths.fan_ins:
+def _one_output(signal: Signal) -> Signal:
+    """The signal of one output; all outputs have the same kernel, unless gates or concatenation tell them apart."""
+    alike = all(term.multiplier.shape[0] == 1 and term.channel == 0 for term in signal.terms)
+    if not alike or signal.size != (1, 1) or any(t.multiplier.shape[1] != signal.channels for t in signal.terms):
         raise UnsupportedModelError(
-            f"{place.description}: a gate with no weight layer between it and the gate or the input before it has no "
-            "rule; put an nn.Linear between them"
+            "the model's outputs have different path kernels (it ends with a gate, a concatenation, or an image); end "
+            "with a weight layer, an nn.Linear say"
         )
-    return replace(paths, pending=place.gate)
-
-
-def _pass(paths: DensePaths, place: _Place) -> DensePaths:
-    """Reshaping one example, and what belongs to the values (batch-norm, dropout in evaluation mode)."""
-    del place
-    return paths
-
-
-def _ones(paths: DensePaths, place: _Place) -> DensePaths:
-    if paths.fan_ins:
-        raise UnsupportedModelError(f"{place.description}: values that start in the middle of the network have no rule")
-    return replace(paths, constant_input=True)
-
-
-MODULE_RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: _weights,
-    nn.ReLU: _gate,
-    nn.LeakyReLU: _gate,
-    nn.Threshold: _gate,
-    nn.Flatten: _pass,
-    nn.Identity: _pass,
-    nn.Dropout: _pass,
-    nn.AlphaDropout: _pass,
-    nn.BatchNorm1d: _pass,
-}
-OPERATION_RULES: dict[str, Rule] = {
-    "linear": _weights,
-    "ones_like": _ones,
-    **dict.fromkeys(("relu", "leaky_relu", "clamp", "clip", "clamp_min", "threshold", "gated"), _gate),
-    **dict.fromkeys(("flatten", "view", "reshape", "dropout", "contiguous", "clone"), _pass),
-}
-
-
-def _follow(model: nn.Module) -> DensePaths:
-    """Apply the rules along the graph and return the paths that reach the output."""
-    graph = trace(model)
-    modules = dict(model.named_modules())
-    names = gate_names(graph, modules)
-    met: dict[int, str] = {}
-    paths = DensePaths()
-    for node in value_chain(graph, modules):
-        parameters = dense_parameters(node, modules)
-        where = describe(node, modules)
-        weight = None if parameters is None else parameter(model, parameters[0], where)
-        module = modules[str(node.target)] if node.op == "call_module" else None
-        place = _Place(node, where, names.get(node), module, weight)
-        _refuse_tied(place, met)
-        paths = _rule(place)(paths, place)
-    if paths.pending is not None or not paths.gates:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} has no gate that is followed by a weight layer, or ends with a gate; "
-            "its path kernel has no rule"
-        )
-    return paths
-
-
-def _rule(place: _Place) -> Rule:
-    if place.module is not None:
-        rule = next((rule for kind, rule in MODULE_RULES.items() if isinstance(place.module, kind)), None)
-    else:
-        rule = OPERATION_RULES.get(node_operation(place.node) or "")
-    if rule is None or (rule is _gate and place.gate is None):
-        raise UnsupportedModelError(
-            f"{place.description} has no path-kernel rule. Rules exist for "
-            f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))} and their functional forms"
-        )
-    return rule
-
-
-def _refuse_tied(place: _Place, met: dict[int, str]) -> None:
-    """A weight met twice on a path makes its value a square; E over values is then another formula."""
-    if place.weight is None:
-        return
-    if id(place.weight) in met:
-        raise UnsupportedModelError(
-            f"{place.description} uses the same weight as {met[id(place.weight)]}: paths that pass a weight twice have "
-            "no path-kernel rule; give each layer its own weight"
-        )
-    met[id(place.weight)] = place.description
-
-
-def _refuse_shared(paths: DensePaths, gates: GatePattern, inputs: int) -> None:
-    """A dense layer that takes in fewer units than there are is applied at several positions, as a convolution is."""
-    between = zip(paths.fan_outs[:-1], paths.stages, strict=True)
-    available = [inputs, *(given if name is None else gates.layer(name).units for given, name in between)]
-    for layer, (fan_in, units) in enumerate(zip(paths.fan_ins, available, strict=True)):
-        if fan_in != units:
-            raise UnsupportedModelError(
-                f"weight layer {layer + 1} takes {fan_in} units where each example has {units}: it is shared over "
-                "positions, for which there is no path-kernel rule; flatten the examples first"
-            )
+    return replace(signal, channels=1, terms=tuple(replace(t, multiplier=t.multiplier[:, :1]) for t in signal.terms))

@@ -36,6 +36,7 @@ def fill(
     *,
     symmetric: bool,
     threads: int = 1,
+    size: int | None = None,
 ) -> None:
     """Let ``tile(rows, columns)`` write every block of ``kernel``; mirror the blocks of a symmetric one.
 
@@ -44,6 +45,7 @@ def fill(
         tile: computes one block; must not depend on any other block.
         symmetric: compute half of the blocks.
         threads: how many blocks at a time, for tiles that do not use several cores themselves.
+        size: examples on each side of a block, if not the usual number.
     """
 
     def one(block: tuple[slice, slice]) -> None:
@@ -51,7 +53,7 @@ def fill(
         if symmetric:
             mirror(kernel, *block)
 
-    blocks = tiles(kernel.shape[0], kernel.shape[1], symmetric=symmetric)
+    blocks = tiles(kernel.shape[0], kernel.shape[1], symmetric=symmetric, size=size)
     if threads == 1:
         for block in blocks:
             one(block)

@@ -1,0 +1,123 @@
+"""What reaches a node, for one set of examples: sums of gated fields.
+
+With the gates fixed and the value weights random, the output of a weight layer is a field u_c(p) over channels c and
+positions p: independent over channels and over layers, with a covariance S(p, p') between two examples that is the same
+for all channels. Whatever lies between two weight layers (gates, pooling, sums, concatenation) turns such fields into
+Σ_t Σ_{p in window} a_t,c(p) u_t,c(p). A term keeps the field's origin, the multipliers a, and the window.
+"""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.errors import UnsupportedModelError
+
+INPUT = -1  # the origin of the input: the field is 1, and the input itself is the multiplier
+
+
+@dataclass(frozen=True)
+class Term:
+    """One field on its way to a node.
+
+    Attributes:
+        origin: the weight layer that made the field, or INPUT.
+        multiplier: a, at the field's own resolution; the examples on the first axis (or 1 for all alike).
+        window: the field's positions are summed over windows of this height and width.
+        channel: the node's channel at which the field's first channel stands.
+    """
+
+    origin: int
+    multiplier: Float[Tensor, "n c h w"]
+    window: tuple[int, int] = (1, 1)
+    channel: int = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width as the node sees them."""
+        return self.multiplier.shape[2] // self.window[0], self.multiplier.shape[3] // self.window[1]
+
+    def times(self, factor: Float[Tensor, "n c h w"]) -> "Term":
+        """Multiply pointwise, at the node's resolution and over all of the node's channels."""
+        own = factor[:, self.channel : self.channel + self.multiplier.shape[1]]
+        fine = own.repeat_interleave(self.window[0], dim=2).repeat_interleave(self.window[1], dim=3)
+        return replace(self, multiplier=self.multiplier * fine)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """All that reaches a node.
+
+    Attributes:
+        terms: the fields, none of which shares origin, window and channels with another.
+        channels: of the node.
+        size: its height and width; (1, 1) for dense layers.
+        flat: whether channels and positions have been flattened into one axis.
+    """
+
+    terms: tuple[Term, ...]
+    channels: int
+    size: tuple[int, int]
+    flat: bool = False
+
+    def times(self, factor: Tensor) -> "Signal":
+        """Multiply every term pointwise by what a gate lets through."""
+        shaped = factor.reshape(factor.shape[0], self.channels, *self.size)
+        return replace(self, terms=tuple(term.times(shaped) for term in self.terms))
+
+    def pooled(self, window: tuple[int, int], scale: float) -> "Signal":
+        """Sum over windows that do not overlap."""
+        terms = tuple(
+            replace(
+                term,
+                multiplier=term.multiplier * scale,
+                window=(term.window[0] * window[0], term.window[1] * window[1]),
+            )
+            for term in self.terms
+        )
+        size = (self.size[0] // window[0], self.size[1] // window[1])
+        return replace(self, terms=terms, size=size)
+
+    def plus(self, other: "Signal", where: str) -> "Signal":
+        """The sum of two signals: fields of one origin are the same field, and their multipliers add."""
+        if (self.channels, self.size, self.flat) != (other.channels, other.size, other.flat):
+            raise UnsupportedModelError(f"{where} adds signals of different shapes, for which there is no rule")
+        terms = list(self.terms)
+        for term in other.terms:
+            terms = _merged(terms, term, where)
+        return replace(self, terms=tuple(terms))
+
+    def beside(self, other: "Signal") -> "Signal":
+        """Concatenation along channels."""
+        moved = tuple(replace(term, channel=term.channel + self.channels) for term in other.terms)
+        return replace(self, terms=self.terms + moved, channels=self.channels + other.channels)
+
+
+def _merged(terms: list[Term], new: Term, where: str) -> list[Term]:
+    for position, term in enumerate(terms):
+        if term.origin != new.origin:
+            continue
+        if (term.window, term.channel, term.multiplier.shape[1:]) != (
+            new.window,
+            new.channel,
+            new.multiplier.shape[1:],
+        ):
+            raise UnsupportedModelError(
+                f"{where} adds two versions of one signal, shifted or pooled differently, for which there is no rule"
+            )
+        both = replace(term, multiplier=term.multiplier + new.multiplier)
+        return [*terms[:position], both, *terms[position + 1 :]]
+    return [*terms, new]
+
+
+def input_signal(x: Tensor) -> Signal:
+    """The input as a signal: images keep channels and positions, everything else is one flat vector."""
+    if x.ndim == 4:
+        return Signal((Term(INPUT, x),), x.shape[1], (x.shape[2], x.shape[3]))
+    flat = x.reshape(x.shape[0], -1, 1, 1)
+    return Signal((Term(INPUT, flat),), flat.shape[1], (1, 1), flat=True)
+
+
+def field(origin: int, channels: int, size: tuple[int, int], like: Tensor, *, channel: int = 0) -> Term:
+    """A fresh field, as it leaves its weight layer."""
+    return Term(origin, like.new_ones(1, channels, *size), channel=channel)
