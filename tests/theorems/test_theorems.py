@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
+from gatelab.models import mlp
 from gatelab.theorems import (
     Check,
     Curve,
@@ -13,6 +14,7 @@ from gatelab.theorems import (
     Verdict,
     all_theorems,
     find,
+    halfspace,
     npk,
     render,
     save,
@@ -62,9 +64,32 @@ def test_theorem_fails_when_what_it_measures_is_wrong(monkeypatch, identifier, f
     assert theorem.check(seed=1).verdict is Verdict.FAILS
 
 
+@pytest.mark.parametrize("identifier", ["halfspace-1", "halfspace-2"])
+def test_a_wrong_mixture_fails(monkeypatch, identifier):
+    right = halfspace._mixture
+    monkeypatch.setattr(halfspace, "_mixture", lambda *args: 1.0001 * right(*args))
+    (theorem,) = find(identifier)
+    assert theorem.check(seed=1).verdict is Verdict.FAILS
+
+
+def test_a_region_that_is_not_convex_fails(monkeypatch):
+    monkeypatch.setattr(halfspace, "_dlgn_gates", halfspace._relu_gates)
+    monkeypatch.setattr(halfspace, "DeepLinearlyGatedNetwork", lambda *_, gate, **options: biased_mlp(**options))
+    (theorem,) = find("halfspace-2.2")
+    assert theorem.check(seed=1).verdict is Verdict.FAILS
+
+
+def biased_mlp(**options):
+    model = mlp((2, 6, 6, 1), bias=True, **options)
+    for layer in (model[0], model[2]):
+        torch.nn.init.normal_(layer.bias, generator=options["generator"])
+    return model
+
+
 def test_find_by_id_and_by_paper():
     assert [t.id for t in find("NPK-5.1")] == ["npk-5.1"]
-    assert find("npk") == all_theorems()
+    assert {t.id.split("-")[0] for t in find("npk")} == {"npk"}
+    assert len(find("npk")) + len(find("halfspace")) == len(all_theorems())
     with pytest.raises(InputError, match=r"perhaps .*npk-5\.1"):
         find("npk-5.2")
 
