@@ -79,8 +79,9 @@ def theorems(
     # A pipe or a file has no width of its own; the table needs about this much to stay readable.
     console = Console(width=None if sys.stdout.isatty() else 150)
     if only_list:
+        width = max(len(theorem.id) for theorem in chosen)
         for theorem in chosen:
-            typer.echo(f"{theorem.id:<10} {theorem.name}: {theorem.statement}")
+            typer.echo(f"{theorem.id:<{width}}  {theorem.name}: {theorem.statement}")
         return
 
     results = _check_all(chosen, seed)

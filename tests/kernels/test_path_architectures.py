@@ -47,6 +47,11 @@ TINY = {
     "stride and padding, flattened": (sequential(conv(2, 1, 2, padding=1, stride=2), nn.ReLU, nn.Flatten, dense(4, 1)), (2, 3, 3)),
     "dilation": (sequential(conv(1, 2, 2, dilation=2), nn.ReLU, nn.Flatten, dense(2, 1)), (1, 3, 3)),
     "padding by name": (sequential(conv(1, 1, 3, padding="same"), nn.ReLU, nn.Flatten, dense(4, 1)), (1, 2, 2)),
+    "circular padding, pooled": (
+        sequential(conv(1, 1, 3, padding=1, padding_mode="circular"), nn.ReLU, conv(1, 1, 1), nn.ReLU,
+                   lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten, dense(1, 1)), (1, 4, 3)),
+    "circular padding, flattened": (
+        sequential(conv(1, 1, (2, 1), padding=(1, 0), padding_mode="circular"), nn.ReLU, nn.Flatten, dense(9, 1)), (1, 2, 3)),
     "global average": (
         sequential(conv(1, 2, 2), nn.ReLU, conv(2, 1, 1), lambda: nn.LeakyReLU(0.1), lambda: nn.AdaptiveAvgPool2d(1),
                    nn.Flatten, dense(1, 1)), (1, 3, 3)),
@@ -173,8 +178,7 @@ def test_papers_networks_have_a_kernel():
 REFUSED = {
     "overlapping windows": (sequential(conv(1, 2, 1), nn.ReLU, lambda: nn.MaxPool2d(2, 1), nn.Flatten, dense(8, 1)), "do not tile"),
     "windows that are cut": (sequential(conv(1, 2, 1), nn.ReLU, lambda: nn.AvgPool2d(2), nn.Flatten, dense(2, 1)), "do not tile"),
-    "circular padding": (
-        sequential(conv(1, 2, 3, padding=1, padding_mode="circular"), nn.ReLU, nn.Flatten, dense(18, 1)), "zero padding"),
+    "reflected padding": (sequential(conv(1, 2, 3, padding=1, padding_mode="reflect"), nn.ReLU, nn.Flatten, dense(18, 1)), "padded by zeros"),
     "transposed convolution": (
         sequential(lambda: nn.ConvTranspose2d(1, 2, 1), nn.ReLU, nn.Flatten, dense(18, 1)), r"module '0' \(ConvTranspose2d\)"),
     "tied convolutions": (

@@ -16,6 +16,7 @@ from gatelab.theorems import (
     find,
     halfspace,
     npk,
+    npk_bundles,
     render,
     save,
 )
@@ -60,6 +61,18 @@ def test_theorem_fails_when_what_it_measures_is_wrong(monkeypatch, identifier, f
     # only its Monte Carlo, some percent wide, sees a factor that they share.
     factor = {"npk-3.3": 1e-3, "npk-C.1": 1.5}.get(identifier, 1.01)
     monkeypatch.setattr(npk, function, lambda *args, **kwargs: factor * right(*args, **kwargs))
+    (theorem,) = find(identifier)
+    assert theorem.check(seed=1).verdict is Verdict.FAILS
+
+
+@pytest.mark.parametrize("identifier", ["npk-residual", "npk-rotation"])
+def test_a_wrong_path_kernel_of_an_architecture_fails(monkeypatch, identifier):
+    right = npk_bundles.neural_path_kernel
+
+    def wrong(model, *examples, **options):
+        return right(model, *examples, **options) * (1 + 1e-3 * examples[0].flatten()[0])
+
+    monkeypatch.setattr(npk_bundles, "neural_path_kernel", wrong)
     (theorem,) = find(identifier)
     assert theorem.check(seed=1).verdict is Verdict.FAILS
 

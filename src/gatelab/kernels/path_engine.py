@@ -20,6 +20,7 @@ class WeightLayer:
         bias: variance of the bias, 0 if it does not count.
         kernel, stride, padding, dilation: of a convolution; a dense layer sums over all units and has none.
         dense: whether it is a dense layer.
+        circular: whether the padding wraps around instead of being zero.
     """
 
     inputs: Signal
@@ -30,6 +31,7 @@ class WeightLayer:
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
+    circular: bool = False
 
 
 def all_pairs_needed(layers: list[WeightLayer], output: Signal) -> set[int]:
@@ -116,9 +118,7 @@ def _equal_positions(pairs: Float[Tensor, "n m h w h w"]) -> Float[Tensor, "n m 
 
 def _convolve(pairs: Tensor, layer: WeightLayer, *, all_pairs: bool) -> Tensor:
     """Σ over filter taps o of the covariance at (s q + d o − pad, s q' + d o − pad)."""
-    high, wide = layer.padding
-    pads = (wide, wide, high, high) * (2 if all_pairs else 1)
-    padded = torch.nn.functional.pad(pairs, pads)
+    padded = _pad(pairs, layer)
     out = [
         (padded.shape[2 + axis] - layer.dilation[axis] * (layer.kernel[axis] - 1) - 1) // layer.stride[axis] + 1
         for axis in (0, 1)
@@ -130,6 +130,17 @@ def _convolve(pairs: Tensor, layer: WeightLayer, *, all_pairs: bool) -> Tensor:
         total = part.clone() if total is None else total.add_(part)
     assert total is not None
     return total
+
+
+def _pad(pairs: Tensor, layer: WeightLayer) -> Tensor:
+    """Widen every pair of position axes, by zeros or by what stands at the other end."""
+    if not layer.circular:
+        high, wide = layer.padding
+        return torch.nn.functional.pad(pairs, (wide, wide, high, high) * ((pairs.ndim - 2) // 2))
+    for axis in range(2, pairs.ndim):
+        size, pad = pairs.shape[axis], layer.padding[axis % 2]
+        pairs = pairs.index_select(axis, torch.arange(-pad, size + pad, device=pairs.device) % size)
+    return pairs
 
 
 def _tap(layer: WeightLayer, axis: int, offset: int, count: int) -> slice:

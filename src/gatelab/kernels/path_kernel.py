@@ -41,10 +41,10 @@ def neural_path_kernel(
     them count on request. Batch-norm and dropout in evaluation mode belong to the values: paths pass them, and their
     own scales count as one.
 
-    Rules exist for Linear, Conv2d (stride, padding, dilation, groups), ReLU, LeakyReLU and decoupled gates, pooling by
-    average or maximum over windows that tile the image, global pooling, flattening, sums and concatenation of channels.
-    Where images are flattened only equal positions are compared, O(n² p c) for p positions and c channels; where they
-    are pooled all pairs, O(n² p² c).
+    Rules exist for Linear, Conv2d (stride, zero or circular padding, dilation, groups), ReLU, LeakyReLU and decoupled
+    gates, pooling by average or maximum over windows that tile the image, global pooling, flattening, sums and
+    concatenation of channels. Where images are flattened only equal positions are compared, O(n² p c) for p positions
+    and c channels; where they are pooled all pairs, O(n² p² c).
 
     Args:
         model: a network, written in any style, with one output tensor.

@@ -164,8 +164,11 @@ def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     keys = ("weight", "bias", "stride", "padding", "dilation", "groups")
     options = reading.options(node, keys, stride=1, padding=0, dilation=1, groups=1)
     module = reading.architecture.modules[str(node.target)] if node.op == "call_module" else None
-    if signal.flat or getattr(module, "padding_mode", "zeros") != "zeros":
-        raise UnsupportedModelError(f"{reading.where(node)}: only zero padding of images has a path-kernel rule")
+    mode = getattr(module, "padding_mode", "zeros")
+    if signal.flat or mode not in ("zeros", "circular"):
+        raise UnsupportedModelError(
+            f"{reading.where(node)}: only images, padded by zeros or circularly, have a path-kernel rule"
+        )
     kernel = (weight.shape[2], weight.shape[3])
     stride, dilation = _pair(options["stride"]), _pair(options["dilation"])
     padding = _padding(reading, node, options["padding"], kernel, dilation)
@@ -175,7 +178,7 @@ def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     terms = []
     for group in range(groups):
         part = _channels(signal, group * weight.shape[1], weight.shape[1])
-        layer = WeightLayer(part, 1.0, bias, False, kernel, stride, padding, dilation)
+        layer = WeightLayer(part, 1.0, bias, False, kernel, stride, padding, dilation, mode == "circular")
         number = reading.add_layer(node, names[0], layer, fan_in)
         terms.append(path_terms.field(number, out, (size[0], size[1]), reading.x, channel=group * out))
     return Signal(tuple(terms), weight.shape[0], (size[0], size[1]))
