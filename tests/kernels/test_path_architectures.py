@@ -57,6 +57,10 @@ TINY = {
                    nn.Flatten, dense(1, 1)), (1, 3, 3)),
     "max-pool, then a gate": (sequential(conv(1, 1, 2, padding=1), lambda: nn.MaxPool2d(2), nn.ReLU, nn.Flatten, dense(4, 1)), (1, 3, 3)),
     "adaptive max-pool": (sequential(conv(1, 2, 1), nn.ReLU, lambda: nn.AdaptiveMaxPool2d(1), nn.Flatten, dense(2, 1)), (1, 3, 2)),
+    "functional, adaptive max-pool, view": (
+        lambda: Net(lambda s, x: s.b(F.adaptive_max_pool2d(F.relu(s.a(x)), (1, 2)).view(-1, 4)), a=nn.Conv2d(1, 2, 1), b=nn.Linear(4, 1)), (1, 3, 4)),
+    "functional max-pool, reshape": (
+        lambda: Net(lambda s, x: s.b(F.max_pool2d(F.relu(s.a(x)), 2).reshape(x.shape[0], -1)), a=nn.Conv2d(1, 2, 1), b=nn.Linear(4, 1)), (1, 2, 4)),
     "average pool, then convolution": (
         sequential(conv(1, 2, 1), nn.ReLU, lambda: nn.AvgPool2d(2), conv(2, 1, 2), nn.ReLU, nn.Flatten, dense(1, 1)), (1, 4, 4)),
     "average pool, then a gate": (

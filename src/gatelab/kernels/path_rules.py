@@ -107,23 +107,26 @@ class Reading:
         if node.op == "call_module":
             module = self.architecture.modules[str(node.target)]
             return {name: getattr(module, name, defaults.get(name)) for name in names}
-        given = dict(zip(names, node.args[1:], strict=False))
-        return (
-            {name: defaults.get(name) for name in names} | given | {k: v for k, v in node.kwargs.items() if k in names}
-        )
+        given = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+        return {name: given.get(name, defaults.get(name)) for name in names}
 
     def _gate(self, node: Node, signal: Signal) -> Signal:
         layer = self.gates.layer(self.architecture.gate_names[node])
         gates = layer.gates().to(self.x.dtype)
         if layer.kind is not GateKind.MAX_POOL:
             return signal.times(gates + layer.slope * (1 - gates))
-        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-        options = self.options(node, names, padding=0, dilation=1)
-        window = (signal.size[0] // layer.shape[1], signal.size[1] // layer.shape[2])  # adaptive pooling has no kernel
-        if options["kernel_size"] is not None:
-            window = _tiling_window(self, node, signal, options)
+        # Capture takes adaptive pooling for a gate only if its windows are all alike, and then they tile the image.
+        window = (signal.size[0] // layer.shape[1], signal.size[1] // layer.shape[2])
+        if not self._is_adaptive(node):
+            names = ("kernel_size", "stride", "padding", "dilation")
+            window = _tiling_window(self, node, signal, self.options(node, names, padding=0, dilation=1))
         winners = gates.view(-1, signal.channels, *layer.shape[1:3], *window).transpose(3, 4)
         return signal.times(winners.reshape(-1, signal.channels, *signal.size)).pooled(window, 1.0)
+
+    def _is_adaptive(self, node: Node) -> bool:
+        if node.op == "call_module":
+            return isinstance(self.architecture.modules[str(node.target)], nn.AdaptiveMaxPool2d)
+        return "adaptive" in (node_operation(node) or "")
 
     def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
         """Register a weight layer; its number is the origin of its field."""
@@ -216,14 +219,18 @@ def _mean(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
 
 def _flatten(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     (signal,) = inputs
-    if node_operation(node) in ("view", "reshape") and not (len(node.args) == 3 and node.args[2] == -1):
-        raise UnsupportedModelError(f"{reading.where(node)}: only view(n, -1), a flattening, has a path-kernel rule")
-    options = reading.options(node, ("start_dim", "end_dim"), start_dim=0, end_dim=-1)
-    if node_operation(node) not in ("view", "reshape") and (options["start_dim"], options["end_dim"]) not in (
-        (1, -1),
-        (1, 3),
-    ):
-        raise UnsupportedModelError(f"{reading.where(node)}: only flatten(1) has a path-kernel rule")
+    units = signal.channels * signal.size[0] * signal.size[1]
+    if node_operation(node) in ("view", "reshape"):
+        _, *shape = node.args
+        flattens = len(shape) == 2 and (shape[1] == -1 or shape == [-1, units])
+    else:
+        options = reading.options(node, ("start_dim", "end_dim"), start_dim=0, end_dim=-1)
+        flattens = (options["start_dim"], options["end_dim"]) in ((1, -1), (1, 3))
+    if not flattens:
+        raise UnsupportedModelError(
+            f"{reading.where(node)}: only flattening all but the examples has a rule: flatten(1), view(n, -1) or "
+            f"view(-1, {units})"
+        )
     return replace(signal, flat=True)
 
 

@@ -27,7 +27,8 @@ def tiles(n: int, m: int, *, symmetric: bool, size: int | None = None) -> Iterat
 def mirror(kernel: Shaped[Tensor, "n n *outputs"], rows: slice, columns: slice) -> None:
     """Copy a block below the diagonal to its place above, outputs transposed with the examples."""
     if rows != columns:
-        kernel[columns, rows] = kernel[rows, columns].transpose(0, 1).transpose(-2, -1 if kernel.ndim == 4 else -2)
+        block = kernel[rows, columns].transpose(0, 1)
+        kernel[columns, rows] = block.transpose(2, 3) if kernel.ndim == 4 else block
 
 
 def fill(
