@@ -80,8 +80,8 @@ def active_regions_are_convex(seed: int) -> Measurement:
     """Points between two inputs that open a path: do they open it too?"""
     generator = torch.Generator().manual_seed(seed)
     widths = (2, 6, 6, 1)
-    violations = {"DLGN": 0, "ReLU": 0}
-    tried = {"DLGN": 0, "ReLU": 0}
+    violations: dict[str, list[int]] = {"DLGN": [], "ReLU": []}
+    tried: dict[str, list[int]] = {"DLGN": [], "ReLU": []}
     for _ in range(10):
         dlgn = DeepLinearlyGatedNetwork(widths, gate=HardGate(), dtype=torch.float64, generator=generator)
         relu = mlp(widths, bias=True, dtype=torch.float64, generator=generator)
@@ -96,21 +96,22 @@ def active_regions_are_convex(seed: int) -> Measurement:
             # between, and every other layer has a unit open at both ends to complete the path.
             completes = torch.stack([layer.any(dim=1) for layer in both]).all(dim=0)
             closes = torch.stack([(a & ~b).any(dim=1) for a, b in zip(both, codes[2], strict=True)]).any(dim=0)
-            tried[name] += int(completes.sum())
-            violations[name] += int((completes & closes).sum())
+            tried[name].append(int(completes.sum()))
+            violations[name].append(int((completes & closes).sum()))
     return Measurement(
         (
-            Check(
-                "DLGN: segments that leave an active region", violations["DLGN"], 0, "an intersection of half-spaces"
-            ),
-            Check("−(segments tried)", -tried["DLGN"], -1000, "with few segments the claim would not be tested"),
+            Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
+            Check("−(segments tried)", -sum(tried["DLGN"]), -1000, "with few segments the claim would not be tested"),
         ),
         Plot(
-            "network (0: DLGN, 1: ReLU)",
-            "share of segments between inputs that leave the region",
-            (Curve("measured", (0.0, 1.0), tuple(violations[k] / max(1, tried[k]) for k in ("DLGN", "ReLU"))),),
+            "network",
+            "share of segments that leave a path's active region",
+            tuple(
+                Curve(name, tuple(range(1, 11)), tuple(v / max(1, t) for v, t in zip(left, tried[name], strict=True)))
+                for name, left in violations.items()
+            ),
         ),
-        (f"of {tried['ReLU']} segments in ReLU networks {violations['ReLU']} leave the path's active region.",),
+        (f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",),
     )
 
 
