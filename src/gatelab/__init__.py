@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gatelab import errors, gates, graph, kernels, models, paths, theorems
+    from gatelab import convert, errors, gates, graph, kernels, models, paths, theorems
+    from gatelab.convert import Regime, to_dgn, to_dlgn, to_dln, widen_values
     from gatelab.gates import GatePattern, capture_gates
     from gatelab.kernels import (
         infinite_width_ntk,
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "GatePattern": "gatelab.gates",
     "Path": "gatelab.paths",
+    "Regime": "gatelab.convert",
     "capture_gates": "gatelab.gates",
     "infinite_width_ntk": "gatelab.kernels",
     "neural_path_features": "gatelab.paths",
@@ -32,16 +34,22 @@ _HOMES = {
     "neural_path_values": "gatelab.paths",
     "neural_tangent_kernel": "gatelab.kernels",
     "overlap_kernel": "gatelab.kernels",
+    "to_dgn": "gatelab.convert",
+    "to_dlgn": "gatelab.convert",
+    "to_dln": "gatelab.convert",
     "top_paths": "gatelab.paths",
     "value_tangent_kernel": "gatelab.kernels",
+    "widen_values": "gatelab.convert",
 }
-_PACKAGES = ("errors", "gates", "graph", "kernels", "models", "paths", "theorems")
+_PACKAGES = ("convert", "errors", "gates", "graph", "kernels", "models", "paths", "theorems")
 
 __all__ = [
     "GatePattern",
     "Path",
+    "Regime",
     "__version__",
     "capture_gates",
+    "convert",
     "errors",
     "gates",
     "graph",
@@ -55,8 +63,12 @@ __all__ = [
     "overlap_kernel",
     "paths",
     "theorems",
+    "to_dgn",
+    "to_dlgn",
+    "to_dln",
     "top_paths",
     "value_tangent_kernel",
+    "widen_values",
 ]
 
 

@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import gatelab as gl
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import SoftGate, capture_gates
 from gatelab.graph import dense_chain, gate_names, trace
@@ -81,3 +82,36 @@ def test_clamp_that_is_no_gate_is_no_gate_in_the_graph():
 def test_mlp_is_a_chain_whatever_its_depth():
     assert dense_chain(mlp([3, 2, 1])).gates == ("1",)
     assert dense_chain(mlp([3, 1])).gates == ()
+
+
+class Overwriting(nn.Module):
+    """Reads a tensor that has been written in place; ``view`` hides that it is the same memory."""
+
+    def __init__(self, view: bool):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+        self.relu = nn.ReLU(inplace=True)
+        self.view = view
+
+    def forward(self, x):
+        x = self.first(x)
+        branch = self.second(self.relu(x.view(-1, 4) if self.view else x))
+        return self.last(torch.relu(x + branch))
+
+
+class Plain(Overwriting):
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return self.last(torch.relu(x + self.second(x)))
+
+
+def test_readers_after_an_in_place_write_see_what_was_written():
+    model, plain, x = Overwriting(view=False), Plain(view=False), torch.randn(5, 4)
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(model(x), plain(x))
+    torch.testing.assert_close(gl.neural_path_kernel(model, x), gl.neural_path_kernel(plain, x), rtol=1e-12, atol=0)
+
+
+def test_a_write_through_a_view_is_refused():
+    with pytest.raises(UnsupportedModelError, match=r"module 'relu' \(ReLU\).*another view; write out of place"):
+        trace(Overwriting(view=True))

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.functions import HardGate, SoftGate, StraightThroughGate
+from gatelab.gates.functions import HardGate, LeakyGate, SoftGate, StraightThroughGate
 from gatelab.gates.operations import operation_name
 from gatelab.gates.pattern import GateKind
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 
 # Modules that are one gate: the event is named by the module's path alone.
 POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Threshold)
@@ -20,6 +19,8 @@ POOLING_MODULES = (
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
 )
+POOLING_ARGUMENTS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+ADAPTIVE_POOLING_ARGUMENTS = ("output_size",)
 GATE_MODULES = (*POINTWISE_MODULES, *POOLING_MODULES)
 
 
@@ -74,69 +75,36 @@ def _leaky_relu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState:
 
 
 def _gated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState:
-    gate = _argument(args, kwargs, 2, "gate")
+    gate, slope = _argument(args, kwargs, 2, "gate"), 0.0
+    if isinstance(gate, LeakyGate):
+        gate, slope = gate.gate, gate.slope
     if not isinstance(gate, HardGate | SoftGate | StraightThroughGate):
         raise UnsupportedModelError(
             f"gated(value, q, gate) with {gate!r}: only HardGate, SoftGate and StraightThroughGate are known to be "
             "open exactly when q > 0"
         )
-    return GateState(GateKind.GATED, _argument(args, kwargs, 1, "q") > 0, _argument(args, kwargs, 0, "value"))
+    return GateState(GateKind.GATED, _argument(args, kwargs, 1, "q") > 0, _argument(args, kwargs, 0, "value"), slope)
 
 
-def _max_pool(axes: int) -> Callable[[tuple[Any, ...], dict[str, Any]], GateState | None]:
-    with_indices = {1: F.max_pool1d_with_indices, 2: F.max_pool2d_with_indices, 3: F.max_pool3d_with_indices}[axes]
+def _max_pool(axes: int, adaptive: bool) -> Callable[[tuple[Any, ...], dict[str, Any]], GateState | None]:
+    names = ADAPTIVE_POOLING_ARGUMENTS if adaptive else POOLING_ARGUMENTS
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState | None:
         q = _argument(args, kwargs, 0, "input")
-        kernel = _per_axis(_argument(args, kwargs, 1, "kernel_size"), axes)
-        stride = _per_axis(_argument(args, kwargs, 2, "stride", None) or kernel, axes)
-        padding = _per_axis(_argument(args, kwargs, 3, "padding", 0), axes)
-        dilation = _per_axis(_argument(args, kwargs, 4, "dilation", 1), axes)
-        ceil_mode = bool(_argument(args, kwargs, 5, "ceil_mode", False))
-        if q.ndim != axes + 2:
-            return None
-        _, winners = with_indices(q, kernel, stride, padding, dilation, ceil_mode)
-        return GateState(GateKind.MAX_POOL, _winning_taps(winners, q.shape[2:], kernel, stride, padding, dilation), q)
+        pool = pooling_of(axes, dict(zip(names, args[1:], strict=False)) | kwargs)
+        return _pooled(q, q, pool) if q.ndim == axes + 2 else None
 
     return read
 
 
-def _adaptive_max_pool(axes: int) -> Callable[[tuple[Any, ...], dict[str, Any]], GateState | None]:
-    pool = _max_pool(axes)
-
-    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState | None:
-        q = _argument(args, kwargs, 0, "input")
-        output = _per_axis(_argument(args, kwargs, 1, "output_size"), axes)
-        sizes = q.shape[2:]
-        output = tuple(size if out is None else out for size, out in zip(sizes, output, strict=True))
-        if any(size % out for size, out in zip(sizes, output, strict=True)):
-            return None
-        return pool((q, tuple(size // out for size, out in zip(sizes, output, strict=True))), {})
-
-    return read
+def _gated_max_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState | None:
+    value, q, pool = (_argument(args, kwargs, place, name) for place, name in enumerate(("value", "q", "pool")))
+    return _pooled(value, q, pool)
 
 
-def _winning_taps(
-    winners: Tensor,
-    sizes: torch.Size,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> Bool[Tensor, "n c *positions taps"]:
-    """One-hot over the window's taps, from torch's flat indices into the input plane."""
-    tap = torch.zeros_like(winners)
-    rest = winners
-    scale = 1
-    for axis in reversed(range(len(kernel))):
-        coordinate = rest % sizes[axis]
-        rest = rest // sizes[axis]
-        shape = [1] * winners.ndim
-        shape[2 + axis] = -1
-        start = torch.arange(winners.shape[2 + axis], device=winners.device).view(shape) * stride[axis] - padding[axis]
-        tap += (coordinate - start) // dilation[axis] * scale
-        scale *= kernel[axis]
-    return F.one_hot(tap, scale).bool()
+def _pooled(value: Tensor, q: Tensor, pool: MaxPool | AdaptiveMaxPool) -> GateState | None:
+    windows = pool.windows(q) if isinstance(pool, AdaptiveMaxPool) else pool
+    return None if windows is None else GateState(GateKind.MAX_POOL, windows.winning_taps(q), value)
 
 
 _REQUIRED: Any = object()
@@ -148,18 +116,15 @@ def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name
     return kwargs[name] if default is _REQUIRED else kwargs.get(name, default)
 
 
-def _per_axis(value: Any, axes: int) -> tuple[Any, ...]:
-    if value is None or isinstance(value, int):
-        return (value,) * axes
-    return tuple(value) * (axes if len(value) == 1 else 1)
-
-
 _READERS: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], GateState | None]] = {
     **dict.fromkeys(("relu", "clamp", "clip", "clamp_min", "threshold"), _relu),
     "leaky_relu": _leaky_relu,
     "gated": _gated,
-    **{f"max_pool{axes}d": _max_pool(axes) for axes in (1, 2, 3)},
-    **{f"max_pool{axes}d_with_indices": _max_pool(axes) for axes in (1, 2, 3)},
-    **{f"adaptive_max_pool{axes}d": _adaptive_max_pool(axes) for axes in (1, 2, 3)},
-    **{f"adaptive_max_pool{axes}d_with_indices": _adaptive_max_pool(axes) for axes in (1, 2, 3)},
+    "gated_max_pool": _gated_max_pool,
+    **{
+        f"{'adaptive_' * adaptive}max_pool{axes}d{suffix}": _max_pool(axes, adaptive)
+        for axes in (1, 2, 3)
+        for adaptive in (False, True)
+        for suffix in ("", "_with_indices")
+    },
 }

@@ -52,6 +52,19 @@ class StraightThroughGate:
         return hard + (soft - soft.detach())
 
 
+@dataclass(frozen=True)
+class LeakyGate:
+    """A gate that lets ``slope`` of the value through when it is closed, as the LeakyReLU's does."""
+
+    gate: GateFunction
+    slope: float
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Return the gate's value, between the slope and 1."""
+        gate = self.gate(q)
+        return gate + self.slope * (1 - gate)  # exactly 1 or the slope if the gate is hard
+
+
 def gated(
     value: Float[Tensor, "n *shape"], q: Float[Tensor, "n *shape"], gate: GateFunction
 ) -> Float[Tensor, "n *shape"]:

@@ -10,7 +10,8 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES
-from gatelab.graph.trace import dense_parameters, describe, gate_names, node_operation, parameter, trace, value_chain
+from gatelab.graph.nodes import dense_parameters, describe, node_operation, parameter
+from gatelab.graph.trace import gate_names, trace, value_chain
 from gatelab.observe import observable
 
 PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)

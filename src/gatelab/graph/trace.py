@@ -1,11 +1,8 @@
 """A model as a graph of operations, by torch.fx, with the same gate names that capture gives."""
 
 import inspect
-import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +10,8 @@ from torch.fx import Graph, Node, Tracer
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import is_gate, is_gate_module
-from gatelab.gates.operations import operation_name
+from gatelab.graph.nodes import describe, module_path, node_operation
+from gatelab.graph.writes import follow_writes
 from gatelab.observe import observable, stand_in
 
 
@@ -33,7 +31,7 @@ def trace(model: nn.Module) -> Graph:
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         with torch.random.fork_rng(devices=[]):
             # Tracing runs the model's Python code, which may keep what it meets.
-            return tracer.trace(stand_in(model), concrete_args=defaults)
+            graph = tracer.trace(stand_in(model), concrete_args=defaults)
     except UnsupportedModelError:
         raise
     except Exception as error:  # fx raises many kinds: TraceError, TypeError on len(), AttributeError, …
@@ -41,6 +39,7 @@ def trace(model: nn.Module) -> Graph:
             f"{type(model).__name__} has no fixed graph of operations: {error}. Control flow must not depend on the "
             "data; move such code out of forward"
         ) from error
+    return follow_writes(graph, dict(model.named_modules()))
 
 
 def _refuse_hooks(model: nn.Module) -> None:
@@ -76,7 +75,7 @@ def value_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> list[Node]:
     nodes = list(graph.nodes)
     from_input = {next(node for node in nodes if node.op == "placeholder")}
     for node in nodes:
-        if not _is_shape(node) and any(source in from_input for source in value_sources(node)):
+        if not is_shape(node) and any(source in from_input for source in value_sources(node)):
             from_input.add(node)
     (node,) = (node for node in nodes if node.op == "output")
     if not (isinstance(node.args[0], Node) and node.args[0] in from_input):
@@ -98,12 +97,12 @@ def value_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> list[Node]:
 def value_sources(node: Node) -> list[Node]:
     """The nodes whose values this node passes on: all of its inputs, but for a gate's pre-activation and shapes."""
     sources = node.all_input_nodes
-    if node_operation(node) == "gated":
+    if node_operation(node) in ("gated", "gated_max_pool"):
         sources = [node.args[0]] if isinstance(node.args[0], Node) else []
-    return [source for source in sources if not _is_shape(source)]
+    return [source for source in sources if not is_shape(source)]
 
 
-def _is_shape(node: Node) -> bool:
+def is_shape(node: Node) -> bool:
     """Whether a node holds sizes, not values: x.shape, x.size(0), and what is reckoned from them."""
     if node_operation(node) in {"size", "dim", "numel", "ndimension"}:
         return True
@@ -112,7 +111,7 @@ def _is_shape(node: Node) -> bool:
     return (
         node.op in ("call_function", "call_method")
         and bool(node.all_input_nodes)
-        and all(map(_is_shape, node.all_input_nodes))
+        and all(map(is_shape, node.all_input_nodes))
     )
 
 
@@ -124,66 +123,3 @@ def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str | None:
     if operation is None or not is_gate(operation, node.args, dict(node.kwargs)):
         return None
     return ".".join(filter(None, (module_path(node), operation)))
-
-
-def node_operation(node: Node) -> str | None:
-    """The plain name of a function or method node's operation; None for other nodes."""
-    if node.op == "call_function":
-        return operation_name(node.target)  # pyright: ignore[reportArgumentType]
-    return str(node.target).strip("_") if node.op == "call_method" else None
-
-
-def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
-    """Paths of weight and bias if the node is a dense layer, nn.Linear or F.linear on parameters; None otherwise."""
-    if node.op == "call_module":
-        module = modules[str(node.target)]
-        if not isinstance(module, nn.Linear):
-            return None
-        return f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None
-    if node_operation(node) != "linear":
-        return None
-    weight, bias = (
-        node.args[position] if len(node.args) > position else node.kwargs.get(name)
-        for position, name in ((1, "weight"), (2, "bias"))
-    )
-    fixed = all(isinstance(part, Node) and part.op == "get_attr" for part in (weight, bias) if part is not None)
-    if weight is None or not fixed:
-        return None
-    return str(weight.target), None if bias is None else str(bias.target)  # pyright: ignore
-
-
-def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:
-    """The parameter of this path, or a refusal of weights that are computed."""
-    try:
-        return model.get_parameter(path)
-    except AttributeError:
-        raise UnsupportedModelError(
-            f"{where}: '{path}' is not a parameter but computed or constant (a parametrization, pruning, a buffer); "
-            "make it a plain parameter first, e.g. torch.nn.utils.parametrize.remove_parametrizations"
-        ) from None
-
-
-def module_path(node: Node) -> str:
-    """The path of the module whose forward made the node; empty for the model itself."""
-    stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}
-    return next(reversed(list(stack.values())))[0] if stack else ""
-
-
-def describe(node: Node, modules: Mapping[str, nn.Module]) -> str:
-    """What a node is and where it stands, for an error message."""
-    if node.op == "call_module":
-        return f"module '{node.target}' ({type(modules[str(node.target)]).__name__})"
-    path = module_path(node)
-    what = node_operation(node) or f"{node.op} {node.target}"
-    where = f"in module '{path}'" if path else "in the model's forward"
-    return f"{what} {where}{_source(node)}"
-
-
-def _source(node: Node) -> str:
-    """The user's line of code behind a node: the innermost frame outside torch and gatelab."""
-    frames = re.findall(r'File "(.+)", line (\d+), in .+\n\s*(.*)', node.stack_trace or "")
-    own = [frame for frame in frames if not any(part in ("torch", "gatelab") for part in Path(frame[0]).parts)]
-    if not own:
-        return ""
-    file, line, code = own[-1]
-    return f" at {Path(file).name}:{line} `{code}`"

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import GateKind, GatePattern
-from gatelab.graph import describe, node_operation, parameter, value_sources
+from gatelab.gates import AdaptiveMaxPool, GateKind, GatePattern, MaxPool
+from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
+from gatelab.gates.pooling import pooling_of
+from gatelab.graph import describe, node_operation, parameter, value_sources, weight_parameters
 from gatelab.kernels import path_terms
 from gatelab.kernels.path_engine import WeightLayer
 from gatelab.kernels.path_terms import INPUT, Signal
@@ -117,16 +119,22 @@ class Reading:
             return signal.times(gates + layer.slope * (1 - gates))
         # Capture takes adaptive pooling for a gate only if its windows are all alike, and then they tile the image.
         window = (signal.size[0] // layer.shape[1], signal.size[1] // layer.shape[2])
-        if not self._is_adaptive(node):
-            names = ("kernel_size", "stride", "padding", "dilation")
-            window = _tiling_window(self, node, signal, self.options(node, names, padding=0, dilation=1))
+        pool = self._max_pool(node)
+        if isinstance(pool, MaxPool):
+            window = _tiling_window(self, node, signal, pool)
         winners = gates.view(-1, signal.channels, *layer.shape[1:3], *window).transpose(3, 4)
         return signal.times(winners.reshape(-1, signal.channels, *signal.size)).pooled(window, 1.0)
 
-    def _is_adaptive(self, node: Node) -> bool:
+    def _max_pool(self, node: Node) -> MaxPool | AdaptiveMaxPool:
+        if node_operation(node) == "gated_max_pool":
+            made: Any = node.args[2]  # fx notes a dataclass as a call of its constructor
+            return made.target(**made.kwargs)
         if node.op == "call_module":
-            return isinstance(self.architecture.modules[str(node.target)], nn.AdaptiveMaxPool2d)
-        return "adaptive" in (node_operation(node) or "")
+            adaptive = isinstance(self.architecture.modules[str(node.target)], nn.AdaptiveMaxPool2d)
+        else:
+            adaptive = "adaptive" in (node_operation(node) or "")
+        names = ADAPTIVE_POOLING_ARGUMENTS if adaptive else POOLING_ARGUMENTS
+        return pooling_of(2, self.options(node, names, padding=0, dilation=1))
 
     def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
         """Register a weight layer; its number is the origin of its field."""
@@ -193,7 +201,7 @@ def _average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     options = reading.options(node, names, padding=0)
     if options["divisor_override"] is not None:
         raise UnsupportedModelError(f"{reading.where(node)}: divisor_override has no path-kernel rule")
-    window = _tiling_window(reading, node, signal, options)
+    window = _tiling_window(reading, node, signal, pooling_of(2, options))
     return signal.pooled(window, 1 / (window[0] * window[1]))
 
 
@@ -306,26 +314,21 @@ OPERATION_RULES: dict[str, Rule] = {
 
 
 def _parameter_names(reading: Reading, node: Node) -> tuple[str, str | None]:
-    if node.op == "call_module":
-        module: Any = reading.architecture.modules[str(node.target)]
-        return f"{node.target}.weight", None if module.bias is None else f"{node.target}.bias"
-    options = reading.options(node, ("weight", "bias"))
-    weight, bias = options["weight"], options["bias"]
-    if not (isinstance(weight, Node) and weight.op == "get_attr") or not (bias is None or isinstance(bias, Node)):
+    names = weight_parameters(node, reading.architecture.modules)
+    if names is None:
         raise UnsupportedModelError(f"{reading.where(node)} does not take its weight from the model's parameters")
-    return str(weight.target), None if bias is None else str(bias.target)
+    return names
 
 
-def _tiling_window(reading: Reading, node: Node, signal: Signal, options: dict[str, Any]) -> tuple[int, int]:
-    kernel = _pair(options["kernel_size"])
-    stride = _pair(options["stride"] or kernel)
-    plain = stride == kernel and _pair(options["padding"]) == (0, 0) and _pair(options.get("dilation", 1)) == (1, 1)
-    if not plain or signal.size[0] % kernel[0] or signal.size[1] % kernel[1]:
+def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool | AdaptiveMaxPool) -> tuple[int, int]:
+    assert isinstance(pool, MaxPool)
+    plain = pool.stride == pool.kernel and pool.padding == (0, 0) and pool.dilation == (1, 1)
+    if not plain or signal.size[0] % pool.kernel[0] or signal.size[1] % pool.kernel[1]:
         raise UnsupportedModelError(
-            f"{reading.where(node)}: windows of {kernel} with stride {stride} do not tile {signal.size}; overlapping, "
-            "padded or cut windows have no path-kernel rule"
+            f"{reading.where(node)}: windows of {pool.kernel} with stride {pool.stride} do not tile {signal.size}; "
+            "overlapping, padded or cut windows have no path-kernel rule"
         )
-    return kernel
+    return (pool.kernel[0], pool.kernel[1])
 
 
 def _channels(signal: Signal, start: int, count: int) -> Signal:

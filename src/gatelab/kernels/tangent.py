@@ -12,7 +12,7 @@ from gatelab.kernels.gradients import Gradients, Outputs
 from gatelab.kernels.tiles import fill
 from gatelab.observe import examples, observable, stand_in
 
-Wrt = nn.Module | nn.Parameter | str | Iterable[str] | None
+Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
 
 
 def neural_tangent_kernel(
@@ -37,7 +37,7 @@ def neural_tangent_kernel(
         model: any module whose answer for one example does not depend on the others.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
-        wrt: only these parameters count: a sub-module, a parameter, or parameter names. Gives K^V and K^F of a
+        wrt: only these parameters count: a sub-module, parameters, or parameter names. Gives K^V and K^F of a
             deep gated network.
         outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
             gives the kernel of that output.
@@ -75,18 +75,15 @@ def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
     own = dict(model.named_parameters())
     if wrt is None:
         return list(own)
-    if isinstance(wrt, nn.Module | Tensor):
-        wanted = {id(parameter) for parameter in ([wrt] if isinstance(wrt, Tensor) else wrt.parameters())}
-        names = [name for name, parameter in own.items() if id(parameter) in wanted]
-        if not names:
-            raise InputError(f"wrt: {type(wrt).__name__} has no parameter that belongs to the model")
-        return names
+    asked = [wrt] if isinstance(wrt, str | Tensor) else list(wrt.parameters() if isinstance(wrt, nn.Module) else wrt)
     every_name = dict(model.named_parameters(remove_duplicate=False))  # a tied parameter goes by any of its names
-    asked = [wrt] if isinstance(wrt, str) else list(wrt)
     for name in asked:
-        if name not in every_name:
-            close = get_close_matches(str(name), every_name, n=3)
+        if isinstance(name, str) and name not in every_name:
+            close = get_close_matches(name, every_name, n=3)
             hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(list(own)[:8])}"
             raise InputError(f"wrt: the model has no parameter '{name}'; {hint}")
-    wanted = {id(every_name[name]) for name in asked}
-    return [name for name, parameter in own.items() if id(parameter) in wanted]
+    wanted = {id(every_name[part] if isinstance(part, str) else part) for part in asked}
+    names = [name for name, parameter in own.items() if id(parameter) in wanted]
+    if not names:
+        raise InputError(f"wrt: {type(wrt).__name__} has no parameter that belongs to the model")
+    return names

@@ -1,0 +1,7 @@
+"""Any ReLU model as a gated network."""
+
+from gatelab.convert.regimes import Regime, to_dgn, to_dlgn, to_dln
+from gatelab.convert.twin import GatedTwin, GraphNetwork
+from gatelab.convert.widen import widen_values
+
+__all__ = ["GatedTwin", "GraphNetwork", "Regime", "to_dgn", "to_dlgn", "to_dln", "widen_values"]

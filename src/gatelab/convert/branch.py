@@ -1,0 +1,179 @@
+"""One copy of a model inside a new graph."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.fx import Graph, Node
+from torch.nn.modules.dropout import _DropoutNd
+
+from gatelab.convert.match import Parts
+from gatelab.convert.twin import graft
+from gatelab.errors import UnsupportedModelError
+from gatelab.gates import AdaptiveMaxPool, MaxPool
+from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
+from gatelab.gates.pooling import pooling_of
+from gatelab.graph import describe, module_path, node_operation
+
+_AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_MAXIMUM = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+_ADAPTIVE_MAXIMUM = {1: nn.AdaptiveMaxPool1d, 2: nn.AdaptiveMaxPool2d, 3: nn.AdaptiveMaxPool3d}
+
+
+class Branch:
+    """The nodes of a model, rewritten one by one under the names ``prefix.…``."""
+
+    def __init__(self, parts: Parts, source: nn.Module, graph: Graph, root: nn.Module, prefix: str):
+        """Start a copy.
+
+        Args:
+            parts: the model taken apart.
+            source: whose parameters and buffers the copy begins with; the model itself, or one like it.
+            graph: the graph to write into.
+            root: the module that will hold the copies of sub-modules.
+            prefix: the name of the copy, or "".
+        """
+        self._parts, self._source, self._graph, self._root = parts, source, graph, root
+        self._prefix = prefix
+        self._memo: dict[int, Any] = {}
+        self.made: dict[Node, Node] = {}
+
+    def copy(self, node: Node) -> Node:
+        """The node as it is, on this branch's own parameters. What wrote in place no longer does."""
+        if node.op == "call_module":
+            self._graft(str(node.target), self._module(str(node.target)))
+            new = self._graph.call_module(self._path(str(node.target)), self._args(node), self._kwargs(node))
+        elif node.op == "get_attr":
+            owner, _, name = str(node.target).rpartition(".")
+            self._graft(str(node.target), self._copied(getattr(self._source.get_submodule(owner), name)))
+            new = self._graph.get_attr(self._path(str(node.target)))
+        elif node.op == "call_method":
+            new = self._graph.call_method(_out_of_place(str(node.target)), self._args(node), self._kwargs(node))
+        else:
+            new = self._graph.call_function(self._function(node), self._args(node), self._kwargs(node))
+        self.made[node] = new
+        return new
+
+    def gate(self, node: Node, slope: float) -> Node:
+        """The gate as the model has it: a module as it is, a function out of place."""
+        if node.op == "call_module":
+            return self.copy(node)
+        source = self.source(node)
+        if slope:
+            self.made[node] = self._graph.call_function(F.leaky_relu, (source, slope))
+        else:
+            self.made[node] = self._graph.call_function(torch.relu, (source,))
+        return self.made[node]
+
+    def dropout(self, node: Node) -> Node:
+        """Functional dropout as a module, which follows the mode that the trace had to leave out."""
+        operation = node_operation(node) or "dropout"
+        kinds: Mapping[str, type[_DropoutNd]] = {
+            "dropout": nn.Dropout,
+            "dropout1d": nn.Dropout1d,
+            "dropout2d": nn.Dropout2d,
+            "dropout3d": nn.Dropout3d,
+        }
+        probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
+        training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
+        if operation not in kinds or training is not False or not isinstance(probability, float | int):
+            raise UnsupportedModelError(
+                f"{describe(node, self._parts.modules)} drops in every mode, or in a way that has no module; "
+                "use nn.Dropout, or training=self.training"
+            )
+        return self._new_module(node, kinds[operation](float(probability)))
+
+    def max_pool(self, node: Node) -> Node:
+        """The max-pooling as the model has it; a function as a module, since F.max_pool2d cannot be pickled."""
+        if node.op == "call_module":
+            return self.copy(node)
+        pool, axes = self.pool(node)
+        if isinstance(pool, AdaptiveMaxPool):
+            return self._new_module(node, _ADAPTIVE_MAXIMUM[axes](pool.output))
+        sizes = (pool.kernel, pool.stride, pool.padding, pool.dilation)
+        return self._new_module(node, _MAXIMUM[axes](*sizes, ceil_mode=pool.ceil_mode))
+
+    def average(self, node: Node) -> Node:
+        """Average pooling over the windows of a max-pooling: the linear map that takes its place."""
+        pool, axes = self.pool(node)
+        (q, *_) = self._args(node)
+        if isinstance(pool, AdaptiveMaxPool):
+            new = self._graph.call_function(_ADAPTIVE_AVERAGE[axes], (q, pool.output))
+        elif set(pool.dilation) != {1}:
+            raise UnsupportedModelError(
+                f"{describe(node, self._parts.modules)}: dilated max-pooling has no linear counterpart; use dilation 1"
+            )
+        else:
+            new = self._graph.call_function(
+                _AVERAGE[axes], (q, pool.kernel, pool.stride, pool.padding, pool.ceil_mode, False)
+            )
+        self.made[node] = new
+        return new
+
+    def follow(self, node: Node) -> Node:
+        """Leave the node out: whoever read it reads what it read."""
+        self.made[node] = self.source(node)
+        return self.made[node]
+
+    def source(self, node: Node) -> Node:
+        """This branch's copy of what the node reads first."""
+        (source, *_) = self._args(node) or tuple(self._kwargs(node).values())
+        return source
+
+    def pool(self, node: Node) -> tuple[MaxPool | AdaptiveMaxPool, int]:
+        """The windows of a max-pooling, and over how many axes they lie."""
+        if node.op == "call_module":
+            module = self._parts.modules[str(node.target)]
+            name = type(module).__name__.lower()
+            names = ADAPTIVE_POOLING_ARGUMENTS if "adaptive" in name else POOLING_ARGUMENTS
+            options = {key: getattr(module, key) for key in names}
+        else:
+            name = node_operation(node) or ""
+            names = ADAPTIVE_POOLING_ARGUMENTS if "adaptive" in name else POOLING_ARGUMENTS
+            options = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+        axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in name)
+        return pooling_of(axes, options), axes
+
+    def _new_module(self, node: Node, module: nn.Module) -> Node:
+        """A module where the model calls a function."""
+        path = ".".join(filter(None, (module_path(node), node.name)))
+        self._graft(path, module)
+        self.made[node] = self._graph.call_module(self._path(path), (self.source(node),))
+        return self.made[node]
+
+    def _args(self, node: Node) -> tuple[Any, ...]:
+        return torch.fx.map_arg(node.args, self.made.__getitem__)
+
+    def _kwargs(self, node: Node) -> dict[str, Any]:
+        kwargs: Any = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
+        return {name: value for name, value in kwargs.items() if name != "inplace"}
+
+    def _path(self, path: str) -> str:
+        return f"{self._prefix}.{path}" if self._prefix else path
+
+    def _graft(self, path: str, part: Any) -> None:
+        graft(self._root, self._path(path), part)
+
+    def _module(self, path: str) -> nn.Module:
+        module = self._copied(self._source.get_submodule(path))
+        if getattr(module, "inplace", False):
+            module.inplace = False
+        return module
+
+    def _copied(self, part: Any) -> Any:
+        return copy.deepcopy(part, self._memo)
+
+    @staticmethod
+    def _function(node: Node) -> Any:
+        name = getattr(node.target, "__name__", "")
+        if not name.endswith("_") or name.endswith("__"):
+            return node.target
+        return getattr(torch, name[:-1], None) or getattr(F, name[:-1])
+
+
+def _out_of_place(method: str) -> str:
+    return method[:-1] if method.endswith("_") and not method.endswith("__") else method

@@ -1,0 +1,205 @@
+"""Which part each node of a model plays, and whether the model can be taken apart into gates and values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from torch import nn
+from torch.fx import Graph, Node
+
+from gatelab.errors import UnsupportedModelError
+from gatelab.gates.events import POOLING_MODULES, is_gate_module
+from gatelab.gates.operations import BILINEAR, DROPPING, LINEAR, QUOTIENTS, SHAPE_ONLY
+from gatelab.graph import describe, gate_names, is_shape, node_operation, parameter, trace, weight_parameters
+from gatelab.observe import observable
+
+# Linear in the data, whatever their mode: what may stand between gates and weight layers.
+_LINEAR_MODULES = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    *(nn.Flatten, nn.Unflatten, nn.Identity, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle),
+    *(nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, nn.ChannelShuffle),
+)
+
+
+class Role(Enum):
+    """What a node is to the paths."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    FIXED = "fixed"  # parameters, buffers, and what is reckoned from them and from shapes alone
+    GATE = "gate"
+    MAX_POOL = "max-pool"
+    WEIGHT = "weight layer"
+    LINEAR = "linear"
+    DROPOUT = "functional dropout"
+    HEAD = "head"  # whatever stands behind the last gate
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model that can be taken apart.
+
+    Attributes:
+        model: the model.
+        graph: its operations.
+        modules: its modules by path.
+        roles: of the nodes that the output depends on, in order.
+        gates: the names of the gates, as in a GatePattern.
+        deciding: the nodes before some gate; the others decide over nothing.
+        weights: for each weight layer the paths of its weight and bias (or None).
+    """
+
+    model: nn.Module
+    graph: Graph
+    modules: Mapping[str, nn.Module]
+    roles: Mapping[Node, Role]
+    gates: Mapping[Node, str]
+    deciding: frozenset[Node]
+    weights: Mapping[Node, tuple[str, str | None]]
+
+
+def match(model: nn.Module) -> Parts:
+    """Read a model as gates, weight layers and what is linear between them.
+
+    Raises:
+        UnsupportedModelError: with the list of all that does not fit and where it stands.
+    """
+    model = observable(model)
+    graph = trace(model)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    gates = gate_names(graph, modules)
+    needed = _needed(graph)
+    nodes = [node for node in graph.nodes if node in needed]
+    from_input = _from_input(nodes)
+    deciding = _deciding(nodes, gates)
+    roles, refused = {}, []
+    for node in nodes:
+        role = _role(node, modules, gates, from_input)
+        if role is None and node not in deciding and node not in gates:
+            role = Role.HEAD
+        if role is None:
+            refused.append(f"{describe(node, modules)}{_why(node, from_input)}")
+        else:
+            roles[node] = role
+    weights = {node: names for node in nodes if (names := weight_parameters(node, modules)) is not None}
+    refused += _unusable_weights(model, weights, modules)
+    if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
+        refused.append("no gate: there is no ReLU, LeakyReLU or max-pooling on the way to the output")
+    if refused:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be taken apart into gates and values:\n  - "
+            + "\n  - ".join(refused)
+            + "\nBefore the last gate there may be ReLU, LeakyReLU and max-pooling, Linear and Conv layers each with a "
+            "weight of its own, and what is linear in the data; nothing was converted"
+        )
+    return Parts(model, graph, modules, roles, gates, frozenset(deciding), weights)
+
+
+def _needed(graph: Graph) -> set[Node]:
+    """The nodes on which the output depends, in any way."""
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    if not isinstance(output.args[0], Node):
+        raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
+    needed, waiting = {output}, [output]
+    while waiting:
+        for source in waiting.pop().all_input_nodes:
+            if source not in needed:
+                needed.add(source)
+                waiting.append(source)
+    inputs = [node for node in graph.nodes if node.op == "placeholder" and node in needed]
+    if len(inputs) != 1:
+        raise UnsupportedModelError(f"the model uses {len(inputs)} inputs; it must have one, x")
+    return needed
+
+
+def _from_input(nodes: list[Node]) -> set[Node]:
+    """The nodes that hold data: what depends on the input by more than its shape."""
+    found: set[Node] = set()
+    for node in nodes:
+        values = node_operation(node) not in SHAPE_ONLY and not is_shape(node)
+        if node.op == "placeholder" or (values and any(source in found for source in node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
+def _deciding(nodes: list[Node], gates: Mapping[Node, str]) -> set[Node]:
+    known, found = set(nodes), set[Node]()
+    for node in reversed(nodes):
+        if any(user in known and (user in found or user in gates) for user in node.users):
+            found.add(node)
+    return found
+
+
+def _role(
+    node: Node, modules: Mapping[str, nn.Module], gates: Mapping[Node, str], from_input: set[Node]
+) -> Role | None:
+    if node.op in ("placeholder", "output"):
+        return Role.INPUT if node.op == "placeholder" else Role.OUTPUT
+    if node not in from_input:
+        return Role.FIXED
+    if node in gates:
+        return _gate_role(node, modules)
+    if weight_parameters(node, modules) is not None:
+        return Role.WEIGHT
+    if node.op == "call_module":
+        return Role.LINEAR if type(modules[str(node.target)]) in _LINEAR_MODULES else None
+    return _operation_role(node, from_input)
+
+
+def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
+    operation = node_operation(node) or ""
+    if operation.startswith("gated") or "with_indices" in operation or node.kwargs.get("return_indices"):
+        return None
+    if node.op != "call_module":
+        return Role.MAX_POOL if "max_pool" in operation else Role.GATE
+    module = modules[str(node.target)]
+    if not is_gate_module(module) or getattr(module, "return_indices", False):
+        return None
+    if isinstance(module, nn.Threshold) and (module.threshold, module.value) != (0, 0):
+        return None
+    return Role.MAX_POOL if isinstance(module, POOLING_MODULES) else Role.GATE
+
+
+def _operation_role(node: Node, from_input: set[Node]) -> Role | None:
+    operation = node_operation(node) or ""
+    data = [source for source in node.all_input_nodes if source in from_input]
+    if operation in DROPPING:
+        return Role.DROPOUT
+    if operation in QUOTIENTS:
+        return Role.LINEAR if node.args and data == [node.args[0]] else None
+    if operation in BILINEAR:
+        once = sum(arg in from_input for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, Node)) == 1
+        return Role.LINEAR if once else None
+    return Role.LINEAR if operation in LINEAR else None
+
+
+def _why(node: Node, from_input: set[Node]) -> str:
+    operation = node_operation(node) or ""
+    if operation.startswith("gated"):
+        return ": the model's gates are decoupled already"
+    if operation in BILINEAR and sum(source in from_input for source in node.all_input_nodes) > 1:
+        return ": multiplies data by data"
+    return ""
+
+
+def _unusable_weights(
+    model: nn.Module, weights: Mapping[Node, tuple[str, str | None]], modules: Mapping[str, nn.Module]
+) -> list[str]:
+    """Weights that are computed, or belong to two layers."""
+    met: dict[int, Node] = {}
+    refused = []
+    for node, (name, _) in weights.items():
+        try:
+            first = met.setdefault(id(parameter(model, name, describe(node, modules))), node)
+        except UnsupportedModelError as error:
+            refused.append(str(error))
+            continue
+        if first is not node:
+            refused.append(
+                f"{describe(node, modules)} has the same weight as {describe(first, modules)}: a path would pass it "
+                "twice, and its value no longer be a product of different weights"
+            )
+    return refused

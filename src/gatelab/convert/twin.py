@@ -1,0 +1,167 @@
+"""Networks that run a rewritten graph: what conversion returns."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph
+
+from gatelab.errors import InputError
+from gatelab.gates import AdaptiveMaxPool, GateFunction, LeakyGate, MaxPool, gated, gated_max_pool
+
+
+class GraphNetwork(nn.Module):
+    """A module that runs a torch.fx graph over its own sub-modules; ``print(network.code)`` shows it as Python."""
+
+    def __init__(self, graph: Graph, parts: nn.Module):
+        """Take over the sub-modules, parameters and buffers of ``parts``, which ``graph`` names."""
+        super().__init__()
+        for name, child in parts.named_children():
+            self.add_module(name, child)
+        for name, parameter in parts.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+        for name, buffer in parts.named_buffers(recurse=False):
+            self.register_buffer(name, buffer)
+        self.graph = graph
+        self._compile()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the graph."""
+        return self._run(self, x)
+
+    @property
+    def code(self) -> str:
+        """What the network computes, as Python."""
+        return self.graph.python_code("self").src.strip()
+
+    def _compile(self) -> None:
+        # The source is torch.fx's own rendering of the graph, in which names are attributes of self.
+        source = self.graph.python_code("self")
+        namespace: dict[str, Any] = dict(source.globals)
+        exec(source.src, namespace)
+        self._run = namespace["forward"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the compiled function, so that the network can be pickled."""
+        return {name: value for name, value in self.__dict__.items() if name != "_run"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Compile again."""
+        super().__setstate__(state)
+        self._compile()
+
+
+class GatedTwin(GraphNetwork):
+    """A network whose gates come from one copy of a model and whose values from another.
+
+    Parameters are named ``feature.…`` and ``value.…`` after the model's own; gates stand under ``gate.…``.
+
+    Attributes:
+        fixed_gates: the feature network does not learn: its parameters need no gradient, and its batch-norm statistics
+            and dropout stay in evaluation mode whatever :meth:`train` says.
+    """
+
+    feature: nn.Module
+    value: nn.Module
+    gate: nn.Module
+
+    def __init__(self, graph: Graph, parts: nn.Module, *, fixed_gates: bool):
+        """Make the twin; see :func:`gatelab.to_dgn`."""
+        super().__init__(graph, parts)
+        self.fixed_gates = fixed_gates
+        if fixed_gates:
+            self.feature.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> "GatedTwin":
+        """Set the mode of the value network, and of the feature network unless its gates are fixed."""
+        super().train(mode)
+        if self.fixed_gates:
+            self.feature.eval()
+        return self
+
+    def feature_parameters(self) -> list[nn.Parameter]:
+        """Θᶠ, which holds the gates."""
+        return list(self.feature.parameters())
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        """Θᵛ, which holds the values."""
+        return list(self.value.parameters())
+
+    def set_gates(self, function: GateFunction) -> "GatedTwin":
+        """Use another gate function everywhere: hard gates to analyse what soft ones have learnt, say."""
+        for module in self.gate.modules():
+            if isinstance(module, Gate):
+                module.function = function
+        return self
+
+
+class Gate(nn.Module):
+    """Where the model has a ReLU, its twin multiplies the value by the gate of the feature network's pre-activation.
+
+    Attributes:
+        function: the gate function.
+        slope: what a closed gate lets through.
+        copies: how many times wider the value is (npk, Definition C.1).
+        blocks: the channels that are repeated together.
+    """
+
+    def __init__(self, function: GateFunction, slope: float = 0.0):
+        """Make a gate; it has no parameters."""
+        super().__init__()
+        self.function, self.slope = function, slope
+        self.copies, self.blocks = 1, ()
+
+    def forward(self, value: Tensor, q: Tensor) -> Tensor:
+        """Gate the value."""
+        gate = LeakyGate(self.function, self.slope) if self.slope else self.function
+        return gated(value, _repeated(q, self.copies, self.blocks), gate)
+
+    def extra_repr(self) -> str:
+        """What the gate does."""
+        return f"{self.function}, slope={self.slope}, copies={self.copies}"
+
+
+class Winner(nn.Module):
+    """Where the model has a max-pooling, its twin takes the value at the feature network's winner."""
+
+    def __init__(self, pool: MaxPool | AdaptiveMaxPool):
+        """Make a pooling gate; it has no parameters, and is always hard."""
+        super().__init__()
+        self.pool = pool
+        self.copies, self.blocks = 1, ()
+
+    def forward(self, value: Tensor, q: Tensor) -> Tensor:
+        """Pool the value."""
+        return gated_max_pool(value, _repeated(q, self.copies, self.blocks), self.pool)
+
+    def extra_repr(self) -> str:
+        """Which windows."""
+        return f"{self.pool}, copies={self.copies}"
+
+
+def _repeated(q: Tensor, copies: int, blocks: tuple[int, ...]) -> Tensor:
+    """Each block of channels ``copies`` times, one block after the other; flattened positions widen all blocks."""
+    if copies == 1:
+        return q
+    unit, start, parts = q.shape[1] // sum(blocks), 0, []
+    for block in blocks:
+        parts += [q.narrow(1, start * unit, block * unit)] * copies
+        start += block
+    return torch.cat(parts, dim=1)
+
+
+def graft(root: nn.Module, path: str, part: nn.Module | Tensor) -> None:
+    """Put a module, parameter or buffer at a dotted path, making plain modules on the way."""
+    *owners, name = path.split(".")
+    for owner in owners:
+        if owner not in root._modules:
+            root.add_module(owner, nn.Module())
+        root = root.get_submodule(owner)
+    if isinstance(part, nn.Module):
+        root.add_module(name, part)
+    elif isinstance(part, nn.Parameter):
+        root.register_parameter(name, part)
+    elif isinstance(part, Tensor):
+        root.register_buffer(name, part)
+    else:
+        raise InputError(f"'{path}' is a {type(part).__name__}, which cannot be copied into a network")

@@ -1,0 +1,207 @@
+"""Padding: the same gates over a wider value network (npk, Definition C.1)."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, Node
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from gatelab.convert.twin import Gate, GatedTwin, Winner
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.graph import describe, is_shape, node_operation, weight_parameters
+from gatelab.models import DeepGatedNetwork
+from gatelab.models.init import glorot_
+
+# What keeps the channels of a wide signal in their copies.
+_WIDE_MODULES = (
+    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Flatten, nn.Identity),
+)
+_WIDE_OPERATIONS = frozenset(
+    "add sub neg flatten view reshape mean contiguous clone avg_pool1d avg_pool2d avg_pool3d "
+    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split()
+)
+
+
+def widen_values(
+    dgn: GatedTwin | DeepGatedNetwork, m: int, *, generator: torch.Generator | None = None
+) -> GatedTwin | DeepGatedNetwork:
+    """The network with every hidden value layer m times wider, each gate serving m value units (npk, Definition C.1).
+
+    The feature network stays; the value network is drawn afresh, Glorot-uniform with zero biases. The normalised path
+    kernel does not change (npk, Corollary C.1).
+
+    Args:
+        dgn: a network from :func:`gatelab.to_dgn` or :func:`gatelab.to_dlgn`, or a DeepGatedNetwork.
+        m: how many times wider.
+        generator: where the new weights come from.
+
+    Raises:
+        UnsupportedModelError: the value network holds something whose wider form is not known, e.g. grouped
+            convolutions or a skip from the input around all weight layers.
+    """
+    if m < 1:
+        raise InputError(f"m is {m}; it must be at least 1")
+    if isinstance(dgn, DeepGatedNetwork):
+        return _wider_dense(dgn, m, generator)
+    if not isinstance(dgn, GatedTwin):
+        raise InputError(f"{type(dgn).__name__} has no value network to widen; make one with gatelab.to_dgn first")
+    if any(isinstance(module, Gate | Winner) and module.copies > 1 for module in dgn.modules()):
+        raise InputError("the network is widened already; widen the narrow one by the product")
+    wide = copy.deepcopy(dgn)
+    _Widening(wide, m, generator).run()
+    wide._compile()
+    return wide.train(dgn.training)
+
+
+def _wider_dense(dgn: DeepGatedNetwork, m: int, generator: torch.Generator | None) -> DeepGatedNetwork:
+    first: Any = dgn.feature[0]
+    last: Any = dgn.value[-1]
+    widths = [first.in_features, *(layer.out_features for layer in dgn.feature), last.out_features]
+    wide = DeepGatedNetwork(
+        widths,
+        gate=dgn.gate,
+        padding=dgn.padding * m,
+        bias=first.bias is not None,
+        dtype=first.weight.dtype,
+        generator=generator,
+    ).to(first.weight.device)
+    wide.feature.load_state_dict(dgn.feature.state_dict())
+    for new, old in zip(wide.feature.parameters(), dgn.feature.parameters(), strict=True):
+        new.requires_grad_(old.requires_grad)
+    return wide.train(dgn.training)
+
+
+class _Widening:
+    """Goes through a twin's graph and makes its value layers wider.
+
+    A wide signal keeps its m copies one behind the other within each block of channels: (c₁, c₂) stands for
+    m · c₁ channels from one layer, then m · c₂ from another. Narrow signals, the input's and the output's, are None.
+    """
+
+    def __init__(self, twin: GatedTwin, m: int, generator: torch.Generator | None):
+        self._twin, self._m, self._generator = twin, m, generator
+        self._modules = dict(twin.named_modules(remove_duplicate=False))
+        self._blocks: dict[Node, tuple[int, ...] | None] = {}
+        self._last = _last_layers(twin.graph, self._modules)
+
+    def run(self) -> None:
+        for node in list(self._twin.graph.nodes):
+            self._blocks[node] = self._widen(node)
+
+    def _widen(self, node: Node) -> tuple[int, ...] | None:
+        target = str(node.target)
+        if node.op == "call_module" and target.startswith("gate."):
+            gate: Any = self._modules[target]
+            blocks = self._of(node.args[0])
+            gate.copies, gate.blocks = (1, ()) if blocks is None else (self._m, blocks)
+            return blocks
+        if node.op == "get_attr" or (node.op == "call_module" and target.startswith("feature.")) or is_shape(node):
+            return None
+        names = weight_parameters(node, self._modules)
+        if names is not None:
+            return self._layer(node, names) if names[0].startswith("value.") else None
+        sources = [source for source in node.all_input_nodes if not is_shape(source)]
+        layouts = [self._of(source) for source in sources]
+        if all(layout is None for layout in layouts):
+            return None
+        if None in layouts:
+            raise UnsupportedModelError(
+                f"{describe(node, self._modules)} joins a widened signal with one that cannot be widened: the input "
+                "itself, or a constant"
+            )
+        return self._between(node, [layout for layout in layouts if layout is not None])
+
+    def _of(self, node: Any) -> tuple[int, ...] | None:
+        return self._blocks[node]
+
+    def _layer(self, node: Node, names: tuple[str, str | None]) -> tuple[int, ...] | None:
+        before = 1 if self._of(node.args[0]) is None else self._m
+        after = 1 if node in self._last else self._m
+        module: Any = self._modules.get(str(node.target)) if node.op == "call_module" else None
+        name = type(module).__name__ if module is not None else node_operation(node) or ""
+        groups = getattr(module, "groups", 1) if module is not None else node.kwargs.get("groups", 1)
+        if groups != 1 or "ranspose" in name or (module is None and len(node.args) > 6):
+            raise UnsupportedModelError(
+                f"{describe(node, self._modules)}: grouped and transposed convolutions have no wider form here"
+            )
+        weight = self._twin.get_parameter(names[0])
+        wide = weight.new_empty(weight.shape[0] * after, weight.shape[1] * before, *weight.shape[2:])
+        self._replace(names[0], glorot_(wide, self._generator))
+        if names[1] is not None:
+            self._replace(names[1], weight.new_zeros(weight.shape[0] * after))
+        if module is not None:
+            _note_sizes(module, before, after)
+        return None if node in self._last else (weight.shape[0],)
+
+    def _replace(self, path: str, tensor: Tensor) -> None:
+        owner, _, name = path.rpartition(".")
+        old = self._twin.get_parameter(path)
+        setattr(self._twin.get_submodule(owner), name, nn.Parameter(tensor, requires_grad=old.requires_grad))
+
+    def _between(self, node: Node, layouts: list[tuple[int, ...]]) -> tuple[int, ...]:
+        """What stands between layers and meets wide signals."""
+        module = self._modules.get(str(node.target)) if node.op == "call_module" else None
+        operation = node_operation(node)
+        if isinstance(module, _BatchNorm):
+            self._twin.set_submodule(str(node.target), _wide_norm(module, self._m))
+        elif operation in ("view", "reshape"):
+            _, batch, *sizes = node.args
+            if sizes and isinstance(sizes[0], int) and sizes[0] > 0:
+                sizes[0] *= self._m
+            node.args = (node.args[0], batch, *sizes)
+        elif operation in ("cat", "concat", "concatenate"):
+            dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+            if dim == 1:
+                return tuple(block for layout in layouts for block in layout)
+            self._refuse(node)
+        elif not (node.op == "output" or isinstance(module, _WIDE_MODULES) or operation in _WIDE_OPERATIONS):
+            self._refuse(node)
+        if len(set(layouts)) > 1 or (operation == "mean" and 1 in _axes(node)):
+            self._refuse(node)
+        return layouts[0]
+
+    def _refuse(self, node: Node) -> None:
+        raise UnsupportedModelError(
+            f"{describe(node, self._modules)} has no wider form: it mixes channels in a way that is not known"
+        )
+
+
+def _wide_norm(norm: _BatchNorm, m: int) -> _BatchNorm:
+    like = next(iter(norm.state_dict().values()))
+    wide = type(norm)(
+        norm.num_features * m, norm.eps, norm.momentum, norm.affine, norm.track_running_stats, device=like.device
+    )
+    return wide.to(like.dtype).train(norm.training)
+
+
+def _note_sizes(module: Any, before: int, after: int) -> None:
+    names = ("in_channels", "out_channels") if isinstance(module, _ConvNd) else ("in_features", "out_features")
+    for name, factor in zip(names, (before, after), strict=True):
+        setattr(module, name, getattr(module, name) * factor)
+
+
+def _axes(node: Node) -> set[int]:
+    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", ())
+    return {given} if isinstance(given, int) else set(given)
+
+
+def _last_layers(graph: Graph, modules: Mapping[str, nn.Module]) -> set[Node]:
+    """Value layers with no other value layer behind them: their outputs are the network's."""
+    found: set[Node] = set()
+    before_another: set[Node] = set()
+    for node in reversed(graph.nodes):
+        names = weight_parameters(node, modules)
+        value = names is not None and names[0].startswith("value.")
+        if any(user in before_another for user in node.users):
+            before_another.add(node)
+        elif value:
+            found.add(node)
+        if value:
+            before_another.add(node)
+    return found

@@ -1,0 +1,89 @@
+"""Reading single nodes of a graph: what they are, where they stand, which parameters they use."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.fx import Node
+from torch.nn.modules.conv import _ConvNd
+
+from gatelab.errors import UnsupportedModelError
+from gatelab.gates.operations import operation_name
+
+_WEIGHING = frozenset("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
+_TRACER = Path(__file__).with_name("trace.py")
+
+
+def node_operation(node: Node) -> str | None:
+    """The plain name of a function or method node's operation; None for other nodes."""
+    if node.op == "call_function":
+        return operation_name(node.target)  # pyright: ignore[reportArgumentType]
+    return str(node.target).strip("_") if node.op == "call_method" else None
+
+
+def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
+    """Paths of weight and bias if the node is a dense layer, nn.Linear or F.linear on parameters; None otherwise."""
+    if node.op == "call_module":
+        dense = isinstance(modules[str(node.target)], nn.Linear)
+    else:
+        dense = node_operation(node) == "linear"
+    return weight_parameters(node, modules) if dense else None
+
+
+def weight_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
+    """Paths of weight and bias if the node is a dense or convolutional layer; None otherwise."""
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        if not isinstance(module, nn.Linear | _ConvNd):
+            return None
+        return f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None
+    if node_operation(node) not in _WEIGHING:
+        return None
+    weight, bias = (
+        node.args[position] if len(node.args) > position else node.kwargs.get(name)
+        for position, name in ((1, "weight"), (2, "bias"))
+    )
+    fixed = all(isinstance(part, Node) and part.op == "get_attr" for part in (weight, bias) if part is not None)
+    if weight is None or not fixed:
+        return None
+    return str(weight.target), None if bias is None else str(bias.target)  # pyright: ignore
+
+
+def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:
+    """The parameter of this path, or a refusal of weights that are computed."""
+    try:
+        return model.get_parameter(path)
+    except AttributeError:
+        raise UnsupportedModelError(
+            f"{where}: '{path}' is not a parameter but computed or constant (a parametrization, pruning, a buffer); "
+            "make it a plain parameter first, e.g. torch.nn.utils.parametrize.remove_parametrizations"
+        ) from None
+
+
+def module_path(node: Node) -> str:
+    """The path of the module whose forward made the node; empty for the model itself."""
+    stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}
+    return next(reversed(list(stack.values())))[0] if stack else ""
+
+
+def describe(node: Node, modules: Mapping[str, nn.Module]) -> str:
+    """What a node is and where it stands, for an error message."""
+    if node.op == "call_module":
+        return f"module '{node.target}' ({type(modules[str(node.target)]).__name__}){_source(node)}"
+    path = module_path(node)
+    what = node_operation(node) or f"{node.op} {node.target}"
+    where = f"in module '{path}'" if path else "in the model's forward"
+    return f"{what} {where}{_source(node)}"
+
+
+def _source(node: Node) -> str:
+    """The line of code behind a node: the innermost frame of the traced forward that is not torch's own."""
+    frames = re.findall(r'File "(.+)", line (\d+), in .+\n\s*(.*)', node.stack_trace or "")
+    started = max((place for place, frame in enumerate(frames) if Path(frame[0]) == _TRACER), default=-1)
+    own = [frame for frame in frames[started + 1 :] if "torch" not in Path(frame[0]).parts]
+    if not own:
+        return ""
+    file, line, code = own[-1]
+    return f" at {Path(file).name}:{line} `{code}`"
