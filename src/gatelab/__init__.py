@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         neural_path_kernel,
         neural_tangent_kernel,
         overlap_kernel,
+        path_features,
         value_tangent_kernel,
     )
     from gatelab.paths import Path, neural_path_features, neural_path_values, top_paths
@@ -34,6 +35,7 @@ _HOMES = {
     "neural_path_values": "gatelab.paths",
     "neural_tangent_kernel": "gatelab.kernels",
     "overlap_kernel": "gatelab.kernels",
+    "path_features": "gatelab.kernels",
     "to_dgn": "gatelab.convert",
     "to_dlgn": "gatelab.convert",
     "to_dln": "gatelab.convert",
@@ -61,6 +63,7 @@ __all__ = [
     "neural_path_values",
     "neural_tangent_kernel",
     "overlap_kernel",
+    "path_features",
     "paths",
     "theorems",
     "to_dgn",

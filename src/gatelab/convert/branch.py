@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.nn.modules.dropout import _DropoutNd
 
-from gatelab.convert.match import Parts
+from gatelab.convert.match import Parts, Role
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import AdaptiveMaxPool, MaxPool
@@ -42,6 +42,18 @@ class Branch:
         self._memo: dict[int, Any] = {}
         self.made: dict[Node, Node] = {}
 
+    def carry(self, node: Node) -> Node:
+        """The node as the model has it, whatever its part."""
+        role = self._parts.roles[node]
+        by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.gate, Role.MAX_POOL: self.max_pool}
+        return by_role.get(role, self.copy)(node)
+
+    def carry_linear(self, node: Node) -> Node:
+        """The node as a linear network has it: gates open, averages for maxima."""
+        role = self._parts.roles[node]
+        by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.follow, Role.MAX_POOL: self.average}
+        return by_role.get(role, self.copy)(node)
+
     def copy(self, node: Node) -> Node:
         """The node as it is, on this branch's own parameters. What wrote in place no longer does."""
         if node.op == "call_module":
@@ -58,11 +70,11 @@ class Branch:
         self.made[node] = new
         return new
 
-    def gate(self, node: Node, slope: float) -> Node:
-        """The gate as the model has it: a module as it is, a function out of place."""
+    def gate(self, node: Node) -> Node:
+        """A gate: a module as it is, a function out of place."""
         if node.op == "call_module":
             return self.copy(node)
-        source = self.source(node)
+        slope, source = self.slope(node), self.source(node)
         if slope:
             self.made[node] = self._graph.call_function(F.leaky_relu, (source, slope))
         else:
@@ -88,7 +100,7 @@ class Branch:
         return self._new_module(node, kinds[operation](float(probability)))
 
     def max_pool(self, node: Node) -> Node:
-        """The max-pooling as the model has it; a function as a module, since F.max_pool2d cannot be pickled."""
+        """A max-pooling; a function becomes a module, since F.max_pool2d cannot be pickled."""
         if node.op == "call_module":
             return self.copy(node)
         pool, axes = self.pool(node)
@@ -123,6 +135,15 @@ class Branch:
         """This branch's copy of what the node reads first."""
         (source, *_) = self._args(node) or tuple(self._kwargs(node).values())
         return source
+
+    def slope(self, node: Node) -> float:
+        """What a closed gate lets through."""
+        if node.op == "call_module":
+            return float(getattr(self._parts.modules[str(node.target)], "negative_slope", 0.0))
+        if node_operation(node) != "leaky_relu":
+            return 0.0
+        slope: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
+        return float(slope)
 
     def pool(self, node: Node) -> tuple[MaxPool | AdaptiveMaxPool, int]:
         """The windows of a max-pooling, and over how many axes they lie."""

@@ -60,6 +60,10 @@ class Parts:
     deciding: frozenset[Node]
     weights: Mapping[Node, tuple[str, str | None]]
 
+    def gate_path(self, node: Node) -> str:
+        """Where a gate's module stands in a twin."""
+        return "gate." + self.gates[node].replace("#", "_call")
+
 
 def match(model: nn.Module) -> Parts:
     """Read a model as gates, weight layers and what is linear between them.

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph
 
 from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
@@ -124,7 +124,7 @@ def to_dln(model: nn.Module) -> GraphNetwork:
         elif role is Role.OUTPUT:
             graph.output(branch.source(node))
         else:
-            _pass_linear(parts, branch, node, role)
+            branch.carry_linear(node)
     return _ready(GraphNetwork(graph, root), parts)
 
 
@@ -152,65 +152,15 @@ def _twin(
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
-            # In this order: the pre-activation is read before the feature network goes on.
-            _gate_value(parts, node, role, features, values, graph, root, gate)
-            if node in parts.deciding:
-                _pass_gate(parts, features, node, role, linear=linear_features)
+            module = Gate(gate, features.slope(node)) if role is Role.GATE else Winner(features.pool(node)[0])
+            path = parts.gate_path(node)
+            graft(root, path, module)
+            values.made[node] = graph.call_module(path, (values.source(node), features.source(node)))
         else:
-            if node in parts.deciding:
-                _pass(features, node, role)
-            _pass(values, node, role)
+            values.carry(node)
+        if role is not Role.INPUT and node in parts.deciding:
+            _ = features.carry_linear(node) if linear_features else features.carry(node)
     return _ready(GatedTwin(graph, root, fixed_gates=fixed_gates), parts)
-
-
-def _gate_value(
-    parts: Parts,
-    node: Node,
-    role: Role,
-    features: Branch,
-    values: Branch,
-    graph: Graph,
-    root: nn.Module,
-    function: GateFunction,
-) -> None:
-    module = Gate(function, _slope(parts, node)) if role is Role.GATE else Winner(features.pool(node)[0])
-    path = "gate." + parts.gates[node].replace("#", "_call")
-    graft(root, path, module)
-    values.made[node] = graph.call_module(path, (values.source(node), features.source(node)))
-
-
-def _pass(branch: Branch, node: Node, role: Role) -> None:
-    if role is Role.DROPOUT:
-        branch.dropout(node)
-    else:
-        branch.copy(node)
-
-
-def _pass_gate(parts: Parts, branch: Branch, node: Node, role: Role, *, linear: bool) -> None:
-    if not linear and role is Role.GATE:
-        branch.gate(node, _slope(parts, node))
-    elif not linear:
-        branch.max_pool(node)
-    elif role is Role.MAX_POOL:
-        branch.average(node)
-    else:
-        branch.follow(node)
-
-
-def _pass_linear(parts: Parts, branch: Branch, node: Node, role: Role) -> None:
-    if role in (Role.GATE, Role.MAX_POOL):
-        _pass_gate(parts, branch, node, role, linear=True)
-    else:
-        _pass(branch, node, role)
-
-
-def _slope(parts: Parts, node: Node) -> float:
-    if node.op == "call_module":
-        return float(getattr(parts.modules[str(node.target)], "negative_slope", 0.0))
-    if not str(getattr(node.target, "__name__", node.target)).startswith("leaky_relu"):
-        return 0.0
-    slope: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
-    return float(slope)
 
 
 def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:

@@ -29,6 +29,10 @@ class GraphNetwork(nn.Module):
         """Run the graph."""
         return self._run(self, x)
 
+    def run(self, *inputs: Tensor) -> Any:
+        """Run a graph of several inputs or outputs."""
+        return self._run(self, *inputs)
+
     @property
     def code(self) -> str:
         """What the network computes, as Python."""

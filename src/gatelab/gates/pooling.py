@@ -100,5 +100,9 @@ def gated_max_pool(
     """
     if has_torch_function((value, q)):
         return handle_torch_function(gated_max_pool, (value, q), value, q, pool)
-    winners = pool.winners(q)
+    return take(value, pool.winners(q))
+
+
+def take(value: Float[Tensor, "n c *positions"], winners: Int[Tensor, "n c *windows"]) -> Float[Tensor, "n c *windows"]:
+    """The value at each window's winner."""
     return value.flatten(2).gather(2, winners.flatten(2)).view(winners.shape)

@@ -2,6 +2,7 @@
 
 from gatelab.kernels.infinite_width import InfiniteWidthKernels, infinite_width_kernels, infinite_width_ntk
 from gatelab.kernels.overlap import overlap_kernel
+from gatelab.kernels.path_features import path_features
 from gatelab.kernels.path_kernel import neural_path_kernel
 from gatelab.kernels.spectra import (
     condition_number,
@@ -24,6 +25,7 @@ __all__ = [
     "neural_path_kernel",
     "neural_tangent_kernel",
     "overlap_kernel",
+    "path_features",
     "spectrum",
     "value_tangent_kernel",
 ]

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.convert import halves
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import capture_gates
 from gatelab.graph import DenseChain, dense_chain, gate_names, trace
@@ -55,7 +56,8 @@ def neural_path_kernel(
         batch_size: examples per forward pass when the gates are captured.
 
     Raises:
-        UnsupportedModelError: the model holds something for which there is no rule, named with its place.
+        UnsupportedModelError: the model holds something for which there is no rule, named with its place;
+            :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
         PathCountOverflowError: a raw count is larger than float64 holds.
     """
     model = observable(model)
@@ -67,10 +69,22 @@ def neural_path_kernel(
     if chain is not None:
         kernel = _of_chain(model, chain, x, other, normalise, batch_size)
     else:
-        kernel = _of_graph(model, x, other, normalise, biases, batch_size)
+        try:
+            kernel = _of_graph(model, x, other, normalise, biases, batch_size)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
     if not normalise and not bool(torch.isfinite(kernel).all()):
         raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     return kernel
+
+
+def _pointer(model: nn.Module) -> str:
+    """The way on for a model without exact rules."""
+    try:
+        halves(model)
+    except UnsupportedModelError:
+        return ""
+    return "; gatelab.path_features(model, x, dim) estimates this model's path kernel"
 
 
 def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:

@@ -1,0 +1,96 @@
+"""Random features whose inner products estimate the path kernel, for every architecture that converts."""
+
+from math import ceil, sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.convert import Halves, ValueLayer, halves
+from gatelab.errors import InputError
+from gatelab.models.init import bernoulli_
+from gatelab.observe import batches, examples, observable
+
+# Bytes of gates to hold at a time.
+GATE_BYTES = 2**28
+
+
+@torch.no_grad()
+def path_features(
+    model: nn.Module,
+    x: Float[Tensor, "n ..."],
+    dim: int,
+    generator: torch.Generator | None = None,
+    *,
+    copies: int | None = None,
+    batch_size: int | None = None,
+) -> Float[Tensor, "n {dim}"]:
+    r"""Features φ̂ of dimension ``dim`` with E⟨φ̂(s), φ̂(s')⟩ = H(s, s'), the normalised path kernel.
+
+    They are the gated activations of a wide random value network under the model's own gates (npk, Appendix C, read as
+    a sketch): m independent networks as wide as the model, with weights ±1 in the first layer and ±1/√(fan in) behind
+    it. Each network's last hidden layer, of w units, gives one unbiased estimate of H; their mean has variance
+
+    .. math:: \operatorname{Var} \langle \hat\phi(s), \hat\phi(s') \rangle = V(s, s') / m, \qquad m = dim / w
+
+    where V, the variance of one network's estimate, is O((H(s,s) H(s',s') + H(s,s')²) Σ_l 1/w_l). So the error falls as
+    dim^(−1/2), at a cost linear in dim and in n.
+
+    Biases shape the gates but start no paths; batch-norm and dropout let paths pass. Rows are ready for a linear model,
+    scikit-learn's say. **The same seed gives the same features**: make training and test features each with a new
+    generator of one seed, not with one generator twice.
+
+    Args:
+        model: any module that :func:`gatelab.to_dgn` accepts.
+        x: examples.
+        dim: number of features.
+        generator: where the value weights come from; torch's global one if None.
+        copies: how many networks share the ``dim`` features. By default as few as have that many units in their last
+            hidden layers; more spend more time on a smaller error.
+        batch_size: examples at a time; by default as many as have 256 MiB of gates.
+
+    Raises:
+        UnsupportedModelError: something in the model is neither a gate nor linear.
+    """
+    model = observable(model)
+    x = examples(x, model)
+    if dim < 1 or (copies is not None and not 1 <= copies <= dim):
+        raise InputError(f"dim is {dim}, copies {copies}; dim must be at least 1, copies between 1 and dim")
+    network = halves(model)
+    gates = network.deciding.run(x[:1])
+    parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
+    # Seeds first, so that the weights depend neither on the number of examples nor on the size of batches.
+    seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
+    features = x.new_empty(x.shape[0], dim)
+    size = batch_size or max(1, GATE_BYTES // sum(gate.numel() * gate.element_size() for gate in gates))
+    for rows in batches(x.shape[0], size):
+        gates = network.deciding.run(x[rows])
+        for columns, seed in zip(features[rows].split(parts, dim=1), seeds, strict=True):
+            columns.copy_(_share(network, x[rows], gates, columns.shape[1], seed))
+            columns.mul_(sqrt(columns.shape[1] / dim))
+    return features
+
+
+def _shares(dim: int, units: int, copies: int | None) -> list[int]:
+    """How many features each network gives: all of its units, or as evenly as can be."""
+    fewest = ceil(dim / units)
+    if copies is None or copies <= fewest:
+        return [units] * (dim // units) + [dim % units] * (dim % units > 0)
+    return [dim // copies + (place < dim % copies) for place in range(copies)]
+
+
+def _share(network: Halves, x: Tensor, gates: tuple[Tensor, ...], count: int, seed: int) -> Float[Tensor, "n {count}"]:
+    """One random network's estimate: ``count`` features whose inner products have the mean H."""
+    generator = torch.Generator(x.device).manual_seed(seed)
+    for layer in network.layers:
+        bernoulli_(layer.weight, _scale(layer), generator)
+    units = network.values.run(x, *gates).flatten(1)
+    scale = sqrt(1 / units.shape[1]) if network.last is None else _scale(network.last)
+    if count == units.shape[1]:
+        return units * scale
+    # Fewer features than units: what a random last layer of that many outputs makes of them.
+    return units @ bernoulli_(units.new_empty(units.shape[1], count), scale / sqrt(count), generator)
+
+
+def _scale(layer: ValueLayer) -> float:
+    return 1.0 if layer.first else sqrt(1 / layer.fan_in)
