@@ -1,5 +1,6 @@
 """From signals to kernels: how the covariance of one weight layer's field follows from those before it."""
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -34,22 +35,35 @@ class WeightLayer:
     circular: bool = False
 
 
-def all_pairs_needed(layers: list[WeightLayer], output: Signal) -> set[int]:
-    """Layers of whose fields the covariance between different positions matters: those behind which something pools.
+def plan(layers: list[WeightLayer], output: Signal, known: Container[int]) -> dict[int, bool]:
+    """The layers whose fields are needed, and whether between all pairs of positions or at equal ones alone.
 
     A dense layer takes units one by one, so that only equal positions count; a convolution needs of its input what is
-    needed of its output; a window needs all pairs of positions inside.
+    needed of its output; a window needs all pairs of positions inside. Layers whose kernel is ``known`` need nothing.
     """
-    needed: set[int] = set()
+    needed: dict[int, bool] = {}
+
+    def ask(term: Term, all_pairs: bool) -> None:
+        if term.origin != INPUT:
+            needed[term.origin] = needed.get(term.origin, False) or all_pairs
+
     for term in output.terms:
-        if term.window != (1, 1):
-            needed.add(term.origin)
+        ask(term, term.window != (1, 1))
     for number in reversed(range(len(layers))):
-        layer = layers[number]
-        for term in layer.inputs.terms:
-            if term.window != (1, 1) or (not layer.dense and number in needed):
-                needed.add(term.origin)
+        if number in needed and number not in known:
+            for term in layers[number].inputs.terms:
+                ask(term, term.window != (1, 1) or (not layers[number].dense and needed[number]))
     return needed
+
+
+def size_of_pairs(layers: list[WeightLayer], needed: Mapping[int, bool]) -> int:
+    """Entries per pair of examples of the largest covariance."""
+    sizes = [1]
+    for layer in (layers[number] for number in needed):
+        for term in layer.inputs.terms:
+            positions = term.multiplier.shape[2] * term.multiplier.shape[3]
+            sizes.append(positions**2 if needed.get(term.origin) or term.window != (1, 1) else positions)
+    return max(sizes)
 
 
 class Covariances:
@@ -58,18 +72,29 @@ class Covariances:
     Equal positions only: (n, m, h, w). All pairs of positions: (n, m, h, w, h', w').
     """
 
-    def __init__(self, left: list[WeightLayer], right: list[WeightLayer], needed: set[int], i: slice, j: slice):
-        """Prepare for examples i of ``left`` and j of ``right``."""
-        self._left, self._right, self._needed = left, right, needed
+    def __init__(
+        self,
+        left: list[WeightLayer],
+        right: list[WeightLayer],
+        needed: Mapping[int, bool],
+        known: Mapping[int, Float[Tensor, "n m"]],
+        i: slice,
+        j: slice,
+    ):
+        """Prepare for examples i of ``left`` and j of ``right``; ``known`` kernels reach dense layers."""
+        self._left, self._right, self._needed, self._known = left, right, needed, known
         self._i, self._j = i, j
         self._fields: dict[int, Tensor] = {}
 
     def run(self) -> None:
         """Compute all fields, first to last."""
-        for number, (a, b) in enumerate(zip(self._left, self._right, strict=True)):
-            all_pairs = number in self._needed
+        for number in sorted(self._needed):
+            a, b, all_pairs = self._left[number], self._right[number], self._needed[number]
             if a.dense:
-                kernel = self.of_signals(a.inputs, b.inputs, all_pairs=False).sum(dim=(2, 3))
+                if number in self._known:
+                    kernel = self._known[number][self._i, self._j]
+                else:
+                    kernel = self.of_signals(a.inputs, b.inputs, all_pairs=False).sum(dim=(2, 3))
                 kernel = kernel[:, :, None, None]
                 kernel = kernel[..., None, None] if all_pairs else kernel
             else:

@@ -11,9 +11,10 @@ from gatelab.convert import halves
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import capture_gates
 from gatelab.graph import DenseChain, dense_chain, gate_names, trace
+from gatelab.kernels.offset_program import pooled_kernel
 from gatelab.kernels.overlap import overlap_kernel
-from gatelab.kernels.path_engine import Covariances, all_pairs_needed
-from gatelab.kernels.path_rules import Architecture, Reading, size_of_pairs
+from gatelab.kernels.path_engine import Covariances, plan, size_of_pairs
+from gatelab.kernels.path_rules import Architecture, Reading
 from gatelab.kernels.path_terms import Signal
 from gatelab.kernels.tiles import TILE, fill
 from gatelab.observe import examples, observable
@@ -131,11 +132,17 @@ def _of_graph(
 
     left, output = read(x)
     right, other_output = (left, output) if y is None else read(y)
-    needed = all_pairs_needed(left.layers, output)
+    known = {
+        number: pooled
+        for number, (a, b) in enumerate(zip(left.layers, right.layers, strict=True))
+        if a.dense
+        and (pooled := pooled_kernel(left.layers, right.layers, a.inputs, b.inputs, symmetric=y is None)) is not None
+    }
+    needed = plan(left.layers, output, known)
     kernel = torch.empty(x.shape[0], (x if y is None else y).shape[0], dtype=dtype, device=x.device)
 
     def tile(i: slice, j: slice) -> None:
-        covariances = Covariances(left.layers, right.layers, needed, i, j)
+        covariances = Covariances(left.layers, right.layers, needed, known, i, j)
         covariances.run()
         kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
 

@@ -371,14 +371,4 @@ def _ancestors(output: Node) -> set[Node]:
     return found
 
 
-def size_of_pairs(layers: list[WeightLayer], needed: set[int]) -> int:
-    """Entries per pair of examples of the largest covariance."""
-    sizes = [1]
-    for layer in layers:
-        for term in layer.inputs.terms:
-            positions = term.multiplier.shape[2] * term.multiplier.shape[3]
-            sizes.append(positions**2 if term.origin in needed or term.window != (1, 1) else positions)
-    return max(sizes)
-
-
-__all__ = ["Architecture", "Reading", "Rule", "size_of_pairs"]
+__all__ = ["Architecture", "Reading", "Rule"]

@@ -17,7 +17,7 @@ def _population_count(_typing_context: Any, word: types.Type) -> Any:
     return word(word), generate
 
 
-_ctpop: Any = intrinsic(_population_count)
+ctpop: Any = intrinsic(_population_count)
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
@@ -31,15 +31,15 @@ def _count_common(row, columns, start, stop, count):
     if k == start + 1:
         first = row[start]
         for j in range(m):
-            count[j] = np.int32(_ctpop(first & columns[start, j]))
+            count[j] = np.int32(ctpop(first & columns[start, j]))
     else:
         first, second = row[start], row[start + 1]
         for j in range(m):
-            count[j] = np.int32(_ctpop(first & columns[start, j]) + _ctpop(second & columns[start + 1, j]))
+            count[j] = np.int32(ctpop(first & columns[start, j]) + ctpop(second & columns[start + 1, j]))
     while k < stop:
         first, second = row[k], row[k + 1]
         for j in range(m):
-            count[j] += np.int32(_ctpop(first & columns[k, j]) + _ctpop(second & columns[k + 1, j]))
+            count[j] += np.int32(ctpop(first & columns[k, j]) + ctpop(second & columns[k + 1, j]))
         k += 2
 
 

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.gates import capture_gates
-from gatelab.kernels import neural_path_kernel
+from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
 from gatelab.models import initialise
-from gatelab.theorems._measure import against, identity, relative_error
+from gatelab.theorems._measure import ErrorFlow, Mean, against, fitted_order, identity, over_all_signs, relative_error
 from gatelab.theorems._registry import theorem
-from gatelab.theorems._result import Measurement
+from gatelab.theorems._result import Check, Curve, Measurement, Plot
 
 
 @theorem(
@@ -70,3 +71,107 @@ class _Residual(nn.Module):
         for into, out in zip(self.inner[::2], self.inner[1::2], strict=True):
             h = h + out(torch.relu(into(h)))
         return self.head(h)
+
+
+def _twins(seed: int, regime: Regime) -> list[tuple[str, GatedTwin, Tensor]]:
+    """A convolutional and a residual DGN with few value weights, and examples for each."""
+    generator = torch.Generator().manual_seed(seed)
+    kind = {"bias": False, "dtype": torch.float64}
+    convolutional = nn.Sequential(
+        *(nn.Conv2d(1, 1, (1, 2), **kind), nn.LeakyReLU(0.2), nn.Conv2d(1, 2, (1, 2), **kind), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 1, **kind)),
+    )
+    stem, into, out, head = (nn.Linear(a, b, **kind) for a, b in ((2, 2), (2, 1), (1, 2), (2, 1)))
+    networks = (
+        ("CNN", convolutional, torch.randn(5, 1, 2, 5, generator=generator, dtype=torch.float64)),
+        ("residual", _Residual(stem, [into, out], head), torch.randn(5, 2, generator=generator, dtype=torch.float64)),
+    )
+    return [(name, to_dgn(initialise(net, generator), regime, generator=generator), x) for name, net, x in networks]
+
+
+@theorem(
+    "npk-4.1-bundles",
+    "Proposition 4.1 for bundles",
+    "In a convolutional or residual DGN ė = −K^V e with fixed gates, −(K^V + K^F) e with learnt ones",
+)
+def gradient_flow_of_bundles(seed: int) -> Measurement:
+    """Central differences along the flow against the tangent kernels of values and gates."""
+    checks, curves = [], []
+    for regime in (Regime.FRNPF_II, Regime.DNPFL):
+        for name, twin, x in _twins(seed, regime):
+            target = torch.sin(torch.arange(len(x), dtype=torch.float64))
+            flow = ErrorFlow(twin, x, target, None if regime is Regime.DNPFL else twin.value)
+            kernel = neural_tangent_kernel(twin, x, wrt=twin.value)
+            if regime is Regime.DNPFL:
+                kernel = kernel + neural_tangent_kernel(twin, x, wrt=twin.feature)
+            predicted, rate = -kernel @ flow.error(flow.parameters), flow.error_rate(1e-5)
+            error = relative_error(rate, predicted.detach())
+            label = f"{name}, {regime.name}"
+            checks.append(Check(f"{label}: ė, rel. error", error, 1e-6, "a central difference of step 1e-5"))
+            curves.append(Curve(label, tuple(predicted.tolist()), tuple(rate.tolist())))
+    return Measurement(tuple(checks), Plot("predicted ė", "measured ė", tuple(curves), diagonal="measured = predicted"))
+
+
+@theorem(
+    "npk-5.1-bundles",
+    "Theorem 5.1 for bundles",
+    "With fixed gates and ±σ values E[K] = Σ_ℓ ℓ σ^{2(ℓ−1)} H_ℓ, H_ℓ the path kernel of the paths of length ℓ",
+)
+def expected_tangent_kernel_of_bundles(seed: int) -> Measurement:
+    """All sign patterns of a tiny convolutional network (all paths of length 3) and a residual one (2 and 4)."""
+    checks, curves, sigma = [], [], 0.9  # σ = 1 would hide a wrong exponent
+    for name, twin, x in _twins(seed, Regime.FRNPF_II):
+        mean = over_all_signs(twin.value, sigma, lambda twin=twin, x=x: neural_tangent_kernel(twin, x, wrt=twin.value))
+        whole = neural_path_kernel(twin, x, normalise=False)
+        by_length = {3: whole}
+        if name == "residual":
+            past = x @ x.T * 2  # stem and head alone, past the block: two units between them
+            by_length = {2: past, 4: whole - past}
+        predicted = sum((n * sigma ** (2 * (n - 1)) * part for n, part in by_length.items()), torch.zeros_like(whole))
+        checks.append(identity(f"{name}: E[K] over all {mean.count} sign patterns", mean.mean, predicted))
+        curves.append(Curve(name, tuple(predicted.flatten().tolist()), tuple(mean.mean.flatten().tolist())))
+    return Measurement(
+        tuple(checks), Plot("predicted", "E[K], measured", tuple(curves), diagonal="measured = predicted")
+    )
+
+
+@theorem(
+    "npk-C-sketch",
+    "Appendix C as a sketch",
+    "Gated activations of wide random value networks estimate H without bias; the error falls as dim^(−1/2)",
+)
+def random_features(seed: int) -> Measurement:
+    """A convolutional network with max-pooling, LeakyReLU and global average; 40 sketches at each dimension."""
+    generator = torch.Generator().manual_seed(seed)
+    kind = {"padding": 1, "dtype": torch.float64}
+    model = nn.Sequential(
+        *(nn.Conv2d(2, 8, 3, **kind), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, **kind), nn.LeakyReLU(0.1)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1, dtype=torch.float64)),
+    )
+    initialise(model, generator)
+    x = torch.randn(4, 2, 6, 6, generator=generator, dtype=torch.float64)
+    exact, dims, draws = neural_path_kernel(model, x), [32, 128, 512], 40
+    errors, z_scores = [], []
+    for dim in dims:
+        sketches = [path_features(model, x, dim, generator) for _ in range(draws)]
+        grams = [features @ features.T for features in sketches]
+        z_scores.append(Mean.of(grams).z_score(exact))
+        errors.append((torch.stack(grams) - exact).square().mean().sqrt().item() / exact.diagonal().mean().item())
+    order = fitted_order(dims, errors)
+    sizes = tuple(map(float, dims))
+    ideal = tuple(errors[0] * (dims[0] / dim) ** 0.5 for dim in dims)
+    return Measurement(
+        (
+            Check(f"E⟨φ̂, φ̂'⟩ against H, {draws} sketches, |z|", max(z_scores), 5.0, "five standard errors"),
+            Check("|exponent of the error + ½|", abs(order + 0.5), 0.15, "three standard errors of the fit"),
+        ),
+        Plot(
+            "dim",
+            "root mean squared error, relative to the mean diagonal",
+            (
+                Curve(f"measured, exponent {order:.2f}", sizes, tuple(errors)),
+                Curve("dim^(−1/2)", sizes, ideal, line=True),
+            ),
+            log=True,
+        ),
+    )
