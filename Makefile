@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
+# A folder with data beside the project, if there is one, is searched before the user's own.
+ifneq ($(wildcard ../shared/data),)
+export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
+endif
 
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help data demo test test-slow lint format bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -16,6 +20,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+
+data: $(STAMP)  ## fetch the data sets that the tests use into data/
+	$(BIN)/gatelab data fetch mnist
+	$(BIN)/gatelab data fetch fashion-mnist
 
 demo: $(STAMP)  ## install, then check every theorem numerically
 	$(BIN)/gatelab theorems

@@ -19,3 +19,11 @@ class TooManyPathsError(GatelabError, ValueError):
 
 class PathCountOverflowError(GatelabError, OverflowError):
     """A raw path count does not fit float64."""
+
+
+class DataError(GatelabError, OSError):
+    """A data file is missing, truncated or corrupt, or could not be fetched or written."""
+
+
+class RunError(GatelabError, RuntimeError):
+    """A run's directory does not fit what is asked of it, or cannot be written."""

@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.nn.modules.dropout import _DropoutNd
 
-from gatelab.convert.match import Parts, Role
+from gatelab.convert.match import Parts, Role, attribute
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import AdaptiveMaxPool, MaxPool
@@ -60,8 +60,8 @@ class Branch:
             self._graft(str(node.target), self._module(str(node.target)))
             new = self._graph.call_module(self._path(str(node.target)), self._args(node), self._kwargs(node))
         elif node.op == "get_attr":
-            owner, _, name = str(node.target).rpartition(".")
-            self._graft(str(node.target), self._copied(getattr(self._source.get_submodule(owner), name)))
+            constant = node.meta.get("constant")
+            self._graft(str(node.target), self._copied(self._held(node) if constant is None else constant))
             new = self._graph.get_attr(self._path(str(node.target)))
         elif node.op == "call_method":
             new = self._graph.call_method(_out_of_place(str(node.target)), self._args(node), self._kwargs(node))
@@ -92,6 +92,9 @@ class Branch:
         }
         probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
         training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
+        owner = self._parts.modules.get(module_path(node), self._parts.model)
+        if training is False and owner.training:
+            return self.follow(node)  # the code says False, not self.training
         if operation not in kinds or training is not False or not isinstance(probability, float | int):
             raise UnsupportedModelError(
                 f"{describe(node, self._parts.modules)} drops in every mode, or in a way that has no module; "
@@ -112,7 +115,7 @@ class Branch:
     def average(self, node: Node) -> Node:
         """Average pooling over the windows of a max-pooling: the linear map that takes its place."""
         pool, axes = self.pool(node)
-        (q, *_) = self._args(node)
+        q = self.source(node)
         if isinstance(pool, AdaptiveMaxPool):
             new = self._graph.call_function(_ADAPTIVE_AVERAGE[axes], (q, pool.output))
         elif set(pool.dilation) != {1}:
@@ -133,8 +136,7 @@ class Branch:
 
     def source(self, node: Node) -> Node:
         """This branch's copy of what the node reads first."""
-        (source, *_) = self._args(node) or tuple(self._kwargs(node).values())
-        return source
+        return self.made[node.all_input_nodes[0]]
 
     def slope(self, node: Node) -> float:
         """What a closed gate lets through."""
@@ -162,6 +164,8 @@ class Branch:
     def _new_module(self, node: Node, module: nn.Module) -> Node:
         """A module where the model calls a function."""
         path = ".".join(filter(None, (module_path(node), node.name)))
+        while path in self._parts.modules or _has(self._parts.model, path):
+            path += "_"
         self._graft(path, module)
         self.made[node] = self._graph.call_module(self._path(path), (self.source(node),))
         return self.made[node]
@@ -179,6 +183,9 @@ class Branch:
     def _graft(self, path: str, part: Any) -> None:
         graft(self._root, self._path(path), part)
 
+    def _held(self, node: Node) -> Any:
+        return attribute(self._source, str(node.target))
+
     def _module(self, path: str) -> nn.Module:
         module = self._copied(self._source.get_submodule(path))
         if getattr(module, "inplace", False):
@@ -191,9 +198,17 @@ class Branch:
     @staticmethod
     def _function(node: Node) -> Any:
         name = getattr(node.target, "__name__", "")
-        if not name.endswith("_") or name.endswith("__"):
+        if not name.endswith("_") or name.endswith("__") or getattr(node.target, "__module__", "") == "_operator":
             return node.target
         return getattr(torch, name[:-1], None) or getattr(F, name[:-1])
+
+
+def _has(model: nn.Module, path: str) -> bool:
+    owner, _, name = path.rpartition(".")
+    try:
+        return hasattr(model.get_submodule(owner), name)
+    except AttributeError:
+        return False
 
 
 def _out_of_place(method: str) -> str:

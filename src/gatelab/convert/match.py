@@ -3,14 +3,27 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING, LINEAR, QUOTIENTS, SHAPE_ONLY
-from gatelab.graph import describe, gate_names, is_shape, node_operation, parameter, trace, weight_parameters
+from gatelab.graph import (
+    describe,
+    gate_names,
+    holds_node,
+    is_shape,
+    node_operation,
+    parameter,
+    trace,
+    weight_parameters,
+    writes_in_place,
+)
 from gatelab.observe import observable
 
 # Linear in the data, whatever their mode: what may stand between gates and weight layers.
@@ -22,6 +35,8 @@ _LINEAR_MODULES = (
     *(nn.Flatten, nn.Unflatten, nn.Identity, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle),
     *(nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, nn.ChannelShuffle),
 )
+# Put other values into a tensor, whatever it held.
+_OVERWRITING = frozenset("fill zero copy requires_grad normal uniform random exponential bernoulli setitem".split())
 
 
 class Role(Enum):
@@ -61,8 +76,46 @@ class Parts:
     weights: Mapping[Node, tuple[str, str | None]]
 
     def gate_path(self, node: Node) -> str:
-        """Where a gate's module stands in a twin."""
-        return "gate." + self.gates[node].replace("#", "_call")
+        """Where a gate's module stands in a twin: a flat name, none the same as another."""
+        flat: dict[Node, str] = {}
+        for other, name in self.gates.items():
+            plain = name.replace(".", "_").replace("#", "_call")
+            while plain in flat.values():
+                plain += "_"
+            flat[other] = plain
+        return f"gate.{flat[node]}"
+
+    def refuse_curved_heads(self, what: str) -> None:
+        """Refuse what is not linear and stands between the last gate and a weight layer."""
+        before: set[Node] = set()
+        for node in reversed(list(self.roles)):
+            if any(user in before or user in self.weights for user in node.users):
+                before.add(node)
+        curved = [
+            describe(node, self.modules) for node, role in self.roles.items() if role is Role.HEAD and node in before
+        ]
+        if curved:
+            raise UnsupportedModelError(
+                f"{what}: not linear, and before a weight layer: {'; '.join(curved)}; only behind the last weight "
+                "layer may anything stand"
+            )
+
+    def loose_parameters(self) -> list[str]:
+        """Parameters that data are multiplied by, or that are added, outside Linear, Conv and batch-norm."""
+        own = {name for names in self.weights.values() for name in names if name is not None}
+        own_ids = {id(tensor) for name, tensor in self.model.named_parameters() if name in own}
+        return [
+            str(node.target)
+            for node, role in self.roles.items()
+            if role is Role.FIXED and node.op == "get_attr" and "constant" not in node.meta
+            if isinstance(tensor := attribute(self.model, str(node.target)), nn.Parameter) and id(tensor) not in own_ids
+        ]
+
+
+def attribute(model: nn.Module, path: str) -> Any:
+    """What stands at a dotted path."""
+    owner, _, name = path.rpartition(".")
+    return getattr(model.get_submodule(owner), name)
 
 
 def match(model: nn.Module) -> Parts:
@@ -82,16 +135,18 @@ def match(model: nn.Module) -> Parts:
     roles, refused = {}, []
     for node in nodes:
         role = _role(node, modules, gates, from_input)
-        if role is None and node not in deciding and node not in gates:
+        if role is None and node not in deciding and node not in gates and not _cannot_be_copied(node, modules):
             role = Role.HEAD
         if role is None:
             refused.append(f"{describe(node, modules)}{_why(node, from_input)}")
         else:
             roles[node] = role
     weights = {node: names for node in nodes if (names := weight_parameters(node, modules)) is not None}
-    refused += _unusable_weights(model, weights, modules)
+    refused += _unusable_weights(model, weights, nodes, modules)
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
-        refused.append("no gate: there is no ReLU, LeakyReLU or max-pooling on the way to the output")
+        met = [describe(node, modules) for node, role in roles.items() if role is Role.HEAD]
+        found = f"; there is {', '.join(met[:5])}" if met else ""
+        refused.append(f"no gate: there is no ReLU, LeakyReLU or max-pooling on the way to the output{found}")
     if refused:
         raise UnsupportedModelError(
             f"{type(model).__name__} cannot be taken apart into gates and values:\n  - "
@@ -157,6 +212,8 @@ def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
     operation = node_operation(node) or ""
     if operation.startswith("gated") or "with_indices" in operation or node.kwargs.get("return_indices"):
         return None
+    if holds_node((node.args[1:], node.kwargs)):
+        return None  # a window that depends on the shape
     if node.op != "call_module":
         return Role.MAX_POOL if "max_pool" in operation else Role.GATE
     module = modules[str(node.target)]
@@ -167,9 +224,22 @@ def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
     return Role.MAX_POOL if isinstance(module, POOLING_MODULES) else Role.GATE
 
 
+def _cannot_be_copied(node: Node, modules: Mapping[str, nn.Module]) -> bool:
+    """Whether the node overwrites its input in a way that has no form out of place: ``fill_``, ``copy_`` and such."""
+    if node.op == "call_module" or not writes_in_place(node, modules):
+        return False
+    plain = node_operation(node) or ""
+    return plain in _OVERWRITING or not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain))
+
+
 def _operation_role(node: Node, from_input: set[Node]) -> Role | None:
     operation = node_operation(node) or ""
     data = [source for source in node.all_input_nodes if source in from_input]
+    whole = any(
+        isinstance(arg, torch.dtype) and not arg.is_floating_point for arg in (*node.args, *node.kwargs.values())
+    )
+    if whole or operation in _OVERWRITING or node.kwargs.get("rounding_mode"):
+        return None
     if operation in DROPPING:
         return Role.DROPOUT
     if operation in QUOTIENTS:
@@ -190,9 +260,12 @@ def _why(node: Node, from_input: set[Node]) -> str:
 
 
 def _unusable_weights(
-    model: nn.Module, weights: Mapping[Node, tuple[str, str | None]], modules: Mapping[str, nn.Module]
+    model: nn.Module,
+    weights: Mapping[Node, tuple[str, str | None]],
+    nodes: list[Node],
+    modules: Mapping[str, nn.Module],
 ) -> list[str]:
-    """Weights that are computed, or belong to two layers."""
+    """Weights that are computed, or used in two places."""
     met: dict[int, Node] = {}
     refused = []
     for node, (name, _) in weights.items():
@@ -202,8 +275,17 @@ def _unusable_weights(
             refused.append(str(error))
             continue
         if first is not node:
-            refused.append(
-                f"{describe(node, modules)} has the same weight as {describe(first, modules)}: a path would pass it "
-                "twice, and its value no longer be a product of different weights"
-            )
+            refused.append(_tied(node, first, modules))
+    for node in nodes:
+        if node.op == "get_attr" and "constant" not in node.meta:
+            first = met.get(id(attribute(model, str(node.target))))
+            others = [user for user in node.users if first is not None and user is not first]
+            refused += [_tied(user, first, modules) for user in others[:1] if first is not None]
     return refused
+
+
+def _tied(node: Node, first: Node, modules: Mapping[str, nn.Module]) -> str:
+    return (
+        f"{describe(node, modules)} has the same weight as {describe(first, modules)}: a path would pass it twice, and "
+        "its value no longer be a product of different weights"
+    )

@@ -9,9 +9,9 @@ from torch import nn
 from torch.fx import Graph
 
 from gatelab.convert.branch import Branch
-from gatelab.convert.match import Parts, Role, match
+from gatelab.convert.match import Parts, Role, attribute, match
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
-from gatelab.errors import InputError
+from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GateFunction, HardGate, SoftGate
 from gatelab.models.init import glorot_
 from gatelab.observe import observable
@@ -100,6 +100,7 @@ def to_dlgn(
         generator: where the feature network's weights come from.
     """
     parts = match(model)
+    parts.refuse_curved_heads("to_dlgn")
     _check(Regime.DNPFL, beta, None)
     feature = _drawn(parts, generator)
     return _twin(
@@ -116,6 +117,7 @@ def to_dlgn(
 def to_dln(model: nn.Module) -> GraphNetwork:
     """The deep linear network of a ReLU model: all gates open, maxima as averages; parameters keep their names."""
     parts = match(model)
+    parts.refuse_curved_heads("to_dln")
     graph, root = Graph(), nn.Module()
     branch = Branch(parts, parts.model, graph, root, "")
     for node, role in parts.roles.items():
@@ -172,22 +174,35 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
             "FRNPF_DI takes the gates from the model that the values begin with; gates_from has no place there: "
             "use FRNPF_II or FLNPF"
         )
-    if not beta > 0:
+    if not isinstance(beta, int | float) or not beta > 0:
         raise InputError(f"beta is {beta}; it must be positive")
 
 
 @torch.no_grad()
 def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     """The model with fresh weights."""
-    model = copy.deepcopy(parts.model)
+    loose = parts.loose_parameters()
+    if loose:
+        raise UnsupportedModelError(
+            f"{', '.join(loose)}: parameters outside Linear and Conv layers, for which no initialiser is known; give a "
+            "freshly initialised network of the same architecture as gates_from"
+        )
+    model = _copied(parts.model)
     for weight, bias in parts.weights.values():
         glorot_(model.get_parameter(weight), generator)
         if bias is not None:
-            model.get_parameter(bias).zero_()
+            attribute(model, bias).zero_()
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.reset_parameters()  # ones, zeros and new statistics: nothing random
     return model
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # a user's module may hold anything
+        raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
 
 
 def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
@@ -207,7 +222,7 @@ def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
             f"gates_from ({type(other).__name__}) has not the architecture of the model ({type(model).__name__}); they "
             f"differ at {', '.join(wrong[:5]) or 'everything'}{'…' if len(wrong) > 5 else ''}"
         )
-    made = copy.deepcopy(model)
+    made = _copied(model)
     made.load_state_dict({**ours, **theirs})
     return made
 

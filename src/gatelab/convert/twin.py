@@ -1,12 +1,14 @@
 """Networks that run a rewritten graph: what conversion returns."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph
+from torch.fx import Graph, Interpreter, map_arg
+from torch.fx.node import map_aggregate
 
-from gatelab.errors import InputError
+from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import AdaptiveMaxPool, GateFunction, LeakyGate, MaxPool, gated, gated_max_pool
 
 
@@ -16,12 +18,17 @@ class GraphNetwork(nn.Module):
     def __init__(self, graph: Graph, parts: nn.Module):
         """Take over the sub-modules, parameters and buffers of ``parts``, which ``graph`` names."""
         super().__init__()
+        for name in (*parts._modules, *parts._parameters, *parts._buffers):
+            if hasattr(type(self), name) or name in ("graph", "_run"):
+                raise UnsupportedModelError(
+                    f"the model has a part named '{name}', which the converted network needs for itself; rename it"
+                )
         for name, child in parts.named_children():
             self.add_module(name, child)
         for name, parameter in parts.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
         for name, buffer in parts.named_buffers(recurse=False):
-            self.register_buffer(name, buffer)
+            self.register_buffer(name, buffer, persistent=name not in parts._non_persistent_buffers_set)
         self.graph = graph
         self._compile()
 
@@ -42,17 +49,48 @@ class GraphNetwork(nn.Module):
         # The source is torch.fx's own rendering of the graph, in which names are attributes of self.
         source = self.graph.python_code("self")
         namespace: dict[str, Any] = dict(source.globals)
-        exec(source.src, namespace)
-        self._run = namespace["forward"]
+        try:
+            exec(source.src, namespace)
+            self._run = namespace["forward"]
+        except SyntaxError:  # a sub-module named "in" or "class" cannot be written as an attribute
+            self._run = _interpret
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the compiled function, so that the network can be pickled."""
-        return {name: value for name, value in self.__dict__.items() if name != "_run"}
+        """Everything but the compiled function, the graph as a flat list: a graph of many nodes is a long chain."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_run", "graph")}
+        return state | {"graph": _flat(self.graph)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Compile again."""
-        super().__setstate__(state)
+        """Build the graph and compile again."""
+        super().__setstate__({**state, "graph": _graph(state["graph"])})
         self._compile()
+
+
+def _interpret(network: GraphNetwork, *inputs: Tensor) -> Any:
+    return Interpreter(network, graph=network.graph).run(*inputs)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node by its place in a list."""
+
+    place: int
+
+
+def _flat(graph: Graph) -> list[tuple[str, str, Any, Any, Any]]:
+    places = {node: _Node(place) for place, node in enumerate(graph.nodes)}
+    return [
+        (node.name, node.op, node.target, *map_arg((node.args, node.kwargs), places.__getitem__))
+        for node in graph.nodes
+    ]
+
+
+def _graph(nodes: list[tuple[str, str, Any, Any, Any]]) -> Graph:
+    graph, made = Graph(), []
+    for name, op, target, args, kwargs in nodes:
+        args_, kwargs_ = map_aggregate((args, kwargs), lambda a: made[a.place] if isinstance(a, _Node) else a)
+        made.append(graph.create_node(op, target, args_, kwargs_, name))
+    return graph
 
 
 class GatedTwin(GraphNetwork):
@@ -73,6 +111,7 @@ class GatedTwin(GraphNetwork):
         """Make the twin; see :func:`gatelab.to_dgn`."""
         super().__init__(graph, parts)
         self.fixed_gates = fixed_gates
+        self.requires_grad_(True)  # a frozen model makes a twin that can be trained
         if fixed_gates:
             self.feature.requires_grad_(False).eval()
 

@@ -17,6 +17,8 @@ from gatelab.gates import AdaptiveMaxPool, MaxPool
 from gatelab.gates.pooling import take
 from gatelab.graph import dense_parameters, describe, node_operation
 
+_PREFIX = "part"  # the halves keep the model's parts under a name of their own
+_SELECTING = frozenset("squeeze unsqueeze getitem select flatten view reshape contiguous clone".split())
 _SUMS = frozenset({"add", "radd", "iadd", "sub", "rsub", "isub", "subtract"})
 
 
@@ -60,11 +62,21 @@ def halves(model: nn.Module) -> Halves:
         UnsupportedModelError: something in it is neither a gate nor linear.
     """
     parts = match(model)
+    parts.refuse_curved_heads("path features")
+    loose = parts.loose_parameters()
+    if loose:
+        raise UnsupportedModelError(
+            f"path features: {', '.join(loose)} are no weights of Linear or Conv layers; their paths are not known"
+        )
     end = _end(parts)
     last = end if dense_parameters(end, parts.modules) is not None else None
     values = _values(parts, end)
     layers = {
-        node: ValueLayer((parts.model if node is last else values).get_parameter(name), _fan_in(parts, node), first)
+        node: ValueLayer(
+            parts.model.get_parameter(name) if node is last else values.get_parameter(f"{_PREFIX}.{name}"),
+            _fan_in(parts, node),
+            first,
+        )
         for node, name, first in _weight_layers(parts)
     }
     last_layer = layers.pop(last) if last is not None else None
@@ -82,7 +94,15 @@ def _end(parts: Parts) -> Node:
                 "stands before it"
             )
         (node,) = sources
-    return node
+    return _behind_selection(parts, node)
+
+
+def _behind_selection(parts: Parts, node: Node) -> Node:
+    """The dense layer of whose outputs the node takes some; the node itself if there is none."""
+    found = node
+    while node_operation(found) in _SELECTING and isinstance(found.args[0], Node):
+        found = found.args[0]
+    return found if dense_parameters(found, parts.modules) is not None else node
 
 
 def _lets_pass(parts: Parts, node: Node) -> bool:
@@ -94,7 +114,7 @@ def _lets_pass(parts: Parts, node: Node) -> bool:
 
 def _decisions(parts: Parts) -> GraphNetwork:
     graph, root = Graph(), nn.Module()
-    branch = Branch(parts, parts.model, graph, root, "")
+    branch = Branch(parts, parts.model, graph, root, _PREFIX)
     decided = []
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
@@ -111,9 +131,10 @@ def _decisions(parts: Parts) -> GraphNetwork:
 
 def _values(parts: Parts, end: Node) -> GraphNetwork:
     graph, root = Graph(), nn.Module()
-    branch = Branch(parts, parts.model, graph, root, "")
+    branch = Branch(parts, parts.model, graph, root, _PREFIX)
     x = graph.placeholder("x")
-    gates = {node: graph.placeholder(f"gate_{place}") for place, node in enumerate(parts.gates) if node in parts.roles}
+    gating = [node for node, role in parts.roles.items() if role in (Role.GATE, Role.MAX_POOL)]
+    gates = {node: graph.placeholder(f"gate_{place}") for place, node in enumerate(gating)}
     for node, role in parts.roles.items():
         if node is end and dense_parameters(end, parts.modules) is not None:
             graph.output(branch.source(node))
@@ -137,26 +158,30 @@ def _values(parts: Parts, end: Node) -> GraphNetwork:
             graph.output(branch.made[node])
             break
     network = GraphNetwork(graph, root).eval().requires_grad_(False)
+    held = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     for _, bias in parts.weights.values():
-        if bias is not None and _has_parameter(network, bias):
-            network.get_parameter(bias).zero_()
+        name = f"{_PREFIX}.{bias}"
+        if name in held:
+            held[name].zero_()
     return network
 
 
 def _adds_a_constant(parts: Parts, node: Node) -> bool:
-    return sum(parts.roles[source] is not Role.FIXED for source in node.all_input_nodes) == 1
+    data = [arg for arg in node.args if isinstance(arg, Node) and parts.roles[arg] is not Role.FIXED]
+    return len(data) == 1
 
 
 def _drop_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> None:
-    """Paths start at the input; a constant that is added is no path's business."""
-    place = next(i for i, arg in enumerate(node.args) if isinstance(arg, Node) and parts.roles[arg] is not Role.FIXED)
-    data: Node = branch.made[node.args[place]]  # pyright: ignore
-    negative = place == 1 and "sub" in (node_operation(node) or "")
-    branch.made[node] = graph.call_function(operator.neg, (data,)) if negative else data
-
-
-def _has_parameter(network: nn.Module, path: str) -> bool:
-    return path in dict(network.named_parameters())
+    """Paths start at the input: a constant that is added becomes zero, and the sum else stays what it is."""
+    new = branch.copy(node)
+    args = []
+    for arg, old in zip(new.args, node.args, strict=True):
+        fixed = isinstance(old, Node) and parts.roles[old] is Role.FIXED
+        with graph.inserting_before(new):
+            args.append(
+                graph.call_function(operator.mul, (arg, 0)) if fixed else 0 if isinstance(arg, int | float) else arg
+            )
+    new.args = tuple(args)
 
 
 def _weight_layers(parts: Parts) -> Iterator[tuple[Node, str, bool]]:

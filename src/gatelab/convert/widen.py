@@ -45,7 +45,7 @@ def widen_values(
         UnsupportedModelError: the value network holds something whose wider form is not known, e.g. grouped
             convolutions or a skip from the input around all weight layers.
     """
-    if m < 1:
+    if not isinstance(m, int) or m < 1:
         raise InputError(f"m is {m}; it must be at least 1")
     if isinstance(dgn, DeepGatedNetwork):
         return _wider_dense(dgn, m, generator)
@@ -130,6 +130,8 @@ class _Widening:
             raise UnsupportedModelError(
                 f"{describe(node, self._modules)}: grouped and transposed convolutions have no wider form here"
             )
+        if names[1] is not None and names[1] not in dict(self._twin.named_parameters()):
+            raise UnsupportedModelError(f"{describe(node, self._modules)}: its bias is not a parameter; no wider form")
         weight = self._twin.get_parameter(names[0])
         wide = weight.new_empty(weight.shape[0] * after, weight.shape[1] * before, *weight.shape[2:])
         self._replace(names[0], glorot_(wide, self._generator))
@@ -151,18 +153,20 @@ class _Widening:
         if isinstance(module, _BatchNorm):
             self._twin.set_submodule(str(node.target), _wide_norm(module, self._m))
         elif operation in ("view", "reshape"):
-            _, batch, *sizes = node.args
+            given: list[Any] = list(node.args[1:])
+            batch, *sizes = given[0] if isinstance(given[0], tuple | list) else given
             if sizes and isinstance(sizes[0], int) and sizes[0] > 0:
                 sizes[0] *= self._m
-            node.args = (node.args[0], batch, *sizes)
+            node.args = (node.args[0], (batch, *sizes))
         elif operation in ("cat", "concat", "concatenate"):
             dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+            parts: Any = node.args[0]
             if dim == 1:
-                return tuple(block for layout in layouts for block in layout)
+                return tuple(block for part in parts for block in self._of(part) or ())
             self._refuse(node)
         elif not (node.op == "output" or isinstance(module, _WIDE_MODULES) or operation in _WIDE_OPERATIONS):
             self._refuse(node)
-        if len(set(layouts)) > 1 or (operation == "mean" and 1 in _axes(node)):
+        if len(set(layouts)) > 1 or (operation == "mean" and not _axes(node) <= {2, 3, 4}):
             self._refuse(node)
         return layouts[0]
 
@@ -187,7 +191,9 @@ def _note_sizes(module: Any, before: int, after: int) -> None:
 
 
 def _axes(node: Node) -> set[int]:
-    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", ())
+    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    if given is None:
+        return {0, 1}  # all of them
     return {given} if isinstance(given, int) else set(given)
 
 

@@ -75,4 +75,8 @@ def gated(
     """
     if has_torch_function((value, q)):
         return handle_torch_function(gated, (value, q), value, q, gate)
+    if isinstance(gate, HardGate):  # chosen, not multiplied: a closed gate stops infinity, too
+        return torch.where(q > 0, value, torch.zeros((), dtype=value.dtype, device=value.device))
+    if isinstance(gate, LeakyGate) and isinstance(gate.gate, HardGate):
+        return torch.where(q > 0, value, value * gate.slope)
     return value * gate(q)

@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
+from gatelab.errors import InputError
+
 _WITH_INDICES = {1: F.max_pool1d_with_indices, 2: F.max_pool2d_with_indices, 3: F.max_pool3d_with_indices}
 _ADAPTIVE = {
     1: F.adaptive_max_pool1d_with_indices,
@@ -29,6 +31,7 @@ class MaxPool:
 
     def winners(self, q: Float[Tensor, "n c *positions"]) -> Int[Tensor, "n c *windows"]:
         """The place of each window's largest input, counted through all positions."""
+        _check_axes(q, len(self.kernel))
         pool = _WITH_INDICES[len(self.kernel)]
         return pool(q, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)[1]
 
@@ -55,6 +58,7 @@ class AdaptiveMaxPool:
 
     def winners(self, q: Float[Tensor, "n c *positions"]) -> Int[Tensor, "n c *windows"]:
         """The place of each window's largest input, counted through all positions."""
+        _check_axes(q, len(self.output))
         return _ADAPTIVE[len(self.output)](q, self._output(q))[1]
 
     def windows(self, q: Float[Tensor, "n c *positions"]) -> MaxPool | None:
@@ -67,6 +71,13 @@ class AdaptiveMaxPool:
 
     def _output(self, q: Tensor) -> tuple[int, ...]:
         return tuple(size if out is None else out for size, out in zip(q.shape[2:], self.output, strict=True))
+
+
+def _check_axes(q: Tensor, axes: int) -> None:
+    if q.ndim != axes + 2:
+        raise InputError(
+            f"max-pooling over {axes} axes met a tensor of shape {tuple(q.shape)}; it must be (examples, channels, …)"
+        )
 
 
 def pooling_of(axes: int, options: dict[str, Any]) -> MaxPool | AdaptiveMaxPool:

@@ -1,8 +1,18 @@
 """Models as graphs of operations."""
 
 from gatelab.graph.chain import DenseChain, DenseLayer, dense_chain
-from gatelab.graph.nodes import dense_parameters, describe, module_path, node_operation, parameter, weight_parameters
-from gatelab.graph.trace import gate_names, is_shape, trace, value_chain, value_sources
+from gatelab.graph.nodes import (
+    dense_parameters,
+    describe,
+    holds_node,
+    is_shape,
+    module_path,
+    node_operation,
+    parameter,
+    weight_parameters,
+)
+from gatelab.graph.trace import gate_names, trace, value_chain, value_sources
+from gatelab.graph.writes import writes_in_place
 
 __all__ = [
     "DenseChain",
@@ -11,6 +21,7 @@ __all__ = [
     "dense_parameters",
     "describe",
     "gate_names",
+    "holds_node",
     "is_shape",
     "module_path",
     "node_operation",
@@ -19,4 +30,5 @@ __all__ = [
     "value_chain",
     "value_sources",
     "weight_parameters",
+    "writes_in_place",
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.fx import Node
+from torch.fx import Node, map_arg
 from torch.nn.modules.conv import _ConvNd
 
 from gatelab.errors import UnsupportedModelError
@@ -21,6 +21,26 @@ def node_operation(node: Node) -> str | None:
     if node.op == "call_function":
         return operation_name(node.target)  # pyright: ignore[reportArgumentType]
     return str(node.target).strip("_") if node.op == "call_method" else None
+
+
+def is_shape(node: Node) -> bool:
+    """Whether a node holds sizes, not values: x.shape, x.size(0), and what is reckoned from them."""
+    if node_operation(node) in {"size", "dim", "numel", "ndimension"}:
+        return True
+    if node.op == "call_function" and node.target is getattr:
+        return node.args[1] in {"shape", "ndim", "dtype", "device"}
+    return (
+        node.op in ("call_function", "call_method")
+        and bool(node.all_input_nodes)
+        and all(map(is_shape, node.all_input_nodes))
+    )
+
+
+def holds_node(value: Any) -> bool:
+    """Whether an argument, or something inside it, is computed in the graph."""
+    found: list[Node] = []
+    map_arg(value, found.append)
+    return bool(found)
 
 
 def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
@@ -82,8 +102,9 @@ def _source(node: Node) -> str:
     """The line of code behind a node: the innermost frame of the traced forward that is not torch's own."""
     frames = re.findall(r'File "(.+)", line (\d+), in .+\n\s*(.*)', node.stack_trace or "")
     started = max((place for place, frame in enumerate(frames) if Path(frame[0]) == _TRACER), default=-1)
-    own = [frame for frame in frames[started + 1 :] if "torch" not in Path(frame[0]).parts]
+    files = [(Path(file), line, code) for file, line, code in frames[started + 1 :]]
+    own = [frame for frame in files if "torch" not in frame[0].parts and frame[0].parent != _TRACER.parent]
     if not own:
         return ""
     file, line, code = own[-1]
-    return f" at {Path(file).name}:{line} `{code}`"
+    return f" at {file.name}:{line} `{code}`"

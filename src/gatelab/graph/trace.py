@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import torch
 from torch import nn
-from torch.fx import Graph, Node, Tracer
+from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import is_gate, is_gate_module
-from gatelab.graph.nodes import describe, module_path, node_operation
+from gatelab.graph.nodes import describe, is_shape, module_path, node_operation
+from gatelab.graph.tracer import WritingTracer
 from gatelab.graph.writes import follow_writes
 from gatelab.observe import observable, stand_in
 
@@ -23,15 +24,16 @@ def trace(model: nn.Module) -> Graph:
     """
     model = observable(model)
     _refuse_hooks(model)
-    tracer = Tracer()
+    tracer = WritingTracer()
     tracer.record_stack_traces = True
+    double = stand_in(model)
     try:
         # Optional arguments stand at their defaults: a symbolic "mask" would never be None.
         parameters = inspect.signature(model.forward).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         with torch.random.fork_rng(devices=[]):
             # Tracing runs the model's Python code, which may keep what it meets.
-            graph = tracer.trace(stand_in(model), concrete_args=defaults)
+            graph = tracer.trace(double, concrete_args=defaults)
     except UnsupportedModelError:
         raise
     except Exception as error:  # fx raises many kinds: TraceError, TypeError on len(), AttributeError, …
@@ -39,7 +41,35 @@ def trace(model: nn.Module) -> Graph:
             f"{type(model).__name__} has no fixed graph of operations: {error}. Control flow must not depend on the "
             "data; move such code out of forward"
         ) from error
+    _take_constants(graph, model, double)
+    _put_arguments_in_order(graph)
+    for node in graph.nodes:
+        if node.op == "placeholder" and str(node.target).startswith("*") and node.users:
+            raise UnsupportedModelError(
+                f"{type(model).__name__}.forward takes {node.target}; it must take one tensor, x, by name"
+            )
     return follow_writes(graph, dict(model.named_modules()))
+
+
+def _take_constants(graph: Graph, model: nn.Module, double: nn.Module) -> None:
+    """Tensors that forward makes: fx puts them on the module that it traced; here the nodes keep them."""
+    for node in graph.nodes:
+        name = str(node.target)
+        if node.op == "get_attr" and name.startswith("_tensor_constant"):
+            node.meta["constant"] = getattr(double, name)
+    if double is model:  # a model that cannot be copied stood in for itself
+        for name in {str(node.target) for node in graph.nodes if "constant" in node.meta}:
+            delattr(model, name)
+
+
+def _put_arguments_in_order(graph: Graph) -> None:
+    """``relu(input=h)`` becomes ``relu(h)``, so that whoever reads a node finds its data first."""
+    for node in graph.nodes:
+        kwargs = dict(node.kwargs)
+        if node.op in ("call_function", "call_module") and not node.args and isinstance(kwargs.get("input"), Node):
+            first = (kwargs.pop("input"),)
+            node.args = (*first, kwargs.pop("other")) if "other" in kwargs else first
+            node.kwargs = kwargs
 
 
 def _refuse_hooks(model: nn.Module) -> None:
@@ -100,19 +130,6 @@ def value_sources(node: Node) -> list[Node]:
     if node_operation(node) in ("gated", "gated_max_pool"):
         sources = [node.args[0]] if isinstance(node.args[0], Node) else []
     return [source for source in sources if not is_shape(source)]
-
-
-def is_shape(node: Node) -> bool:
-    """Whether a node holds sizes, not values: x.shape, x.size(0), and what is reckoned from them."""
-    if node_operation(node) in {"size", "dim", "numel", "ndimension"}:
-        return True
-    if node.op == "call_function" and node.target is getattr:
-        return node.args[1] in {"shape", "ndim", "dtype", "device"}
-    return (
-        node.op in ("call_function", "call_method")
-        and bool(node.all_input_nodes)
-        and all(map(is_shape, node.all_input_nodes))
-    )
 
 
 def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str | None:

@@ -39,7 +39,8 @@ def pooled_kernel(
     different strides.
     """
     like = signal.terms[0].multiplier
-    if like.device.type != "cpu" or not _is_pooled_once(signal):
+    loops_know = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    if not loops_know or not _is_pooled_once(signal):
         return None
     stages = _stages(left, right, signal)
     if stages is None:

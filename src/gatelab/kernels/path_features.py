@@ -54,8 +54,13 @@ def path_features(
     """
     model = observable(model)
     x = examples(x, model)
-    if dim < 1 or (copies is not None and not 1 <= copies <= dim):
-        raise InputError(f"dim is {dim}, copies {copies}; dim must be at least 1, copies between 1 and dim")
+    whole = all(isinstance(number, int) for number in (dim, copies or 1, batch_size or 1))
+    if not whole or dim < 1 or (copies is not None and not 1 <= copies <= dim):
+        raise InputError(
+            f"dim is {dim}, copies {copies}; dim must be at least 1, copies between 1 and dim, whole numbers"
+        )
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}; it must be at least 1, or None")
     network = halves(model)
     gates = network.deciding.run(x[:1])
     parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
@@ -84,7 +89,8 @@ def _share(network: Halves, x: Tensor, gates: tuple[Tensor, ...], count: int, se
     generator = torch.Generator(x.device).manual_seed(seed)
     for layer in network.layers:
         bernoulli_(layer.weight, _scale(layer), generator)
-    units = network.values.run(x, *gates).flatten(1)
+    units = network.values.run(x, *gates)
+    units = units.reshape(len(x), -1)
     scale = sqrt(1 / units.shape[1]) if network.last is None else _scale(network.last)
     if count == units.shape[1]:
         return units * scale

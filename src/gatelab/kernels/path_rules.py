@@ -12,7 +12,7 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates import AdaptiveMaxPool, GateKind, GatePattern, MaxPool
 from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
 from gatelab.gates.pooling import pooling_of
-from gatelab.graph import describe, node_operation, parameter, value_sources, weight_parameters
+from gatelab.graph import describe, holds_node, node_operation, parameter, value_sources, weight_parameters
 from gatelab.kernels import path_terms
 from gatelab.kernels.path_engine import WeightLayer
 from gatelab.kernels.path_terms import INPUT, Signal
@@ -110,7 +110,11 @@ class Reading:
             module = self.architecture.modules[str(node.target)]
             return {name: getattr(module, name, defaults.get(name)) for name in names}
         given = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-        return {name: given.get(name, defaults.get(name)) for name in names}
+        made = {name: given.get(name, defaults.get(name)) for name in names}
+        computed = [name for name, value in made.items() if name not in ("weight", "bias") and holds_node(value)]
+        if computed:
+            raise UnsupportedModelError(f"{self.where(node)}: {', '.join(computed)} must be numbers, not be computed")
+        return made
 
     def _gate(self, node: Node, signal: Signal) -> Signal:
         layer = self.gates.layer(self.architecture.gate_names[node])

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gatelab.theorems._result import Check, Curve, Plot
+from gatelab.figures import Curve, Plot
+from gatelab.theorems._result import Check
 
 IDENTITY = 1e-10
 EXACT = "an identity: float64 rounding only"

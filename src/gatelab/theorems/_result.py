@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gatelab.figures import Plot
+
 
 class Verdict(StrEnum):
     """Whether every check of a theorem came out as it claims."""
@@ -31,31 +33,6 @@ class Check:
     def holds(self) -> bool:
         """NaN never holds."""
         return self.value <= self.tolerance
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One set of points of a figure; ``error`` gives the half-height of error bars, ``line`` joins the points."""
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    error: tuple[float, ...] | None = None
-    line: bool = False
-
-
-@dataclass(frozen=True)
-class Plot:
-    """The facts of a figure; nothing is drawn yet.
-
-    ``diagonal`` adds the line y = x under this name, ``log`` makes both axes logarithmic.
-    """
-
-    x_label: str
-    y_label: str
-    curves: tuple[Curve, ...]
-    log: bool = False
-    diagonal: str | None = None
 
 
 @dataclass(frozen=True)

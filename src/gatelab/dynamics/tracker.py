@@ -1,0 +1,109 @@
+"""Watching gates and kernels while a network trains."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel
+from gatelab.observe import examples
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the probes saw at one step.
+
+    Attributes:
+        step: the caller's own count.
+        flips: gates that differ from the record before, per layer; empty in the first.
+        active: share of open gates, per layer.
+        overlap: mean over pairs of different probes of the normalised path kernel's cosine.
+        complexity: ν = yᵀĤ⁻¹y, if labels were given (npk, Section 6).
+        tangent: trace and Frobenius norm of the tangent kernel: of all parameters ("all"), and of a gated network's
+            ``feature`` and ``value`` alone (K^F and K^V).
+    """
+
+    step: int
+    flips: dict[str, int]
+    active: dict[str, float]
+    overlap: float | None
+    complexity: float | None
+    tangent: dict[str, tuple[float, float]]
+
+
+@dataclass
+class GateTracker:
+    """Records the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
+
+    Attributes:
+        model: the network; it may train on between records.
+        x: probes.
+        y: their labels, ±1 or numbers, for ν.
+        tangent: whether to compute tangent kernels.
+        records: what was recorded.
+    """
+
+    model: nn.Module
+    x: Float[Tensor, "n ..."]
+    y: Tensor | None = None
+    tangent: bool = True
+    records: list[Record] = field(default_factory=list)
+    _gates: GatePattern | None = None
+
+    def __post_init__(self) -> None:
+        self.x = examples(self.x, self.model)
+        if self.y is not None and len(self.y) != len(self.x):
+            raise InputError(f"{len(self.x)} probes, {len(self.y)} labels; give one for each")
+
+    def record(self, step: int) -> Record:
+        """Look at the network as it is now, in evaluation mode; its own mode stays what it is."""
+        training = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        try:
+            gates = capture_gates(self.model, self.x)
+            flips = {} if self._gates is None else gates.flips(self._gates)
+            kernel = self._path_kernel()
+            made = Record(
+                step,
+                flips,
+                gates.active_fraction(),
+                None if kernel is None else _mean_cosine(kernel),
+                None if kernel is None or self.y is None else label_complexity(kernel.double(), self.y.double()),
+                self._tangents() if self.tangent else {},
+            )
+        finally:
+            for module, mode in training.items():
+                module.training = mode
+        self._gates = gates
+        self.records.append(made)
+        return made
+
+    def switching_instants(self) -> list[int]:
+        """The steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
+        return [record.step for record in self.records if any(record.flips.values())]
+
+    def _path_kernel(self) -> Tensor | None:
+        try:
+            return neural_path_kernel(self.model, self.x)
+        except UnsupportedModelError:
+            return None  # no exact rule; gates are tracked all the same
+
+    def _tangents(self) -> dict[str, tuple[float, float]]:
+        parts: dict[str, nn.Module | None] = {"all": None}
+        parts |= {name: getattr(self.model, name) for name in ("feature", "value") if hasattr(self.model, name)}
+        found = {}
+        for name, part in parts.items():
+            if part is None or any(True for _ in part.parameters()):
+                kernel = neural_tangent_kernel(self.model, self.x, wrt=part)
+                found[name] = (float(kernel.trace()), float(torch.linalg.matrix_norm(kernel)))
+        return found
+
+
+def _mean_cosine(kernel: Float[Tensor, "n n"]) -> float:
+    scale = kernel.diagonal().clamp(min=torch.finfo(kernel.dtype).tiny).sqrt()
+    cosine = kernel / scale / scale[:, None]
+    n = len(kernel)
+    return float((cosine.sum() - cosine.trace()) / max(1, n * (n - 1)))

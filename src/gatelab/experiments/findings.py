@@ -1,0 +1,112 @@
+"""What an experiment found, as plain facts: an answer, tables, figures, claims. Nothing is drawn or printed here."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import mean, stdev
+
+from gatelab.figures import Plot
+
+
+class Decision(StrEnum):
+    """Whether what was measured bears out a claim."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "not decided"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, and what the numbers say to it."""
+
+    text: str
+    decision: Decision
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells as text; the first column names the row."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class FigureFacts:
+    """A plot with its title and what to see in it."""
+
+    title: str
+    plot: Plot
+    caption: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that a report shows.
+
+    Attributes:
+        title: of the experiment.
+        answer: the finding in a sentence or two.
+        tables, figures, claims: the evidence.
+        notes: what differs from the paper, and whatever a reader must know.
+    """
+
+    title: str
+    answer: str
+    tables: tuple[Table, ...] = ()
+    figures: tuple[FigureFacts, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Several runs of one thing."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Their mean."""
+        return mean(self.values)
+
+    @property
+    def spread(self) -> float:
+        """Their standard deviation; 0 for a single run."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.spread / len(self.values) ** 0.5
+
+    def text(self) -> str:
+        """Mean ± standard deviation, as percent."""
+        return f"{100 * self.mean:.2f} ± {100 * self.spread:.2f}" if len(self.values) > 1 else f"{100 * self.mean:.2f}"
+
+
+def greater(text: str, larger: Sample, smaller: Sample, *, by: float = 0.0) -> Claim:
+    """The claim that one mean exceeds another by more than ``by``; decided if two standard errors apart."""
+    gap = larger.mean - smaller.mean
+    error = (larger.error**2 + smaller.error**2) ** 0.5
+    return _decided(text, gap - by, error, f"{larger.text()} against {smaller.text()}", larger, smaller)
+
+
+def close(text: str, first: Sample, second: Sample, *, within: float) -> Claim:
+    """The claim that two means differ by less than ``within``; decided if two standard errors from it."""
+    gap = abs(first.mean - second.mean)
+    error = (first.error**2 + second.error**2) ** 0.5
+    evidence = f"{first.text()} and {second.text()}, {100 * gap:.2f} apart; close means {100 * within:g}"
+    return _decided(text, within - gap, error, evidence, first, second)
+
+
+def _decided(text: str, margin: float, error: float, evidence: str, *samples: Sample) -> Claim:
+    runs = min(len(sample.values) for sample in samples)
+    if runs < 2:
+        return Claim(text, Decision.UNDECIDED, f"{evidence}; one run has no error bar")
+    if abs(margin) < 2 * error:
+        return Claim(text, Decision.UNDECIDED, f"{evidence}; within two standard errors ({100 * error:.2f})")
+    return Claim(text, Decision.HOLDS if margin > 0 else Decision.FAILS, f"{evidence}; {runs} runs")

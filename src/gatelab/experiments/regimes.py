@@ -1,0 +1,82 @@
+"""Training one network's gated twins in a team: what Table 2 and a study have in common."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from gatelab.convert import Regime, to_dgn
+from gatelab.data import Dataset
+from gatelab.experiments.checkpoint import Checkpoint
+from gatelab.experiments.team import State, teams
+from gatelab.experiments.train import Observer, Progress, TrainConfig, train
+from gatelab.runs import Context, Result
+
+BEST = "best.safetensors"
+Factory = Callable[[torch.Generator], nn.Module]
+
+
+def network(factory: Factory, seed: int) -> nn.Module:
+    """The network of a seed, in evaluation mode."""
+    return factory(torch.Generator().manual_seed(seed)).eval()
+
+
+def twin(factory: Factory, regime: Regime, seed: int, beta: float, gates: State | None = None) -> nn.Module:
+    """The network of a seed as a DGN; its gates from ``gates``, or drawn independently of the network's weights."""
+    model = network(factory, seed)
+    source = None
+    if gates is not None:
+        source = network(factory, seed)
+        source.load_state_dict(gates)
+    elif regime is not Regime.FRNPF_DI:
+        source = network(factory, seed + 500_009)  # drawn by the same initialiser, from another seed
+    return to_dgn(model, regime, beta, source)
+
+
+def train_cell(
+    models: Sequence[nn.Module],
+    seeds: Sequence[int],
+    data: Dataset,
+    config: TrainConfig,
+    context: Context,
+    observe: Observer | None = None,
+) -> Result:
+    """Train models together if that can be, else one by one; keeps their best weights in the cell's folder.
+
+    Returns:
+        For each model: the history of its test accuracy, test loss and training loss over epochs.
+    """
+    found = teams(models)
+    history: dict[str, list[list[float]]] = {"train_loss": [], "test_loss": [], "test_accuracy": []}
+    best: list[State] = []
+    place = 0
+    for number, team in enumerate(found):
+
+        def on_epoch(progress: Progress, number: int = number) -> None:
+            accuracy = max(progress.history["test_accuracy"][-1])
+            done = (number + progress.epoch / config.epochs) / len(found)
+            context.tell(done, f"epoch {progress.epoch}/{config.epochs}, best test accuracy now {accuracy:.2%}")
+
+        keeper = Checkpoint(context.folder / f"checkpoint-{number}.safetensors")
+        own = seeds[place : place + team.size]
+        progress = train(team, data, config, own, keeper=keeper, observe=observe, on_epoch=on_epoch)
+        for name, epochs in progress.history.items():
+            history[name] += [list(member) for member in zip(*epochs, strict=True)]
+        best += [{name: t[member].clone() for name, t in progress.best.items()} for member in range(team.size)]
+        place += team.size
+    save_best(best, context.folder / BEST)
+    return {"seeds": list(seeds), **history}
+
+
+def save_best(states: Sequence[State], path: Path) -> None:
+    """Write the models' weights, by their place."""
+    tensors = {f"{place}/{name}": tensor for place, state in enumerate(states) for name, tensor in state.items()}
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
+def load_best(path: Path, place: int) -> State:
+    """The weights of the model at a place."""
+    prefix = f"{place}/"
+    return {n.removeprefix(prefix): t for n, t in load_file(path).items() if n.startswith(prefix)}

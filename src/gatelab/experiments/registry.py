@@ -1,0 +1,76 @@
+"""Experiments by name: one file each, with profiles from seconds to as published."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gatelab.errors import InputError
+from gatelab.experiments.findings import Findings
+from gatelab.runs import Cell, Result, Work
+
+PROFILES = ("smoke", "quick", "paper")
+# Modules of this package that hold an ``EXPERIMENT``.
+_MODULES = ("npk_table2",)
+
+
+class Config(BaseModel):
+    """What decides an experiment; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure as something to run.
+
+    Attributes:
+        id: "npk-table2", say.
+        title: what it is.
+        config: the type of its configuration.
+        profiles: the configuration's values that make a profile, for each profile.
+        cells: the pieces of a run.
+        work: does one piece; a function of its module.
+        findings: from the results of all pieces.
+    """
+
+    id: str
+    title: str
+    config: type[Config]
+    profiles: Mapping[str, Mapping[str, Any]]
+    cells: Callable[[Any], list[Cell]]
+    work: Work
+    findings: Callable[[Any, Mapping[str, Result]], Findings]
+
+    def configure(self, profile: str, settings: Mapping[str, Any]) -> Config:
+        """A profile with some values changed.
+
+        Raises:
+            InputError: an unknown profile or key, or a value that does not fit.
+        """
+        if profile not in self.profiles:
+            raise InputError(f"{self.id} has no profile '{profile}'; it has {', '.join(self.profiles)}")
+        return self.read({**self.profiles[profile], **settings})
+
+    def read(self, values: Mapping[str, Any]) -> Config:
+        """A configuration from plain data."""
+        try:
+            return self.config(**values)
+        except ValidationError as error:
+            told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise InputError(f"{self.id}: {told}. Its keys are {', '.join(self.config.model_fields)}") from error
+
+
+def all_experiments() -> list[Experiment]:
+    """Every experiment."""
+    return [importlib.import_module(f"gatelab.experiments.{name}").EXPERIMENT for name in _MODULES]
+
+
+def find_experiment(identifier: str) -> Experiment:
+    """An experiment by name."""
+    known = {experiment.id: experiment for experiment in all_experiments()}
+    if identifier not in known:
+        raise InputError(f"there is no experiment '{identifier}'; there are {', '.join(known)}")
+    return known[identifier]
