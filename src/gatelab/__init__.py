@@ -9,8 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gatelab import convert, errors, gates, graph, kernels, models, paths, theorems
+    from gatelab import (
+        convert,
+        data,
+        dynamics,
+        errors,
+        experiments,
+        figures,
+        gates,
+        graph,
+        kernels,
+        models,
+        paths,
+        report,
+        runs,
+        theorems,
+    )
     from gatelab.convert import Regime, to_dgn, to_dlgn, to_dln, widen_values
+    from gatelab.dynamics import GateTracker
     from gatelab.gates import GatePattern, capture_gates
     from gatelab.kernels import (
         infinite_width_ntk,
@@ -26,6 +42,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "GatePattern": "gatelab.gates",
+    "GateTracker": "gatelab.dynamics",
     "Path": "gatelab.paths",
     "Regime": "gatelab.convert",
     "capture_gates": "gatelab.gates",
@@ -43,16 +60,36 @@ _HOMES = {
     "value_tangent_kernel": "gatelab.kernels",
     "widen_values": "gatelab.convert",
 }
-_PACKAGES = ("convert", "errors", "gates", "graph", "kernels", "models", "paths", "theorems")
+_PACKAGES = (
+    *(
+        "convert",
+        "data",
+        "dynamics",
+        "errors",
+        "experiments",
+        "figures",
+        "gates",
+        "graph",
+        "kernels",
+        "models",
+        "paths",
+    ),
+    *("report", "runs", "theorems"),
+)
 
 __all__ = [
     "GatePattern",
+    "GateTracker",
     "Path",
     "Regime",
     "__version__",
     "capture_gates",
     "convert",
+    "data",
+    "dynamics",
     "errors",
+    "experiments",
+    "figures",
     "gates",
     "graph",
     "infinite_width_ntk",
@@ -65,6 +102,8 @@ __all__ = [
     "overlap_kernel",
     "path_features",
     "paths",
+    "report",
+    "runs",
     "theorems",
     "to_dgn",
     "to_dlgn",

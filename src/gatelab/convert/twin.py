@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, Interpreter, map_arg
+from torch.fx import Graph, Interpreter, Node, map_arg
 from torch.fx.node import map_aggregate
 
 from gatelab.errors import InputError, UnsupportedModelError
@@ -78,7 +78,7 @@ class _Node:
 
 
 def _flat(graph: Graph) -> list[tuple[str, str, Any, Any, Any]]:
-    places = {node: _Node(place) for place, node in enumerate(graph.nodes)}
+    places: dict[Node, Any] = {node: _Node(place) for place, node in enumerate(graph.nodes)}
     return [
         (node.name, node.op, node.target, *map_arg((node.args, node.kwargs), places.__getitem__))
         for node in graph.nodes

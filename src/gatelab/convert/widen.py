@@ -153,14 +153,10 @@ class _Widening:
         if isinstance(module, _BatchNorm):
             self._twin.set_submodule(str(node.target), _wide_norm(module, self._m))
         elif operation in ("view", "reshape"):
-            given: list[Any] = list(node.args[1:])
-            batch, *sizes = given[0] if isinstance(given[0], tuple | list) else given
-            if sizes and isinstance(sizes[0], int) and sizes[0] > 0:
-                sizes[0] *= self._m
-            node.args = (node.args[0], (batch, *sizes))
+            self._reshape(node)
         elif operation in ("cat", "concat", "concatenate"):
-            dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-            parts: Any = node.args[0]
+            arguments: Any = node.args
+            parts, dim = arguments[0], arguments[1] if len(arguments) > 1 else node.kwargs.get("dim", 0)
             if dim == 1:
                 return tuple(block for part in parts for block in self._of(part) or ())
             self._refuse(node)
@@ -169,6 +165,17 @@ class _Widening:
         if len(set(layouts)) > 1 or (operation == "mean" and not _axes(node) <= {2, 3, 4}):
             self._refuse(node)
         return layouts[0]
+
+    def _reshape(self, node: Node) -> None:
+        """A number of channels, or of channels and positions, that is written down is m times as large."""
+        arguments: Any = node.args
+        source, *given = arguments
+        first: Any = given[0]
+        together = isinstance(first, tuple | list)
+        shape: list[Any] = list(first) if together else list(given)
+        if len(shape) > 1 and isinstance(shape[1], int) and shape[1] > 0:
+            shape[1] *= self._m
+        node.args = (source, tuple(shape)) if together else (source, *shape)
 
     def _refuse(self, node: Node) -> None:
         raise UnsupportedModelError(

@@ -2,8 +2,8 @@
 
 from gatelab.data.catalogue import ENTRIES, Entry
 from gatelab.data.dataset import Dataset, jpeg_archive, load, names
-from gatelab.data.fetch import fetch
-from gatelab.data.find import data_folders, find, read_whole
+from gatelab.data.fetching import fetch
+from gatelab.data.folders import data_folders, find, read_whole
 
 __all__ = [
     "ENTRIES",

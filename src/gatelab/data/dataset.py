@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -10,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, CIFAR100, FASHION, JPEG_ARCHIVE, MNIST
-from gatelab.data.find import data_folders
+from gatelab.data.folders import data_folders
 from gatelab.data.read import read_cifar, read_idx_set, read_jpeg_archive
 from gatelab.errors import DataError, InputError
 
@@ -76,7 +77,7 @@ def names() -> tuple[str, ...]:
 def _digits(root: str | Path | None) -> Dataset:
     """The 1797 digits of 8×8 pixels that come with scikit-learn; a fifth of them for test."""
     del root
-    bunch = load_digits()
+    bunch: Any = load_digits()
     x, y = torch.from_numpy(bunch.images).to(torch.uint8).unsqueeze(1), torch.from_numpy(bunch.target).long()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     test, train = order[:360], order[360:]

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, JPEG_SHA256, Entry
-from gatelab.data.find import cache_folder, find, read_whole
+from gatelab.data.folders import cache_folder, find, read_whole
 from gatelab.errors import DataError
 
 Parts = tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"], UInt8[Tensor, "m c h w"], Int64[Tensor, " m"]]
@@ -60,6 +60,7 @@ class _Restricted(pickle.Unpickler):
         ("numpy._core.multiarray", "_reconstruct"),
         ("numpy", "ndarray"),
         ("numpy", "dtype"),
+        ("_codecs", "encode"),
     )
 
     def find_class(self, module: str, name: str) -> Any:
@@ -78,7 +79,7 @@ def read_jpeg_archive(path: Path) -> Parts:
         _keep(_decode(path), kept)
     with safe_open(kept, framework="pt") as file:
         names = ("train_x", "train_y", "test_x", "test_y")
-        return tuple(file.get_tensor(name) for name in names)  # pyright: ignore
+        return tuple(file.get_tensor(name) for name in names)
 
 
 def _keep(tensors: dict[str, Tensor], path: Path) -> None:

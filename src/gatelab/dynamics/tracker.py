@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel
 from gatelab.observe import examples
@@ -43,6 +43,7 @@ class GateTracker:
         x: probes.
         y: their labels, ±1 or numbers, for ν.
         tangent: whether to compute tangent kernels.
+        before: gates to which the first record's are compared.
         records: what was recorded.
     """
 
@@ -50,8 +51,8 @@ class GateTracker:
     x: Float[Tensor, "n ..."]
     y: Tensor | None = None
     tangent: bool = True
+    before: GatePattern | None = None
     records: list[Record] = field(default_factory=list)
-    _gates: GatePattern | None = None
 
     def __post_init__(self) -> None:
         self.x = examples(self.x, self.model)
@@ -64,29 +65,39 @@ class GateTracker:
         self.model.eval()
         try:
             gates = capture_gates(self.model, self.x)
-            flips = {} if self._gates is None else gates.flips(self._gates)
+            flips = {} if self.before is None else gates.flips(self.before)
             kernel = self._path_kernel()
             made = Record(
                 step,
                 flips,
                 gates.active_fraction(),
                 None if kernel is None else _mean_cosine(kernel),
-                None if kernel is None or self.y is None else label_complexity(kernel.double(), self.y.double()),
+                None if kernel is None or self.y is None else label_complexity(kernel, self.y.to(kernel)),
                 self._tangents() if self.tangent else {},
             )
         finally:
             for module, mode in training.items():
                 module.training = mode
-        self._gates = gates
+        self.before = gates
         self.records.append(made)
         return made
+
+    @property
+    def gates(self) -> GatePattern:
+        """The gates at the last record."""
+        if self.before is None:
+            raise InputError("nothing has been recorded; call record(step) first")
+        return self.before
 
     def switching_instants(self) -> list[int]:
         """The steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
         return [record.step for record in self.records if any(record.flips.values())]
 
     def _path_kernel(self) -> Tensor | None:
+        """H in float64, since ν divides by its small eigenvalues; both measures ignore its scale."""
         try:
+            return neural_path_kernel(self.model, self.x, normalise=False)
+        except PathCountOverflowError:
             return neural_path_kernel(self.model, self.x)
         except UnsupportedModelError:
             return None  # no exact rule; gates are tracked all the same

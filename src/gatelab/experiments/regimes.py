@@ -41,9 +41,17 @@ def train_cell(
     data: Dataset,
     config: TrainConfig,
     context: Context,
-    observe: Observer | None = None,
+    observer: Callable[[int], Observer | None] = lambda _place: None,
 ) -> Result:
     """Train models together if that can be, else one by one; keeps their best weights in the cell's folder.
+
+    Args:
+        models: what to train.
+        seeds: of the order of their batches.
+        data: what to learn.
+        config: how.
+        context: where to keep checkpoints, and whom to tell.
+        observer: for the place of a team's first member among the models, who watches that team.
 
     Returns:
         For each model: the history of its test accuracy, test loss and training loss over epochs.
@@ -61,7 +69,7 @@ def train_cell(
 
         keeper = Checkpoint(context.folder / f"checkpoint-{number}.safetensors")
         own = seeds[place : place + team.size]
-        progress = train(team, data, config, own, keeper=keeper, observe=observe, on_epoch=on_epoch)
+        progress = train(team, data, config, own, keeper=keeper, observe=observer(place), on_epoch=on_epoch)
         for name, epochs in progress.history.items():
             history[name] += [list(member) for member in zip(*epochs, strict=True)]
         best += [{name: t[member].clone() for name, t in progress.best.items()} for member in range(team.size)]

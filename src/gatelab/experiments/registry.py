@@ -13,7 +13,7 @@ from gatelab.runs import Cell, Result, Work
 
 PROFILES = ("smoke", "quick", "paper")
 # Modules of this package that hold an ``EXPERIMENT``.
-_MODULES = ("npk_table2",)
+_MODULES = ("study", "npk_table2")
 
 
 class Config(BaseModel):
@@ -30,7 +30,7 @@ class Experiment:
         id: "npk-table2", say.
         title: what it is.
         config: the type of its configuration.
-        profiles: the configuration's values that make a profile, for each profile.
+        profiles: the configuration's values that make a profile, for each profile; they may depend on what is set.
         cells: the pieces of a run.
         work: does one piece; a function of its module.
         findings: from the results of all pieces.
@@ -39,7 +39,7 @@ class Experiment:
     id: str
     title: str
     config: type[Config]
-    profiles: Mapping[str, Mapping[str, Any]]
+    profiles: Mapping[str, Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]]
     cells: Callable[[Any], list[Cell]]
     work: Work
     findings: Callable[[Any, Mapping[str, Result]], Findings]
@@ -52,7 +52,8 @@ class Experiment:
         """
         if profile not in self.profiles:
             raise InputError(f"{self.id} has no profile '{profile}'; it has {', '.join(self.profiles)}")
-        return self.read({**self.profiles[profile], **settings})
+        values = self.profiles[profile]
+        return self.read({**(values(settings) if callable(values) else values), **settings})
 
     def read(self, values: Mapping[str, Any]) -> Config:
         """A configuration from plain data."""

@@ -8,22 +8,20 @@ from typing import Any
 
 import torch
 from pydantic import Field
+from safetensors.torch import load_file
 from torch import nn
 
 from gatelab import models
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import Dataset, load
-from gatelab.dynamics import GateTracker, Record
 from gatelab.errors import InputError
 from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater
-from gatelab.experiments.regimes import BEST, Factory, load_best, save_best, train_cell, twin
+from gatelab.experiments.regimes import Factory, network, train_cell, twin
 from gatelab.experiments.registry import Config, Experiment
-from gatelab.experiments.team import State, Team
 from gatelab.experiments.train import Loss, Optimiser, TrainConfig
+from gatelab.experiments.watch import Watch, stage_path
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
-
-STAGES = "stages.safetensors"
 
 
 class StudyConfig(Config):
@@ -144,60 +142,186 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
     data = config.load()
     make = factory(config, data)
     seeds = [1000 * config.seed + run for run in range(config.runs)]
+    training = config.training()
     if cell.name == "network":
-        return _train_network(config, data, make, seeds, context)
+        watch = Watch(context.folder, data, config.epochs, config.probes, set(config.stage_epochs()))
+        result = train_cell([network(make, seed) for seed in seeds], seeds, data, training, context, watch.team)
+        return {**result, "records": watch.records()}
     if cell.name == "random":
         regimes = (Regime.FRNPF_II, Regime.FRNPF_DI)
         nets = [twin(make, regime, seed, config.beta) for regime in regimes for seed in seeds]
-        return train_cell(nets, seeds * 2, data, config.training(), context)
+        return train_cell(nets, seeds * 2, data, training, context)
     if cell.name == "decoupled":
         nets = [twin(make, Regime.DNPFL, seed, config.beta) for seed in seeds]
-        tracked = _Tracked(config, data)
-        return {**train_cell(nets, seeds, data, config.training(), context, tracked), "records": tracked.plain()}
+        watch = Watch(context.folder, data, config.epochs, config.probes)
+        return {**train_cell(nets, seeds, data, training, context, watch.team), "records": watch.records()}
     (folder,) = context.folders.values()
-    path = folder / f"epoch-{cell.parameters['epoch']}.safetensors"
+    kept = [load_file(stage_path(folder, cell.parameters["epoch"], place)) for place in range(len(seeds))]
+    # Values are drawn afresh: not those from which the gates were learnt.
     nets = [
-        twin(make, Regime.FLNPF, seed + 700_001, config.beta, load_best(path, place))
-        for place, seed in enumerate(seeds)
+        twin(make, Regime.FLNPF, seed + 700_001, config.beta, gates) for seed, gates in zip(seeds, kept, strict=True)
     ]
-    return train_cell(nets, seeds, data, config.training(), context)
+    return train_cell(nets, seeds, data, training, context)
 
 
-class _Tracked:
-    """Tracks the first member of a team at every tenth of training, and keeps members' weights at some epochs."""
+def _best(histories: list[list[float]]) -> Sample:
+    return Sample(tuple(max(history) for history in histories))
 
-    def __init__(self, config: StudyConfig, data: Dataset, keep: Mapping[int, list[State]] | None = None):
-        self._config, self._keep = config, keep or {}
-        self._probes = data.inputs(data.test_x[: config.probes])
-        labels = data.test_y[: config.probes]
-        self._labels = (labels == labels.mode().values).double() * 2 - 1  # one class against the rest
-        self._every = max(1, config.epochs // 10)
-        self._tracker: GateTracker | None = None
-        self.records: list[Record] = []
 
-    def __call__(self, epoch: int, team: Team) -> None:
-        if epoch in self._keep:
-            state = team.state()
-            self._keep[epoch].extend(
-                {name: tensor[member].clone() for name, tensor in state.items()} for member in range(team.size)
+def _last(histories: list[list[float]]) -> Sample:
+    return Sample(tuple(history[-1] for history in histories))
+
+
+def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
+    data, n = config.load(), config.runs
+    random = results["random"]["test_accuracy"]
+    histories = {
+        "the network itself": results["network"]["test_accuracy"],
+        "random gates, independent (FRNPF II)": random[:n],
+        "random gates, the values' own (FRNPF DI)": random[n:],
+        **{
+            f"gates after {epoch} of {config.epochs} epochs (FLNPF)": results[f"stage/{epoch}"]["test_accuracy"]
+            for epoch in config.stage_epochs()
+        },
+        "decoupled gates (DNPFL)": results["decoupled"]["test_accuracy"],
+    }
+    last = {name: _last(values) for name, values in histories.items()}
+    best = {name: _best(values) for name, values in histories.items()}
+    own, fixed = last["the network itself"], last["random gates, independent (FRNPF II)"]
+    learnt = last[f"gates after {config.stage_epochs()[-1]} of {config.epochs} epochs (FLNPF)"]
+    return Findings(
+        f"How much of what this network knows is in its gates? ({_name(config)} on {data.title})",
+        _answer(own, fixed, learnt),
+        (
+            Table(
+                "Test accuracy in percent, mean ± standard deviation over runs",
+                ("gates", "last epoch", "best epoch"),
+                tuple((name, last[name].text(), best[name].text()) for name in histories),
+                "All value networks start from fresh weights and are trained alike; only the gates differ.",
+            ),
+            _dynamics_table(results),
+        ),
+        (_stages_figure(config, last, fixed, own), *_dynamics_figures(results)),
+        _claims(own, fixed, learnt, last["decoupled gates (DNPFL)"]),
+        (
+            "The last epoch is shown first: the best one is chosen on the test set, as papers do.",
+            f"Kernels are measured on {config.probes} test examples, of the first run; ν is that of the most frequent "
+            "class among them against the rest.",
+        ),
+    )
+
+
+def _name(config: StudyConfig) -> str:
+    return "an MLP of 64 and 64 units" if config.model is None else config.model
+
+
+def _answer(own: Sample, fixed: Sample, learnt: Sample) -> str:
+    gap = own.mean - fixed.mean
+    numbers = (
+        f"With its trained gates and values learnt from scratch it reaches {learnt.text()} %, with random gates "
+        f"{fixed.text()} %; the network itself has {own.text()} %."
+    )
+    if gap <= 2 * (own.error**2 + fixed.error**2) ** 0.5:
+        return f"Learning gates gains nothing here that could be measured, so the question has no answer. {numbers}"
+    share = (learnt.mean - fixed.mean) / gap
+    error = (learnt.error**2 + fixed.error**2) ** 0.5 / gap
+    return f"{share:.0%} (± {100 * error:.0f}) of what training gains over random gates is in the gates. {numbers}"
+
+
+def _claims(own: Sample, fixed: Sample, learnt: Sample, decoupled: Sample) -> tuple[Claim, ...]:
+    return (
+        greater("The network beats value networks with random gates", own, fixed),
+        greater("Its trained gates beat random gates", learnt, fixed),
+        close("Its trained gates with fresh values are as good as the network", learnt, own, within=0.01),
+        greater("Decoupled gates beat random gates", decoupled, fixed),
+    )
+
+
+def _stages_figure(config: StudyConfig, last: Mapping[str, Sample], fixed: Sample, own: Sample) -> FigureFacts:
+    epochs = config.stage_epochs()
+    samples = [last[f"gates after {epoch} of {config.epochs} epochs (FLNPF)"] for epoch in epochs]
+    ends = (float(epochs[0]), float(epochs[-1]))
+    curve = Curve(
+        "values trained on gates of this stage",
+        tuple(map(float, epochs)),
+        tuple(100 * sample.mean for sample in samples),
+        tuple(100 * sample.spread for sample in samples),
+    )
+    lines = (
+        Curve("the network itself", ends, (100 * own.mean,) * 2, line=True),
+        Curve("independent random gates", ends, (100 * fixed.mean,) * 2, line=True),
+    )
+    return FigureFacts(
+        "What the gates know, stage by stage",
+        Plot("epochs of training after which the gates were fixed", "test accuracy in percent", (curve, *lines)),
+        "Each point is a value network trained from scratch under gates frozen at that stage. A rise from the lower "
+        "line to the upper one is knowledge that went into the gates.",
+    )
+
+
+def _dynamics_table(results: Mapping[str, Result]) -> Table:
+    rows = tuple(
+        (
+            str(record["epoch"]),
+            "" if record["flipped"] is None else f"{100 * record['flipped']:.2f}",
+            "" if record["overlap"] is None else f"{record['overlap']:.3f}",
+            "" if record["complexity"] is None else _readable(record["complexity"]),
+            _readable(record["tangent"]["all"][0]),
+        )
+        for record in results["network"]["records"]
+    )
+    return Table(
+        "The network's gates and kernels while it trains",
+        ("epoch", "gates flipped since the row above, %", "mean cosine of H", "ν = yᵀĤ⁻¹y", "trace of K"),
+        rows,
+    )
+
+
+def _readable(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
+    records = [r for r in results["network"]["records"] if r["complexity"] is not None]
+    figures = []
+    if records:
+        curve = Curve(
+            "ν", tuple(float(r["epoch"]) for r in records), tuple(r["complexity"] for r in records), line=True
+        )
+        figures.append(
+            FigureFacts(
+                "How complex the labels are to the path kernel",
+                Plot("epoch", "ν = yᵀĤ⁻¹y of the network's gates", (curve,)),
+                "ν falls where the path kernel's large directions turn to the labels; npk, Section 6, sees it fall.",
             )
-        if epoch % self._every and epoch != self._config.epochs:
-            return
-        model = team.member(0).eval()
-        if self._tracker is None:
-            self._tracker = GateTracker(model, self._probes, self._labels)
-        self._tracker.model = model
-        self.records.append(self._tracker.record(epoch))
+        )
+    decoupled = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
+    if decoupled:
+        epochs = tuple(float(r["epoch"]) for r in decoupled)
+        curves = tuple(
+            Curve(label, epochs, tuple(r["tangent"][part][0] for r in decoupled), line=True)
+            for part, label in (("value", "K^V"), ("feature", "K^F"))
+        )
+        figures.append(
+            FigureFacts(
+                "Gates and values of the decoupled network both learn",
+                Plot("epoch", "trace of the tangent kernel", curves),
+                "The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute.",
+            )
+        )
+    return tuple(figures)
 
-    def plain(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "epoch": record.step,
-                "flips": sum(record.flips.values()),
-                "gates": sum(record.flips.values()) if not record.flips else None,
-                "overlap": record.overlap,
-                "complexity": record.complexity,
-                "tangent": record.tangent,
-            }
-            for record in self.records
-        ]
+
+EXPERIMENT = Experiment(
+    "study",
+    "How much of what a network knows is in its gates?",
+    StudyConfig,
+    {
+        "smoke": {"runs": 2, "epochs": 2, "train_size": 200, "test_size": 100, "probes": 20},
+        "quick": {},
+        "paper": {"runs": 5, "epochs": 100},
+    },
+    _cells,
+    _work,
+    _findings,
+)

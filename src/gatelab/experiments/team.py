@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ _POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Identity)
 _POINTWISE = frozenset("relu leaky_relu gated clamp add sub mul neg ones_like".split())
 
 
+@runtime_checkable
 class Team(Protocol):
     """Members of one architecture; every tensor has the members on its first axis."""
 

@@ -22,7 +22,7 @@ FORMAT = "gatelab run 1"
 
 
 class Run:
-    """One directory: ``run.json`` (what), ``environment.json`` (where), ``journal.jsonl`` (done), ``cells/`` (under way).
+    """One directory: ``run.json`` (what), ``environment.json`` (where), ``journal.jsonl`` (done), ``cells/`` (files).
 
     Attributes:
         path: the directory.

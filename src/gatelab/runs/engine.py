@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -54,6 +54,7 @@ class Context:
 Work = Callable[[Any, Cell, Context], Result]
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Told what happens; draws a bar, or writes lines."""
 

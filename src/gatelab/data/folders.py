@@ -75,5 +75,6 @@ def check(content: bytes, file: File, path: Path | str) -> None:
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != file.md5:
         raise DataError(
-            f"{path}: expected MD5 {file.md5}, found {found}: it is corrupt or another file; remove it and fetch it again"
+            f"{path}: expected MD5 {file.md5}, found {found}: it is corrupt, or another file; remove it and fetch "
+            "it again"
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gatelab.data.catalogue import ENTRIES, Entry
-from gatelab.data.find import check, data_folders
+from gatelab.data.folders import check, data_folders
 from gatelab.errors import DataError, InputError
 
 TIMEOUT = 30.0
@@ -50,7 +50,8 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
     raise DataError(
         f"{entry.title} could not be fetched:\n  "
         + "\n  ".join(refusals or ["it has no source"])
-        + f"\nGet its files by other means and put them into {target}; searched are {', '.join(map(str, data_folders()))}"
+        + f"\nGet its files by other means and put them into {target}, or into one of the folders that are searched: "
+        + ", ".join(map(str, data_folders()))
     )
 
 

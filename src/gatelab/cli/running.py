@@ -1,0 +1,252 @@
+"""``gatelab experiments``, ``run``, ``study``, ``runs`` and ``report``."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gatelab.cli.app import app
+
+if TYPE_CHECKING:
+    from gatelab.experiments import Experiment, Findings
+    from gatelab.runs import Cell, Reporter
+
+Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work; each has its part of the threads.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="The run's directory; runs/NAME if left out.", show_default=False)
+]
+DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Look for data here first.", show_default=False)]
+
+
+@app.command()
+def experiments() -> None:
+    """List the experiments and their profiles."""
+    from gatelab.experiments import all_experiments
+
+    for experiment in all_experiments():
+        typer.echo(f"{experiment.id:<14} {experiment.title}  [{', '.join(experiment.profiles)}]")
+
+
+@app.command()
+def run(
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="An experiment; see 'gatelab experiments'.")],
+    profile: Annotated[str, typer.Option(help="smoke (seconds), quick (minutes) or paper (as published).")] = "quick",
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value.")] = None,
+    out: Out = None,
+    workers: Workers = 1,
+    data_root: DataRoot = None,
+) -> None:
+    """Run an experiment, or go on with one that was stopped, and write its report."""
+    from gatelab.experiments import find_experiment
+
+    experiment = find_experiment(identifier)
+    values = _settings(settings or [])
+    name = "-".join([experiment.id, profile, *(f"{key}={values[key]}" for key in sorted(values))]).replace("/", "_")
+    _execute(experiment, profile, values, out or Path("runs") / name, workers, data_root)
+
+
+@app.command()
+def study(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[FILE.PY:FACTORY]", help="Makes your network; an MLP if left out.")
+    ] = None,
+    data: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, …")] = "digits",
+    profile: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value.")] = None,
+    out: Out = None,
+    workers: Workers = 1,
+    data_root: DataRoot = None,
+) -> None:
+    """How much of what this network knows is in its gates?
+
+    Trains it, fixes its gates at several stages, trains fresh values on those, on random and on decoupled gates, and
+    writes report.html.
+    """
+    from gatelab.experiments import find_experiment
+    from gatelab.experiments.study import StudyConfig, check
+
+    values = {**_settings(settings or []), "data": data}
+    if model is not None:
+        path, _, name = model.rpartition(":")
+        values["model"] = f"{Path(path).resolve()}:{name}" if path else model
+    if data_root is not None:
+        values["data_root"] = str(data_root.resolve())
+    experiment = find_experiment("study")
+    config = experiment.configure(profile, values)
+    assert isinstance(config, StudyConfig)
+    check(config)
+    label = "mlp" if model is None else Path(model.rpartition(":")[0]).stem
+    _execute(experiment, profile, values, out or Path("runs") / f"study-{label}-{data}-{profile}", workers, None)
+
+
+@app.command()
+def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs")) -> None:
+    """List runs and how far each has come."""
+    from gatelab.experiments import find_experiment
+    from gatelab.runs import runs_in
+
+    found = runs_in(folder)
+    for one in found:
+        experiment = find_experiment(one.experiment)
+        cells = experiment.cells(experiment.read(one.config))
+        done = sum(cell.name in one.journal.results() for cell in cells)
+        typer.echo(f"{one.path}  {one.experiment}  {done} of {len(cells)} cells  {one.environment()['started']}")
+    if not found:
+        typer.echo(f"no runs in {folder}")
+
+
+@app.command()
+def report(directory: Annotated[Path, typer.Argument(help="A run's directory.")]) -> None:
+    """Write the report of a finished run again."""
+    from gatelab.report import write_report
+    from gatelab.runs import Run
+
+    path, _ = write_report(Run.read(directory))
+    typer.echo(str(path))
+
+
+def _settings(given: list[str]) -> dict[str, Any]:
+    from gatelab.errors import InputError
+
+    values: dict[str, Any] = {}
+    for setting in given:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set {setting}: write key=value")
+        try:
+            values[key] = json.loads(text)
+        except ValueError:
+            values[key] = text
+    return values
+
+
+def _execute(
+    experiment: "Experiment", profile: str, values: dict[str, Any], out: Path, workers: int, data_root: Path | None
+) -> None:
+    from gatelab.report import write_report
+    from gatelab.runs import Run, execute
+
+    if data_root is not None:
+        values["data_root"] = str(data_root.resolve())
+    config = experiment.configure(profile, values)
+    directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
+    cells = experiment.cells(config)
+    reporter = _reporter()
+    try:
+        with reporter:
+            execute(directory, config, cells, experiment.work, reporter, workers)
+    except KeyboardInterrupt:
+        done = len(directory.journal.results())
+        typer.echo(
+            f"\nstopped; {done} of {len(cells)} cells are finished. Run the same command again to go on.", err=True
+        )
+        raise typer.Exit(130) from None
+    path, findings = write_report(directory)
+    _print_findings(findings)
+    typer.echo(f"report: {path}")
+
+
+def _print_findings(findings: "Findings") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    console.print(f"\n[bold]{escape(findings.title)}[/bold]\n")
+    console.print(escape(findings.answer), highlight=False)
+    for facts in findings.tables:
+        table = Table(title=escape(facts.title), title_justify="left")
+        for place, column in enumerate(facts.columns):
+            table.add_column(escape(column), justify="left" if place == 0 else "right")
+        for row in facts.rows:
+            table.add_row(*map(escape, row))
+        console.print()
+        console.print(table)
+    for claim in findings.claims:
+        console.print(f"  {claim.decision.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
+    console.print()
+
+
+def _reporter() -> "_Bars | _Lines":
+    return _Bars() if sys.stderr.isatty() else _Lines()
+
+
+class _Lines:
+    """A plain log: a line when a cell begins to tell, at each tenth, and when it is done."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+        self._start = time.monotonic()
+
+    def __enter__(self) -> "_Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def start(self, cells: "Iterable[Cell]", done: Iterable[str]) -> None:
+        """Say how much there is to do."""
+        finished = set(done)
+        names = [cell.name for cell in cells]
+        self._write(f"{len(names)} cells, {len(finished)} finished before")
+
+    def tell(self, cell: str, fraction: float, text: str) -> None:
+        """A line at each tenth."""
+        tenth = int(10 * fraction)
+        if self._told.get(cell) != tenth:
+            self._told[cell] = tenth
+            self._write(f"{cell}: {fraction:.0%}, {text}")
+
+    def finish(self, cell: str) -> None:
+        """A line at the end."""
+        self._write(f"{cell}: done")
+
+    def _write(self, text: str) -> None:
+        typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
+
+
+class _Bars:
+    """A bar for the whole, with the time left, and the present cell's words."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self._progress = Progress(*columns, *times, console=Console(stderr=True))
+        self._weights: dict[str, float] = {}
+        self._done: dict[str, float] = {}
+        self._task: Any = None
+
+    def __enter__(self) -> "_Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def start(self, cells: "Iterable[Cell]", done: Iterable[str]) -> None:
+        """Make the bar."""
+        self._weights = {cell.name: cell.weight for cell in cells}
+        self._task = self._progress.add_task("starting", total=sum(self._weights.values()))
+        for name in done:
+            self.finish(name)
+
+    def tell(self, cell: str, fraction: float, text: str) -> None:
+        """Move the bar."""
+        self._done[cell] = fraction
+        total = sum(self._weights[name] * part for name, part in self._done.items())
+        self._progress.update(self._task, completed=total, description=f"{cell}: {text}")
+
+    def finish(self, cell: str) -> None:
+        """A cell is full."""
+        self.tell(cell, 1.0, "done")
+
+
+if TYPE_CHECKING:
+    _checked: tuple[type[Reporter], type[Reporter]] = (_Lines, _Bars)

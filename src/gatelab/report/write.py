@@ -1,0 +1,44 @@
+"""The report of a run: HTML, results as JSON, tables in three formats."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gatelab.errors import RunError
+from gatelab.experiments import Findings, find_experiment
+from gatelab.report.html import page
+from gatelab.report.tables import as_csv, as_latex, as_markdown
+from gatelab.runs import Run, write_durably, write_json
+
+
+def findings_of(run: Run) -> Findings:
+    """What a finished run found.
+
+    Raises:
+        RunError: some cells are not finished.
+    """
+    experiment = find_experiment(run.experiment)
+    config = experiment.read(run.config)
+    results = run.journal.results()
+    missing = [cell.name for cell in experiment.cells(config) if cell.name not in results]
+    if missing:
+        raise RunError(
+            f"{run.path} is not finished: {', '.join(missing)} still to do; run the same command again to go on"
+        )
+    return experiment.findings(config, results)
+
+
+def write_report(run: Run) -> tuple[Path, Findings]:
+    """Write ``report.html``, ``results.json`` and ``tables/`` into the run's directory."""
+    findings = findings_of(run)
+    about: dict[str, dict[str, Any]] = {
+        "Configuration": {"experiment": run.experiment, **run.config},
+        "Environment": run.environment(),
+    }
+    path = run.path / "report.html"
+    write_durably(path, page(findings, about).encode())
+    write_json(run.path / "results.json", {**asdict(findings), **about})
+    for number, table in enumerate(findings.tables, start=1):
+        for ending, made in ((".csv", as_csv), (".md", as_markdown), (".tex", as_latex)):
+            write_durably(run.path / "tables" / f"table-{number}{ending}", made(table).encode())
+    return path, findings

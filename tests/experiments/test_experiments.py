@@ -1,0 +1,159 @@
+"""Experiments end to end, on little."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from gatelab.data import load
+from gatelab.errors import DataError, InputError, UnsupportedModelError
+from gatelab.experiments import Decision, all_experiments, find_experiment
+from gatelab.experiments.findings import Sample, close, greater
+from gatelab.experiments.study import StudyConfig, check, factory
+from gatelab.report import write_report
+from gatelab.runs import Run, execute
+from tests.runs.test_runs import Log
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3 * 16, 10)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)
+        return self.head(x.flatten(1))
+
+def curved():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.ReLU(), nn.Linear(8, 10))
+
+def narrow():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4))
+
+nothing = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    """As the command runs."""
+    torch.set_default_dtype(torch.float32)
+
+
+def _run(experiment, profile, settings, path, workers=1):
+    config = experiment.configure(profile, settings)
+    run = Run.open(path, experiment.id, config.model_dump(mode="json"))
+    execute(run, config, experiment.cells(config), experiment.work, Log(), workers)
+    return write_report(run)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_study_of_a_users_network(tmp_path, workers):
+    (tmp_path / "net.py").write_text(MODEL)
+    settings = {"model": f"{tmp_path}/net.py:Net"}
+    path, findings = _run(find_experiment("study"), "smoke", settings, tmp_path / "run", workers)
+    assert path.exists()
+    names = [row[0] for row in findings.tables[0].rows]
+    assert names[0] == "the network itself"
+    assert "gates after 2 of 2 epochs (FLNPF)" in names
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["answer"] == findings.answer
+    assert (tmp_path / "run" / "tables" / "table-1.tex").exists()
+
+
+def test_a_pool_finds_what_one_process_finds(tmp_path):
+    experiment = find_experiment("study")
+    for workers in (1, 2):
+        _run(experiment, "smoke", {}, tmp_path / str(workers), workers)
+    one, two = (Run.read(tmp_path / name).journal.results() for name in ("1", "2"))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("net.py", InputError, "write file.py:factory"),
+        ("missing.py:Net", InputError, "there is no file"),
+        ("net.py:Missing", InputError, "has no 'Missing'; it has torch, nn, Net"),
+        ("net.py:curved", UnsupportedModelError, r"module '2' \(GELU\)"),
+        ("net.py:narrow", InputError, r"must give \(2, 10\)"),
+        ("broken.py:Net", InputError, "broken.py cannot be imported: SyntaxError"),
+    ],
+)
+def test_bad_models_are_refused_before_anything_is_trained(place, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(MODEL)
+    (tmp_path / "broken.py").write_text("def Net(:")
+    with pytest.raises(error, match=message):
+        check(StudyConfig(model=place))
+
+
+def test_factories_are_reproducible(tmp_path):
+    (tmp_path / "net.py").write_text(MODEL)
+    make = factory(StudyConfig(model=f"{tmp_path}/net.py:Net"), load("digits"))
+    first, second, third = (make(torch.Generator().manual_seed(seed)).conv.weight for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+@pytest.mark.data
+def test_table_2_end_to_end(tmp_path):
+    try:
+        load("mnist")
+    except DataError:
+        pytest.skip("MNIST is not here: run 'make data'")
+    _, findings = _run(find_experiment("npk-table2"), "smoke", {}, tmp_path / "run")
+    assert [row[0] for row in findings.tables[0].rows] == ["FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU"]
+    assert len(findings.claims) == 5
+
+
+def test_every_experiment_has_its_profiles_and_refuses_unknown_keys():
+    for experiment in all_experiments():
+        for profile in ("smoke", "quick", "paper"):
+            config = experiment.configure(profile, {})
+            assert experiment.read(config.model_dump(mode="json")) == config
+            assert experiment.cells(config)
+        with pytest.raises(InputError, match=r"epoch: Extra inputs are not permitted.*Its keys are"):
+            experiment.configure("smoke", {"epoch": 3})
+        with pytest.raises(InputError, match="no profile 'huge'"):
+            experiment.configure("huge", {})
+    with pytest.raises(InputError, match="there is no experiment 'npk'"):
+        find_experiment("npk")
+
+
+def test_claims_are_decided_by_standard_errors():
+    low, high, wide = Sample((0.95, 0.951, 0.949)), Sample((0.98, 0.981, 0.979)), Sample((0.90, 1.0, 0.95))
+    assert greater("", high, low).decision is Decision.HOLDS
+    assert greater("", low, high).decision is Decision.FAILS
+    assert greater("", wide, low).decision is Decision.UNDECIDED
+    assert greater("", Sample((0.99,)), low).decision is Decision.UNDECIDED
+    assert close("", low, low, within=0.01).decision is Decision.HOLDS
+    assert close("", low, high, within=0.01).decision is Decision.FAILS
+
+
+def test_the_command(tmp_path):
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "gatelab", *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+
+    done = call("run", "study", "--profile", "smoke", "--set", "epochs=1")
+    assert done.returncode == 0, done.stderr
+    assert "report: runs/study-smoke-epochs=1/report.html" in done.stdout
+    assert "6 cells, 0 finished before" not in done.stderr  # one epoch has two stages, 0 and 1
+    assert "5 cells, 0 finished before" in done.stderr
+    listed = call("runs")
+    assert "5 of 5 cells" in listed.stdout
+    assert call("report", "runs/study-smoke-epochs=1").stdout.strip().endswith("report.html")
+    refused = call("run", "study", "--set", "epochs=two")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("gatelab: study: epochs: Input should be a valid integer")
+    assert call("run", "study", "--set", "epochs").stderr == "gatelab: --set epochs: write key=value\n"
+    assert "study" in call("experiments").stdout
