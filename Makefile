@@ -25,8 +25,8 @@ data: $(STAMP)  ## fetch the data sets that the tests use into data/
 	$(BIN)/gatelab data fetch mnist
 	$(BIN)/gatelab data fetch fashion-mnist
 
-demo: $(STAMP)  ## install, then check every theorem numerically
-	$(BIN)/gatelab theorems
+demo: $(STAMP)  ## install, then study a small network: how much of what it knows is in its gates?
+	$(BIN)/gatelab study --out runs/demo
 
 test: $(STAMP)  ## install, then run the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not slow'

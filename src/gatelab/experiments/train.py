@@ -115,7 +115,7 @@ def train(
         observe(0, team)
     while progress.epoch < config.epochs:
         team.train(True)
-        loss = _epoch(team, optimiser, data, config, seeds, progress.epoch)
+        loss = train_epoch(team, optimiser, data, config, seeds, progress.epoch)
         team.train(False)
         test_loss, accuracy = evaluate(team, data, config.loss)
         progress.epoch += 1
@@ -130,9 +130,10 @@ def train(
     return progress
 
 
-def _epoch(
+def train_epoch(
     team: Team, optimiser: torch.optim.Optimizer, data: Dataset, config: TrainConfig, seeds: Sequence[int], epoch: int
 ) -> Float[Tensor, " e"]:
+    """One pass over the training data, each member in its own order; returns each member's mean loss."""
     orders = torch.stack([_order(len(data.train_x), seed, epoch) for seed in seeds])
     total = torch.zeros(team.size, dtype=torch.float64)
     for batch in orders.split(config.batch_size, dim=1):
