@@ -11,7 +11,11 @@ from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
 from gatelab.experiments.findings import Sample, close, greater
+from gatelab.experiments.npk_kernels import _accuracy
+from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf
 from gatelab.experiments.study import StudyConfig, check, factory
+from gatelab.kernels import neural_tangent_kernel
+from gatelab.models import MemorisationNetwork
 from gatelab.report import write_report
 from gatelab.runs import Run, execute
 from tests.runs.test_runs import Log
@@ -103,15 +107,70 @@ def test_factories_are_reproducible(tmp_path):
     assert not torch.equal(first, third)
 
 
+def _needs(name):
+    try:
+        load(name)
+    except DataError:
+        pytest.skip(f"{name} is not here: run 'make data'")
+
+
 @pytest.mark.data
 def test_table_2_end_to_end(tmp_path):
-    try:
-        load("mnist")
-    except DataError:
-        pytest.skip("MNIST is not here: run 'make data'")
+    _needs("mnist")
     _, findings = _run(find_experiment("npk-table2"), "smoke", {}, tmp_path / "run")
     assert [row[0] for row in findings.tables[0].rows] == ["FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU"]
     assert len(findings.claims) == 5
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("identifier", "data", "figures"),
+    [
+        ("npk-figure3-stages", "cifar10", 1),
+        ("npk-figure3-dynamics", "mnist", 1),
+        ("npk-figure3-kernels", "mnist", 2),
+        ("npk-kernel-regression", "mnist", 0),
+    ],
+)
+def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
+    _needs(data)
+    path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run")
+    assert path.exists()
+    assert len(findings.figures) == figures
+    assert findings.claims
+
+
+@pytest.mark.parametrize(("identifier", "claims"), [("npk-figure5", 0), ("npk-figure6", 1), ("npk-theorem51", 1)])
+def test_smoke_profiles(identifier, claims, tmp_path):
+    path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run", workers=2)
+    assert path.exists()
+    assert len(findings.claims) == claims
+    assert findings.figures
+
+
+def test_memorisation_kernels_are_those_of_autograd():
+    generator = torch.Generator().manual_seed(0)
+    network = MemorisationNetwork(7, 5, 4, generator=generator).double()
+    rows = []
+    for index in range(7):
+        network.zero_grad()
+        network(torch.tensor([index])).sum().backward()
+        rows.append(torch.cat([p.grad.flatten() for p in network.parameters()]))
+    jacobian = torch.stack(rows)
+    kernel = neural_tangent_kernel(_ByIndex(network), torch.eye(7, dtype=torch.float64))
+    torch.testing.assert_close(kernel, jacobian @ jacobian.T, rtol=1e-10, atol=1e-12)
+    expected = (1 - 0.5**3, 6 * (1 - 0.5**3), 7.0)
+    ecdf = ideal_ecdf(7, 0.5, 4)
+    assert (ecdf[0], ecdf[5], ecdf[6]) == pytest.approx(expected)
+
+
+def test_ridge_regression_finds_what_is_there():
+    digits = load("digits").subset(300, 100)
+    x, y = (digits.inputs(part, torch.float64).flatten(1) for part in (digits.train_x, digits.test_x))
+    assert _accuracy(x @ x.T, y @ x.T, digits, (1e-4, 1e-2)) > 0.85
+    assert (
+        _accuracy(torch.eye(300, dtype=torch.float64), torch.zeros(100, 300, dtype=torch.float64), digits, (1.0,)) < 0.3
+    )
 
 
 def test_every_experiment_has_its_profiles_and_refuses_unknown_keys():

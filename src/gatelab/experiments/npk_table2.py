@@ -242,16 +242,18 @@ def _quick(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"runs": 2, "epochs": 10, "train_size": 5000, "test_size": 2000, "channels": 0.25}
 
 
-EXPERIMENT = Experiment(
-    "npk-table2",
-    "Generalisation with random, learnt, decoupled and ReLU gates",
-    Table2Config,
-    {
-        "smoke": {"runs": 2, "epochs": 1, "train_size": 2000, "test_size": 1000, "width": 32, "channels": 0.0625},
-        "quick": _quick,
-        "paper": {"runs": 5, "epochs": 100},
-    },
-    _cells,
-    _work,
-    _findings,
+EXPERIMENTS = (
+    Experiment(
+        "npk-table2",
+        "Generalisation with random, learnt, decoupled and ReLU gates",
+        Table2Config,
+        {
+            "smoke": {"runs": 2, "epochs": 1, "train_size": 2000, "test_size": 1000, "width": 32, "channels": 0.0625},
+            "quick": _quick,
+            "paper": {"runs": 5, "epochs": 100},
+        },
+        _cells,
+        _work,
+        _findings,
+    ),
 )

@@ -12,8 +12,8 @@ from gatelab.experiments.findings import Findings
 from gatelab.runs import Cell, Result, Work
 
 PROFILES = ("smoke", "quick", "paper")
-# Modules of this package that hold an ``EXPERIMENT``.
-_MODULES = ("study", "npk_table2")
+# Modules of this package that hold ``EXPERIMENTS``.
+_MODULES = ("study", "npk_table2", "npk_figure3", "npk_memorisation", "npk_kernels")
 
 
 class Config(BaseModel):
@@ -66,7 +66,8 @@ class Experiment:
 
 def all_experiments() -> list[Experiment]:
     """Every experiment."""
-    return [importlib.import_module(f"gatelab.experiments.{name}").EXPERIMENT for name in _MODULES]
+    modules = [importlib.import_module(f"gatelab.experiments.{name}") for name in _MODULES]
+    return [experiment for module in modules for experiment in module.EXPERIMENTS]
 
 
 def find_experiment(identifier: str) -> Experiment:

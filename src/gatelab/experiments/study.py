@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
     seeds = [1000 * config.seed + run for run in range(config.runs)]
     training = config.training()
     if cell.name == "network":
-        watch = Watch(context.folder, data, config.epochs, config.probes, set(config.stage_epochs()))
+        watch = _watch(config, data, context, set(config.stage_epochs()))
         result = train_cell([network(make, seed) for seed in seeds], seeds, data, training, context, watch.team)
         return {**result, "records": watch.records()}
     if cell.name == "random":
@@ -153,7 +153,7 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
         return train_cell(nets, seeds * 2, data, training, context)
     if cell.name == "decoupled":
         nets = [twin(make, Regime.DNPFL, seed, config.beta) for seed in seeds]
-        watch = Watch(context.folder, data, config.epochs, config.probes)
+        watch = _watch(config, data, context)
         return {**train_cell(nets, seeds, data, training, context, watch.team), "records": watch.records()}
     (folder,) = context.folders.values()
     kept = [load_file(stage_path(folder, cell.parameters["epoch"], place)) for place in range(len(seeds))]
@@ -162,6 +162,13 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
         twin(make, Regime.FLNPF, seed + 700_001, config.beta, gates) for seed, gates in zip(seeds, kept, strict=True)
     ]
     return train_cell(nets, seeds, data, training, context)
+
+
+def _watch(config: StudyConfig, data: Dataset, context: Context, stages: Set[int] = frozenset()) -> Watch:
+    """Ten looks at some test examples, one class of which is told from the rest."""
+    probes, labels = data.inputs(data.test_x[: config.probes]), data.test_y[: config.probes]
+    signs = (labels == labels.mode().values).to(probes) * 2 - 1
+    return Watch(context.folder, probes, signs, epochs=config.epochs, every=max(1, config.epochs // 10), stages=stages)
 
 
 def _best(histories: list[list[float]]) -> Sample:
@@ -312,16 +319,18 @@ def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
     return tuple(figures)
 
 
-EXPERIMENT = Experiment(
-    "study",
-    "How much of what a network knows is in its gates?",
-    StudyConfig,
-    {
-        "smoke": {"runs": 2, "epochs": 2, "train_size": 200, "test_size": 100, "probes": 20},
-        "quick": {},
-        "paper": {"runs": 5, "epochs": 100},
-    },
-    _cells,
-    _work,
-    _findings,
+EXPERIMENTS = (
+    Experiment(
+        "study",
+        "How much of what a network knows is in its gates?",
+        StudyConfig,
+        {
+            "smoke": {"runs": 2, "epochs": 2, "train_size": 200, "test_size": 100, "probes": 20},
+            "quick": {},
+            "paper": {"runs": 5, "epochs": 100},
+        },
+        _cells,
+        _work,
+        _findings,
+    ),
 )

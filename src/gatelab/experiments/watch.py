@@ -6,9 +6,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Float
 from safetensors.torch import save
+from torch import Tensor
 
-from gatelab.data import Dataset
 from gatelab.dynamics import GateTracker, Record
 from gatelab.experiments.team import Team
 from gatelab.experiments.train import Observer
@@ -24,16 +25,23 @@ def stage_path(folder: Path, epoch: int, place: int) -> Path:
 class Watch:
     """What it sees lies in files, so that training that is taken up again goes on with it as if nothing had happened.
 
-    It records at the start, at every tenth of training, and at the end.
+    It records at the start, at every ``every``-th epoch, and at the end.
     """
 
-    def __init__(self, folder: Path, data: Dataset, epochs: int, probes: int, stages: Set[int] = frozenset()):
-        """Watch a training of so many epochs on so many test examples; keep all weights at ``stages``."""
-        self._folder, self._epochs, self._stages = folder, epochs, stages
-        self._every = max(1, epochs // 10)
-        self._probes = data.inputs(data.test_x[:probes])
-        labels = data.test_y[:probes]
-        self._labels = (labels == labels.mode().values).double() * 2 - 1  # one class against the rest
+    def __init__(
+        self,
+        folder: Path,
+        probes: Float[Tensor, "n ..."],
+        labels: Float[Tensor, " n"],
+        *,
+        epochs: int,
+        every: int,
+        stages: Set[int] = frozenset(),
+        tangent: bool = True,
+    ):
+        """Watch a training of so many epochs on some probes; keep all weights at the epochs ``stages``."""
+        self._folder, self._epochs, self._every, self._stages = folder, epochs, every, stages
+        self._probes, self._labels, self._tangent = probes, labels, tangent
         self._tracker: GateTracker | None = None
 
     def team(self, place: int) -> Observer:
@@ -60,7 +68,7 @@ class Watch:
         model = team.member(0).eval()
         if self._tracker is None:
             before = GatePattern.load(self._gates(earlier[-1]["epoch"])) if earlier else None
-            self._tracker = GateTracker(model, self._probes, self._labels, before=before)
+            self._tracker = GateTracker(model, self._probes, self._labels, self._tangent, before)
         self._tracker.model = model
         record = self._tracker.record(epoch)
         self._tracker.gates.save(self._gates(epoch))
