@@ -207,8 +207,7 @@ def test_wider_values_keep_the_gates_and_the_path_kernel(kind):
     for own, theirs in zip(twin.feature_parameters(), wide.feature_parameters(), strict=True):
         assert torch.equal(own, theirs)
         assert not theirs.requires_grad
-    if kind is not image_zoo.LeNet:  # log-probabilities have no path kernel
-        torch.testing.assert_close(gl.neural_path_kernel(wide, x), gl.neural_path_kernel(model, x), rtol=1e-10, atol=0)
+    torch.testing.assert_close(gl.neural_path_kernel(wide, x), gl.neural_path_kernel(model, x), rtol=1e-10, atol=0)
 
 
 def test_wider_dense_network():

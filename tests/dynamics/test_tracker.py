@@ -49,7 +49,7 @@ def test_tracking_leaves_no_trace_in_the_middle_of_training():
 
 
 def test_models_without_a_path_kernel_are_tracked_all_the_same():
-    record = gl.GateTracker(image_zoo.made(image_zoo.LeNet), image_zoo.LeNet.images(), tangent=False).record(0)
+    record = gl.GateTracker(image_zoo.made(image_zoo.Signals), image_zoo.Signals.images(), tangent=False).record(0)
     assert record.overlap is None
     assert record.tangent == {}
     assert record.active

@@ -108,10 +108,12 @@ def test_training_taken_up_again_is_the_same_bit_for_bit(optimiser, tmp_path):
 def test_batch_norm_and_dropout_train_and_are_taken_up(tmp_path):
     def made():
         torch.manual_seed(0)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
+        layers = (nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10))
+        return nn.Sequential(nn.Flatten(), *layers)
 
     config = TrainConfig(epochs=2, learning_rate=0.01)
     model = made()
+    torch.manual_seed(5)  # the state of the global generator does not matter
     whole = train(SingleTeam(model), DIGITS, config, [1])
     keeper = Checkpoint(tmp_path / "c.safetensors")
     train(SingleTeam(made()), DIGITS, TrainConfig(epochs=1, learning_rate=0.01), [1], keeper=keeper)

@@ -198,3 +198,13 @@ def test_what_has_no_exact_rule_is_refused(name):
     make, message = REFUSED[name]
     with pytest.raises(UnsupportedModelError, match=message):
         gl.neural_path_kernel(make(), torch.randn(2, 1, 3, 3))
+
+
+@pytest.mark.parametrize("head", [nn.Softmax(dim=1), nn.LogSoftmax(dim=1), nn.Sigmoid()])
+def test_a_final_softmax_is_left_out(head):
+    plain = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    x = torch.randn(3, 4)
+    kernel = gl.neural_path_kernel(nn.Sequential(*plain, head), x)
+    torch.testing.assert_close(kernel, gl.neural_path_kernel(plain, x), rtol=1e-12, atol=0)
+    with pytest.raises(UnsupportedModelError):
+        gl.neural_path_kernel(nn.Sequential(*plain, head, nn.Linear(3, 1).double()), x)

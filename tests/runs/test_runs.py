@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,41 @@ def test_needs_must_exist(tmp_path):
     run = Run.open(tmp_path / "run", "sums", {})
     with pytest.raises(RunError, match="needs"):
         execute(run, 1, [Cell("a", needs=("b",))], add, Log())
+
+
+def sleep_long(config, cell, context):
+    (context.folder / "pid").write_text(str(os.getpid()))
+    time.sleep(60)
+    return {}
+
+
+def test_workers_end_with_their_parent(tmp_path):
+    code = (
+        "from pathlib import Path\n"
+        "from gatelab.runs import Run, execute\n"
+        "from tests.runs.test_runs import CELLS, Log, sleep_long\n"
+        "if __name__ == '__main__':\n"
+        f"    run = Run.open(Path({str(tmp_path / 'run')!r}), 'sleep', {{}})\n"
+        "    execute(run, 1, CELLS, sleep_long, Log(), workers=2)\n"
+    )
+    (tmp_path / "parent.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], env=environment)
+    deadline = time.monotonic() + 100
+    while len(list(tmp_path.glob("run/cells/*/pid"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    time.sleep(0.2)
+    workers = [int(path.read_text()) for path in tmp_path.glob("run/cells/*/pid")]
+    assert len(workers) == 2
+    while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_alive(pid) for pid in workers)
+
+
+def _alive(pid):
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False

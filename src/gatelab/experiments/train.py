@@ -115,7 +115,9 @@ def train(
         observe(0, team)
     while progress.epoch < config.epochs:
         team.train(True)
-        loss = train_epoch(team, optimiser, data, config, seeds, progress.epoch)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_epoch_seed(seeds[0], progress.epoch))  # for dropout
+            loss = train_epoch(team, optimiser, data, config, seeds, progress.epoch)
         team.train(False)
         test_loss, accuracy = evaluate(team, data, config.loss)
         progress.epoch += 1
@@ -147,8 +149,12 @@ def train_epoch(
 
 
 def _order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:
-    # Two numbers into one seed; epochs stay far below the factor.
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+    return torch.randperm(n, generator=torch.Generator().manual_seed(_epoch_seed(seed, epoch)))
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    """Two numbers in one; epochs stay far below the factor."""
+    return seed * 1_000_003 + epoch
 
 
 def losses_of(answers: Float[Tensor, "e b k"], labels: Int64[Tensor, "e b"], loss: Loss) -> Float[Tensor, " e"]:

@@ -36,12 +36,13 @@ def neural_path_kernel(
 
     .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
 
-    The expectation is over independent value weights v of mean zero, the gates held fixed; for one output. It defines
-    the kernel also where weights are shared: paths through the same weights form a bundle, whose feature is their sum.
-    For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap. The weights' variance is 1 / fan in behind the
-    first layer with ``normalise``, 1 without (raw path counts, in float64). Biases shape the gates; paths that start at
-    them count on request. Batch-norm and dropout in evaluation mode belong to the values: paths pass them, and their
-    own scales count as one.
+    The expectation is over independent value weights v of mean zero, the gates held fixed; for one output. It
+    defines the kernel also where weights are shared: paths through the same weights form a bundle, whose feature is
+    their sum. For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap. The weights' variance is 1 / fan
+    in behind the first layer with ``normalise``, 1 without (raw path counts, in float64). Biases shape the gates;
+    paths that start at them count on request. A final softmax, log-softmax or sigmoid is left out: paths end at
+    what it is given. Batch-norm and dropout in evaluation mode belong to the values: paths pass them, and their own
+    scales count as one.
 
     Rules exist for Linear, Conv2d (stride, zero or circular padding, dilation, groups), ReLU, LeakyReLU and decoupled
     gates, pooling by average or maximum over windows that tile the image, global pooling, flattening, sums and

@@ -49,11 +49,19 @@ class Architecture:
 
     @property
     def output(self) -> Node:
-        """The node that holds what the model returns."""
+        """The node at which paths end: what the model returns, or what its final softmax or sigmoid is given."""
         (output,) = (node for node in self.graph.nodes if node.op == "output")
-        if not isinstance(output.args[0], Node):
+        node = output.args[0]
+        while isinstance(node, Node) and self._is_final(node):
+            node = node.args[0]
+        if not isinstance(node, Node):
             raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
-        return output.args[0]
+        return node
+
+    def _is_final(self, node: Node) -> bool:
+        if node.op == "call_module":
+            return isinstance(self.modules[str(node.target)], nn.Softmax | nn.LogSoftmax | nn.Sigmoid)
+        return node_operation(node) in ("softmax", "log_softmax", "sigmoid")
 
 
 @dataclass

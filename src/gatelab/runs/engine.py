@@ -161,15 +161,22 @@ def _listen(messages: Any, reporter: Reporter) -> None:
         reporter.tell(*message)
 
 
-# In a worker process: where to send messages, and whose worker it is.
+# In a worker process: where to send messages.
 _messages: Any = None
-_parent = 0
 
 
 def _prepare(messages: Any, threads: int, parent: int) -> None:
-    global _messages, _parent
-    _messages, _parent = messages, parent
+    global _messages  # noqa: PLW0603  a worker process has nothing but its globals
+    _messages = messages
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """Nobody is left who could note a result once the parent is gone, however it went."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 @dataclass(frozen=True)
@@ -177,8 +184,6 @@ class _say:  # noqa: N801  stands where a function does, but can be sent to anot
     cell: str
 
     def __call__(self, fraction: float, text: str) -> None:
-        if os.getppid() != _parent:
-            raise SystemExit("the run was stopped")  # nobody is left who could note the result
         _messages.put((self.cell, fraction, text))
 
 
