@@ -44,7 +44,7 @@ EXACT = [
 @pytest.mark.parametrize("dim", [1, 37])
 def test_inner_products_have_the_path_kernel_as_their_mean(model, x, dim):
     model, x = model.double(), x.double()
-    _assert_mean(_estimates(model, x, dim, 100), gl.neural_path_kernel(model, x))
+    _assert_mean(_estimates(model, x, dim, 40), gl.neural_path_kernel(model, x))
 
 
 @pytest.mark.parametrize("kind", [image_zoo.FunctionalStyle, image_zoo.Signals])
@@ -64,7 +64,7 @@ def test_where_no_exact_rule_exists(kind):
             gl.models.init.bernoulli_(weight, weight[0].numel() ** -0.5 if place else 1.0, _seeded(100 * seed + place))
         y = _linear_part(twin, x)
         products.append(torch.outer(y, y))
-    reference, estimates = torch.stack(products), _estimates(model, x, 16, 200)
+    reference, estimates = torch.stack(products), _estimates(model, x, 16, 100)
     error = (estimates.var(0) / len(estimates) + reference.var(0) / len(reference)).sqrt()
     assert ((estimates.mean(0) - reference.mean(0)).abs() / error).max() < 5
 
