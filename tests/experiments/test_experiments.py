@@ -12,7 +12,7 @@ from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
 from gatelab.experiments.findings import Sample, close, greater
 from gatelab.experiments.npk_kernels import _accuracy
-from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf
+from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf, steps_needed
 from gatelab.experiments.study import StudyConfig, check, factory
 from gatelab.kernels import neural_tangent_kernel
 from gatelab.models import MemorisationNetwork
@@ -162,6 +162,13 @@ def test_memorisation_kernels_are_those_of_autograd():
     expected = (1 - 0.5**3, 6 * (1 - 0.5**3), 7.0)
     ecdf = ideal_ecdf(7, 0.5, 4)
     assert (ecdf[0], ecdf[5], ecdf[6]) == pytest.approx(expected)
+
+
+def test_steps_needed_are_counted_or_continued():
+    decay = [0.9**step for step in range(100)]
+    assert steps_needed(decay) == 44  # 0.9^44 < 0.01 < 0.9^43
+    assert steps_needed(decay[:20]) == pytest.approx(44, rel=0.06)
+    assert steps_needed([1.0, 1.0]) == float("inf")
 
 
 def test_ridge_regression_finds_what_is_there():
