@@ -88,6 +88,11 @@ class Sample:
         return f"{100 * self.mean:.2f} ± {100 * self.spread:.2f}" if len(self.values) > 1 else f"{100 * self.mean:.2f}"
 
 
+def readable(value: float) -> str:
+    """A number as people write it: 14,650 or 0.0123."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def greater(text: str, larger: Sample, smaller: Sample, *, by: float = 0.0) -> Claim:
     """The claim that one mean exceeds another by more than ``by``; decided if two standard errors apart."""
     gap = larger.mean - smaller.mean

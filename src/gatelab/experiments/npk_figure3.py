@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.convert import Regime
 from gatelab.data import Dataset, load
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater
+from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater, readable
 from gatelab.experiments.npk_table2 import PUBLISHED, Arch, Table2Config
 from gatelab.experiments.regimes import network, train_cell, twin
 from gatelab.experiments.registry import Config, Experiment
@@ -246,7 +246,7 @@ def _dynamics_findings(config: DynamicsConfig, results: Mapping[str, Result]) ->
     decision = Decision.HOLDS if fell == len(first) else Decision.FAILS
     accuracy = Sample(tuple(max(result["test_accuracy"][0]) for result in results.values()))
     rows = tuple(
-        (name, f"{a:.4g}", f"{b:.4g}", f"{b / a:.3f}") for name, a, b in zip(results, first, last, strict=True)
+        (name, readable(a), readable(b), f"{b / a:.3f}") for name, a, b in zip(results, first, last, strict=True)
     )
     return Findings(
         "npk, Figure 3, middle: ν = yᵀĤ⁻¹y while a network learns 4 from 7",

@@ -15,7 +15,7 @@ from gatelab import models
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import Dataset, load
 from gatelab.errors import InputError
-from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater
+from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater, readable
 from gatelab.experiments.regimes import Factory, network, train_cell, twin
 from gatelab.experiments.registry import Config, Experiment
 from gatelab.experiments.train import Loss, Optimiser, TrainConfig
@@ -272,8 +272,8 @@ def _dynamics_table(results: Mapping[str, Result]) -> Table:
             str(record["epoch"]),
             "" if record["flipped"] is None else f"{100 * record['flipped']:.2f}",
             "" if record["overlap"] is None else f"{record['overlap']:.3f}",
-            "" if record["complexity"] is None else _readable(record["complexity"]),
-            _readable(record["tangent"]["all"][0]),
+            "" if record["complexity"] is None else readable(record["complexity"]),
+            readable(record["tangent"]["all"][0]),
         )
         for record in results["network"]["records"]
     )
@@ -282,10 +282,6 @@ def _dynamics_table(results: Mapping[str, Result]) -> Table:
         ("epoch", "gates flipped since the row above, %", "mean cosine of H", "ν = yᵀĤ⁻¹y", "trace of K"),
         rows,
     )
-
-
-def _readable(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
