@@ -27,8 +27,10 @@ def experiments() -> None:
     """List the experiments and their profiles."""
     from gatelab.experiments import all_experiments
 
-    for experiment in all_experiments():
-        typer.echo(f"{experiment.id:<14} {experiment.title}  [{', '.join(experiment.profiles)}]")
+    found = all_experiments()
+    width = max(len(experiment.id) for experiment in found)
+    for experiment in found:
+        typer.echo(f"{experiment.id:<{width}}  {experiment.title}  [{', '.join(experiment.profiles)}]")
 
 
 @app.command()

@@ -11,9 +11,11 @@ from gatelab.errors import InputError
 from gatelab.experiments.findings import Findings
 from gatelab.runs import Cell, Result, Work
 
-PROFILES = ("smoke", "quick", "paper")
 # Modules of this package that hold ``EXPERIMENTS``.
-_MODULES = ("study", "npk_table2", "npk_figure3", "npk_memorisation", "npk_kernels")
+_MODULES = (
+    *("study", "npk_table2", "npk_figure3_stages", "npk_figure3_dynamics", "npk_figure3_kernels"),
+    *("npk_memorisation", "npk_kernels"),
+)
 
 
 class Config(BaseModel):

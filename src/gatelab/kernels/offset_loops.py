@@ -24,7 +24,6 @@ LAYER_COLUMNS = 17
 
 # Columns of the term table.
 ORIGIN, IS_BITS, PLANES, DATA = range(4)
-TERM_COLUMNS = 4
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
