@@ -161,11 +161,10 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         for column in COLUMNS
     )
     random, learnt, relu = best["FRNPF (II)"], best["FLNPF"], best["ReLU"]
-    share = (learnt.mean - random.mean) / (relu.mean - random.mean) if relu.mean != random.mean else float("nan")
     return Findings(
         f"npk, Table 2: {config.arch.value.upper()}, {config.optimiser.value}, {config.data().title}",
         f"With the gates of a trained network and fresh values, accuracy is {learnt.text()} %; with random gates "
-        f"{random.text()} %; the ReLU network itself has {relu.text()} %. Learnt gates close {share:.0%} of the gap.",
+        f"{random.text()} %; the ReLU network itself has {relu.text()} %. {_gap(random, learnt, relu)}",
         (
             Table(
                 "Test accuracy in percent, mean ± standard deviation over runs",
@@ -178,6 +177,12 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         _claims(best),
         _notes(config),
     )
+
+
+def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:
+    if relu.mean - random.mean <= 2 * (relu.error**2 + random.error**2) ** 0.5:
+        return "The ReLU network does not beat random gates here, so that there is no gap to close."
+    return f"Learnt gates close {(learnt.mean - random.mean) / (relu.mean - random.mean):.0%} of the gap."
 
 
 def _claims(best: Mapping[str, Sample]) -> tuple[Claim, ...]:
