@@ -117,7 +117,7 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
     part = "all data" if config.train_size is None else f"{config.train_size} training examples"
     rising = all(b.mean > a.mean for a, b in pairwise(stages))
     return Findings(
-        f"npk, Figure 3, left: GCONV on {config.base().data().title}",
+        f"npk, Figure 3, left: GCONV on {results['network']['data']}",
         f"Values trained from scratch reach {stages[0].text()} % under the gates of the first stage and "
         f"{stages[-1].text()} % under those of the last; random gates {random.text()} %, ReLU {relu.text()} %.",
         (Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), tuple(rows)),),

@@ -162,7 +162,7 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
     )
     random, learnt, relu = best["FRNPF (II)"], best["FLNPF"], best["ReLU"]
     return Findings(
-        f"npk, Table 2: {config.arch.value.upper()}, {config.optimiser.value}, {config.data().title}",
+        f"npk, Table 2: {config.arch.value.upper()}, {config.optimiser.value}, {next(iter(results.values()))['data']}",
         f"With the gates of a trained network and fresh values, accuracy is {learnt.text()} %; with random gates "
         f"{random.text()} %; the ReLU network itself has {relu.text()} %. {_gap(random, learnt, relu)}",
         (

@@ -54,7 +54,8 @@ def train_cell(
         observer: for the place of a team's first member among the models, who watches that team.
 
     Returns:
-        For each model: the history of its test accuracy, test loss and training loss over epochs.
+        For each model: the history of its test accuracy, test loss and training loss over epochs. And the data's title,
+        so that a report can be written where the data are not.
     """
     found = teams(models)
     history: dict[str, list[list[float]]] = {"train_loss": [], "test_loss": [], "test_accuracy": []}
@@ -75,7 +76,7 @@ def train_cell(
         best += [{name: t[member].clone() for name, t in progress.best.items()} for member in range(team.size)]
         place += team.size
     save_best(best, context.folder / BEST)
-    return {"seeds": list(seeds), **history}
+    return {"data": data.title, "seeds": list(seeds), **history}
 
 
 def save_best(states: Sequence[State], path: Path) -> None:

@@ -180,7 +180,7 @@ def _last(histories: list[list[float]]) -> Sample:
 
 
 def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
-    data, n = config.load(), config.runs
+    n = config.runs
     random = results["random"]["test_accuracy"]
     histories = {
         "the network itself": results["network"]["test_accuracy"],
@@ -197,7 +197,7 @@ def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
     own, fixed = last["the network itself"], last["random gates, independent (FRNPF II)"]
     learnt = last[f"gates after {config.stage_epochs()[-1]} of {config.epochs} epochs (FLNPF)"]
     return Findings(
-        f"How much of what this network knows is in its gates? ({_name(config)} on {data.title})",
+        f"How much of what this network knows is in its gates? ({_name(config)} on {results['network']['data']})",
         _answer(own, fixed, learnt),
         (
             Table(
