@@ -194,7 +194,13 @@ def test_digits_come_with_scikit_learn():
     assert len(digits.train_x) + len(digits.test_x) == 1797
     assert digits.train_x.dtype == torch.uint8
     assert digits.inputs(digits.train_x).max() == 1.0
-    assert digits.shape == (1, 8, 8)
+    assert digits.train_x.shape == (1437, 1, 8, 8)
+    small = digits.shrunk(4)
+    assert small.title == "digits, 2 × 2 pixels"
+    assert small.test_x[3, 0, 1, 0] == round(float(digits.test_x[3, 0, 4:, :4].float().mean()))
+    assert digits.shrunk(1) is digits
+    with pytest.raises(InputError, match="images of 8 × 8 cannot shrink by 3; give a divisor of both"):
+        digits.shrunk(3)
     some = digits.subset(100, 20)
     assert (len(some.train_x), len(some.test_y)) == (100, 20)
     assert torch.equal(some.train_x, digits.subset(100, 20).train_x)

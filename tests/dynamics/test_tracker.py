@@ -50,7 +50,7 @@ def test_tracking_leaves_no_trace_in_the_middle_of_training():
 
 def test_models_without_a_path_kernel_are_tracked_all_the_same():
     record = gl.GateTracker(image_zoo.made(image_zoo.Signals), image_zoo.Signals.images(), tangent=False).record(0)
-    assert record.overlap is None
+    assert record.cosine is None
     assert record.tangent == {}
     assert record.active
 

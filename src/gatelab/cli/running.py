@@ -12,7 +12,7 @@ import typer
 from gatelab.cli.app import app
 
 if TYPE_CHECKING:
-    from gatelab.experiments import Experiment, Findings
+    from gatelab.experiments import Config, Experiment, Findings
     from gatelab.runs import Cell, Reporter
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work; each has its part of the threads.")]
@@ -47,8 +47,8 @@ def run(
 
     experiment = find_experiment(identifier)
     values = _settings(settings or [])
-    name = "-".join([experiment.id, profile, *(f"{key}={values[key]}" for key in sorted(values))]).replace("/", "_")
-    _execute(experiment, profile, values, out or Path("runs") / name, workers, data_root)
+    config = experiment.configure(profile, {**values, **_root(data_root)})
+    _execute(experiment, config, out or _directory(experiment.id, profile, values), workers)
 
 
 @app.command()
@@ -71,18 +71,16 @@ def study(
     from gatelab.experiments import find_experiment
     from gatelab.experiments.study import StudyConfig, check
 
-    values = {**_settings(settings or []), "data": data}
+    values, place = _settings(settings or []), {}
     if model is not None:
         path, _, name = model.rpartition(":")
-        values["model"] = f"{Path(path).resolve()}:{name}" if path else model
-    if data_root is not None:
-        values["data_root"] = str(data_root.resolve())
+        place = {"model": f"{Path(path).resolve()}:{name}" if path else model}
     experiment = find_experiment("study")
-    config = experiment.configure(profile, values)
+    config = experiment.configure(profile, {**values, "data": data, **place, **_root(data_root)})
     assert isinstance(config, StudyConfig)
     check(config)
     label = "mlp" if model is None else Path(model.rpartition(":")[0]).stem
-    _execute(experiment, profile, values, out or Path("runs") / f"study-{label}-{data}-{profile}", workers, None)
+    _execute(experiment, config, out or _directory(f"study-{label}-{data}", profile, values), workers)
 
 
 @app.command()
@@ -126,15 +124,19 @@ def _settings(given: list[str]) -> dict[str, Any]:
     return values
 
 
-def _execute(
-    experiment: "Experiment", profile: str, values: dict[str, Any], out: Path, workers: int, data_root: Path | None
-) -> None:
+def _root(folder: Path | None) -> dict[str, str]:
+    return {} if folder is None else {"data_root": str(folder.resolve())}
+
+
+def _directory(name: str, profile: str, values: dict[str, Any]) -> Path:
+    """Where a run goes if nobody says: another place for everything that is set otherwise."""
+    return Path("runs") / "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
+
+
+def _execute(experiment: "Experiment", config: "Config", out: Path, workers: int) -> None:
     from gatelab.report import write_report
     from gatelab.runs import Run, execute
 
-    if data_root is not None:
-        values["data_root"] = str(data_root.resolve())
-    config = experiment.configure(profile, values)
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
     reporter = _reporter()

@@ -38,11 +38,6 @@ class Dataset:
     classes: tuple[str, ...]
     largest: float = 255.0
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Channels, height, width of an example."""
-        return tuple(self.train_x.shape[1:])
-
     def inputs(self, x: UInt8[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Bytes as numbers between 0 and 1."""
         return x.to(dtype or torch.get_default_dtype()).div_(self.largest)
@@ -55,6 +50,21 @@ class Dataset:
             chosen = torch.randperm(len(x), generator=generator)[:count].sort().values if count else slice(None)
             parts += [x[chosen], y[chosen]]
         return replace(self, train_x=parts[0], train_y=parts[1], test_x=parts[2], test_y=parts[3])
+
+    def shrunk(self, factor: int) -> "Dataset":
+        """Images smaller by a whole factor: each pixel the mean of a square of pixels, rounded."""
+        height, width = self.train_x.shape[2:]
+        if factor < 1 or height % factor or width % factor:
+            raise InputError(f"images of {height} × {width} cannot shrink by {factor}; give a divisor of both")
+        if factor == 1:
+            return self
+
+        def shrink(x: Tensor) -> Tensor:
+            squares = x.unfold(2, factor, factor).unfold(3, factor, factor)
+            return squares.float().mean(dim=(4, 5)).round().to(torch.uint8)
+
+        title = f"{self.title}, {height // factor} × {width // factor} pixels"
+        return replace(self, title=title, train_x=shrink(self.train_x), test_x=shrink(self.test_x))
 
 
 def load(name: str, root: str | Path | None = None) -> Dataset:

@@ -20,7 +20,7 @@ class Record:
         step: the caller's own count.
         flips: gates that differ from the record before, per layer; empty in the first.
         active: share of open gates, per layer.
-        overlap: mean over pairs of different probes of the normalised path kernel's cosine.
+        cosine: mean over pairs of different probes of H(x, x') / √(H(x, x) H(x', x')), H the path kernel.
         complexity: ν = yᵀĤ⁻¹y, if labels were given (npk, Section 6).
         tangent: trace and Frobenius norm of the tangent kernel: of all parameters ("all"), and of a gated network's
             ``feature`` and ``value`` alone (K^F and K^V).
@@ -29,7 +29,7 @@ class Record:
     step: int
     flips: dict[str, int]
     active: dict[str, float]
-    overlap: float | None
+    cosine: float | None
     complexity: float | None
     tangent: dict[str, tuple[float, float]]
 

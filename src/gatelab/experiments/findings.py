@@ -1,7 +1,9 @@
 """What an experiment found, as plain facts: an answer, tables, figures, claims. Nothing is drawn or printed here."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import hypot
 from statistics import mean, stdev
 
 from gatelab.figures import Plot
@@ -83,6 +85,16 @@ class Sample:
         """Standard error of the mean."""
         return self.spread / len(self.values) ** 0.5
 
+    @classmethod
+    def best(cls, histories: Sequence[Sequence[float]]) -> "Sample":
+        """The largest value of each run's history."""
+        return cls(tuple(max(history) for history in histories))
+
+    @classmethod
+    def last(cls, histories: Sequence[Sequence[float]]) -> "Sample":
+        """The last value of each run's history."""
+        return cls(tuple(history[-1] for history in histories))
+
     def text(self) -> str:
         """Mean ± standard deviation, as percent."""
         return f"{100 * self.mean:.2f} ± {100 * self.spread:.2f}" if len(self.values) > 1 else f"{100 * self.mean:.2f}"
@@ -93,23 +105,37 @@ def readable(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def greater(text: str, larger: Sample, smaller: Sample, *, by: float = 0.0) -> Claim:
-    """The claim that one mean exceeds another by more than ``by``; decided if two standard errors apart."""
-    gap = larger.mean - smaller.mean
-    error = (larger.error**2 + smaller.error**2) ** 0.5
-    return _decided(text, gap - by, error, f"{larger.text()} against {smaller.text()}", larger, smaller)
+def standard_error(first: Sample, second: Sample) -> float:
+    """Of the difference of two means."""
+    return hypot(first.error, second.error)
+
+
+def share_of_gap(part: Sample, low: Sample, high: Sample) -> tuple[float, float] | None:
+    """How far ``part`` has come on the way from ``low`` to ``high``, and the error of that.
+
+    None if the way is not two standard errors long: then there is nothing to have a share of.
+    """
+    gap = high.mean - low.mean
+    if gap <= 2 * standard_error(high, low):
+        return None
+    return (part.mean - low.mean) / gap, standard_error(part, low) / gap
+
+
+def greater(text: str, larger: Sample, smaller: Sample) -> Claim:
+    """The claim that one mean exceeds another; decided if two standard errors apart."""
+    evidence = f"{larger.text()} against {smaller.text()}"
+    return _decided(text, larger.mean - smaller.mean, evidence, larger, smaller)
 
 
 def close(text: str, first: Sample, second: Sample, *, within: float) -> Claim:
     """The claim that two means differ by less than ``within``; decided if two standard errors from it."""
     gap = abs(first.mean - second.mean)
-    error = (first.error**2 + second.error**2) ** 0.5
     evidence = f"{first.text()} and {second.text()}, {100 * gap:.2f} apart; close means {100 * within:g}"
-    return _decided(text, within - gap, error, evidence, first, second)
+    return _decided(text, within - gap, evidence, first, second)
 
 
-def _decided(text: str, margin: float, error: float, evidence: str, *samples: Sample) -> Claim:
-    runs = min(len(sample.values) for sample in samples)
+def _decided(text: str, margin: float, evidence: str, first: Sample, second: Sample) -> Claim:
+    runs, error = min(len(first.values), len(second.values)), standard_error(first, second)
     if runs < 2:
         return Claim(text, Decision.UNDECIDED, f"{evidence}; one run has no error bar")
     if abs(margin) < 2 * error:

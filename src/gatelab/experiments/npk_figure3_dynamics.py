@@ -11,7 +11,7 @@ from gatelab import models
 from gatelab.data import Dataset, load
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, readable
 from gatelab.experiments.regimes import network, train_cell
-from gatelab.experiments.registry import Config, Experiment
+from gatelab.experiments.registry import DataConfig, Experiment, cell_per_run
 from gatelab.experiments.train import Loss, Optimiser, TrainConfig
 from gatelab.experiments.watch import Watch
 from gatelab.figures import Curve, Plot
@@ -25,10 +25,9 @@ def first_of_each_class(data: Dataset, count: int) -> tuple[Tensor, Tensor]:
     return data.inputs(data.train_x[chosen]), data.train_y[chosen]
 
 
-class DynamicsConfig(Config):
+class DynamicsConfig(DataConfig):
     """A fully connected network learns to tell 4 from 7 by squared loss."""
 
-    runs: int = Field(default=5, ge=1)
     epochs: int = Field(default=50, ge=1)
     every: int = Field(default=2, ge=1)
     width: int = Field(default=128, ge=1)
@@ -37,8 +36,6 @@ class DynamicsConfig(Config):
     batch_size: int = Field(default=64, ge=1)
     learning_rate: float = Field(default=1e-4, gt=0)
     train_size: int | None = Field(default=None, ge=1)
-    seed: int = 0
-    data_root: str | None = None
 
     def make(self, generator: torch.Generator) -> nn.Module:
         """No biases, weights ±√(2/w)."""
@@ -67,7 +64,7 @@ def _dynamics_work(config: DynamicsConfig, cell: Cell, context: Context) -> Resu
         learning_rate=config.learning_rate,
         loss=Loss.SQUARED,
     )
-    result = train_cell([network(config.make, seed)], [seed], data, training, context, watch.team)
+    result = train_cell([network(config.make, seed)], [seed], data, training, context, [watch.team])
     return {**result, "records": watch.records()}
 
 
@@ -81,7 +78,7 @@ def _dynamics_findings(config: DynamicsConfig, results: Mapping[str, Result]) ->
         last.append(values[-1])
     fell = sum(b < a for a, b in zip(first, last, strict=True))
     decision = Decision.HOLDS if fell == len(first) else Decision.FAILS
-    accuracy = Sample(tuple(max(result["test_accuracy"][0]) for result in results.values()))
+    accuracy = Sample.best([result["test_accuracy"][0] for result in results.values()])
     rows = tuple(
         (name, readable(a), readable(b), f"{b / a:.3f}") for name, a, b in zip(results, first, last, strict=True)
     )
@@ -111,7 +108,7 @@ DYNAMICS = Experiment(
         "quick": {"runs": 3, "epochs": 50},
         "paper": {},
     },
-    lambda config: [Cell(f"run {run}", {"seed": 1000 * config.seed + run}) for run in range(config.runs)],
+    cell_per_run,
     _dynamics_work,
     _dynamics_findings,
 )

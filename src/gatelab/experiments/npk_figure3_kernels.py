@@ -9,24 +9,21 @@ from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings
 from gatelab.experiments.npk_figure3_dynamics import first_of_each_class
 from gatelab.experiments.npk_table2 import Table2Config
 from gatelab.experiments.regimes import train_cell, twin
-from gatelab.experiments.registry import Config, Experiment
+from gatelab.experiments.registry import DataConfig, Experiment, cell_per_run
 from gatelab.experiments.train import TrainConfig
 from gatelab.experiments.watch import Watch
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
 
 
-class KernelsConfig(Config):
+class KernelsConfig(DataConfig):
     """A decoupled network on MNIST, its two tangent kernels."""
 
-    runs: int = Field(default=5, ge=1)
     epochs: int = Field(default=60, ge=1)
     every: int = Field(default=5, ge=1)
     width: int = Field(default=128, ge=1)
     per_class: int = Field(default=10, ge=1)
     train_size: int | None = Field(default=None, ge=1)
-    seed: int = 0
-    data_root: str | None = None
 
 
 def _kernels_work(config: KernelsConfig, cell: Cell, context: Context) -> Result:
@@ -35,7 +32,7 @@ def _kernels_work(config: KernelsConfig, cell: Cell, context: Context) -> Result
     probes, labels = first_of_each_class(data, config.per_class)
     watch = Watch(context.folder, probes, labels.to(probes), epochs=config.epochs, every=config.every)
     nets = [twin(base.make, Regime.DNPFL, seed, base.beta)]
-    result = train_cell(nets, [seed], data, TrainConfig(epochs=config.epochs), context, watch.team)
+    result = train_cell(nets, [seed], data, TrainConfig(epochs=config.epochs), context, [watch.team])
     return {**result, "records": watch.records()}
 
 
@@ -81,7 +78,7 @@ KERNELS = Experiment(
         "quick": {"runs": 2, "epochs": 20},
         "paper": {},
     },
-    lambda config: [Cell(f"run {run}", {"seed": 1000 * config.seed + run}) for run in range(config.runs)],
+    cell_per_run,
     _kernels_work,
     _kernels_findings,
 )

@@ -4,27 +4,24 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import torch
 from pydantic import Field
-from safetensors.torch import load_file
 
 from gatelab.convert import Regime
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater
 from gatelab.experiments.npk_table2 import PUBLISHED, Arch, Table2Config
-from gatelab.experiments.regimes import network, train_cell, twin
-from gatelab.experiments.registry import Config, Experiment
+from gatelab.experiments.regimes import learnt_twins, network, train_cell, twin
+from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import TrainConfig
-from gatelab.experiments.watch import Watch, stage_path
+from gatelab.experiments.watch import keep_weights, kept_weights
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
 
 CNTK = 77.43  # Arora et al., as npk quotes it
 
 
-class StagesConfig(Config):
+class StagesConfig(DataConfig):
     """GCONV, its gates at several stages, and fresh values on each."""
 
-    runs: int = Field(default=5, ge=1)
     epochs: int = Field(default=60, ge=1)
     value_epochs: int = Field(default=80, ge=1)
     stages: int = Field(default=6, ge=1)
@@ -33,8 +30,6 @@ class StagesConfig(Config):
     test_size: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=3e-4, gt=0)
     batch_size: int = Field(default=32, ge=1)
-    seed: int = 0
-    data_root: str | None = None
 
     def base(self) -> Table2Config:
         """The network and data, as Table 2 has them."""
@@ -62,34 +57,24 @@ def _stage_cells(config: StagesConfig) -> list[Cell]:
 
 def _stage_work(config: StagesConfig, cell: Cell, context: Context) -> Result:
     base = config.base()
-    data, seeds = base.data(), [1000 * config.seed + run for run in range(config.runs)]
+    data, seeds = base.data(), config.seeds()
     options: dict[str, Any] = {"batch_size": config.batch_size, "learning_rate": config.learning_rate}
     if cell.name == "network":
-        stages = set(config.epochs_of_stages())
-        probes = data.inputs(data.test_x[:2])  # the weights are what is kept; two probes are soon looked at
-        watch = Watch(
-            context.folder,
-            probes,
-            torch.ones(2),
-            epochs=config.epochs,
-            every=config.epochs,
-            stages=stages,
-            tangent=False,
-        )
+        keep = keep_weights(context.folder, set(config.epochs_of_stages()))
         nets = [network(base.make, seed) for seed in seeds]
-        return train_cell(nets, seeds, data, TrainConfig(epochs=config.epochs, **options), context, watch.team)
+        return train_cell(nets, seeds, data, TrainConfig(epochs=config.epochs, **options), context, [keep])
     if cell.name == "random":
         nets = [twin(base.make, Regime.FRNPF_II, seed, base.beta) for seed in seeds]
     else:
         (folder,) = context.folders.values()
-        kept = [load_file(stage_path(folder, cell.parameters["epoch"], place)) for place in range(config.runs)]
-        nets = [twin(base.make, Regime.FLNPF, s + 700_001, base.beta, g) for s, g in zip(seeds, kept, strict=True)]
+        kept = kept_weights(folder, cell.parameters["epoch"], config.runs)
+        nets = learnt_twins(base.make, seeds, base.beta, kept)
     return train_cell(nets, seeds, data, TrainConfig(epochs=config.value_epochs, **options), context)
 
 
 def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Findings:
     def best(cell: str) -> Sample:
-        return Sample(tuple(max(history) for history in results[cell]["test_accuracy"]))
+        return Sample.best(results[cell]["test_accuracy"])
 
     epochs = config.epochs_of_stages()
     stages, random, relu = [best(f"stage/{epoch}") for epoch in epochs], best("random"), best("network")
@@ -136,7 +121,10 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
                 ", ".join(sample.text() for sample in stages),
             ),
         ),
-        (f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",),
+        (
+            f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
+            "Gates are the network's at the end of a stage; the paper takes the best weights up to then.",
+        ),
     )
 
 

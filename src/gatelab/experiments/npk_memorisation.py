@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table
-from gatelab.experiments.registry import Config, Experiment
+from gatelab.experiments.registry import Config, Experiment, SeededConfig
 from gatelab.figures import Curve, Plot
 from gatelab.kernels import cumulative_eigenvalues, neural_tangent_kernel, spectrum
 from gatelab.models import MemorisationNetwork
@@ -64,7 +64,7 @@ FIGURE5 = Experiment(
 )
 
 
-class MemorisationConfig(Config):
+class MemorisationConfig(SeededConfig):
     """Training of memorisation networks by gradient descent on all values at once."""
 
     n: int = Field(default=200, ge=2)
@@ -73,7 +73,6 @@ class MemorisationConfig(Config):
     depths: tuple[int, ...] = (2, 4, 6, 8, 12, 16, 20)
     runs: int = Field(default=10, ge=1)
     steps: int = Field(default=1000, ge=1)
-    seed: int = 0
 
 
 class _ByIndex(nn.Module):
@@ -110,8 +109,8 @@ def _memorise(config: MemorisationConfig, width: int, depth: int, seed: int) -> 
 def _memorisation_work(config: MemorisationConfig, cell: Cell, context: Context) -> Result:
     width, depth = cell.parameters["width"], cell.parameters["depth"]
     ecdfs, errors = [], []
-    for run in range(config.runs):
-        ecdf, error = _memorise(config, width, depth, 1000 * config.seed + run)
+    for run, seed in enumerate(config.seeds()):
+        ecdf, error = _memorise(config, width, depth, seed)
         ecdfs.append(ecdf)
         errors.append(error)
         context.tell((run + 1) / config.runs, f"run {run + 1} of {config.runs}")

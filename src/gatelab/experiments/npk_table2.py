@@ -11,9 +11,9 @@ from torch import nn
 from gatelab import models
 from gatelab.convert import Regime
 from gatelab.data import Dataset, load
-from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater
-from gatelab.experiments.regimes import BEST, load_best, network, train_cell, twin
-from gatelab.experiments.registry import Config, Experiment
+from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater, share_of_gap
+from gatelab.experiments.regimes import BEST, learnt_twins, load_best, network, train_cell, twin
+from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import Optimiser, TrainConfig
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
@@ -38,23 +38,21 @@ class Arch(StrEnum):
     GCONV = "gconv"
 
 
-class Table2Config(Config):
+class Table2Config(DataConfig):
     """One row of the table."""
 
     arch: Arch = Arch.FC
     optimiser: Literal[Optimiser.ADAM, Optimiser.SGD] = Optimiser.ADAM
-    runs: int = Field(default=5, ge=1)
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=32, ge=1)
     learning_rates: tuple[float, ...] | None = None  # 3e-4 for Adam; the best of 0.1, 0.01, 0.001 for SGD
     width: int = Field(default=128, ge=1)  # of a fully connected layer
     depth: int = Field(default=5, ge=2)  # weight layers of the fully connected network
     channels: float = Field(default=1.0, gt=0)  # factor on the widths of the convolutional networks
+    shrink: Literal[1, 2, 4] = 1  # factor by which the images of CIFAR-10 are made smaller
     beta: float = Field(default=8.0, gt=0)
     train_size: int | None = Field(default=None, ge=1)
     test_size: int | None = Field(default=None, ge=1)
-    seed: int = 0
-    data_root: str | None = None
 
     def rates(self) -> tuple[float, ...]:
         """The step sizes to try."""
@@ -64,9 +62,8 @@ class Table2Config(Config):
 
     def data(self) -> Dataset:
         """MNIST or CIFAR-10, all of it or a part."""
-        return load("mnist" if self.arch is Arch.FC else "cifar10", self.data_root).subset(
-            self.train_size, self.test_size, seed=self.seed
-        )
+        whole = load("mnist" if self.arch is Arch.FC else "cifar10", self.data_root)
+        return whole.subset(self.train_size, self.test_size, seed=self.seed).shrunk(self.shrink)
 
     def make(self, generator: torch.Generator) -> nn.Module:
         """The ReLU network: Glorot weights, zero biases."""
@@ -75,8 +72,10 @@ class Table2Config(Config):
             return nn.Sequential(nn.Flatten(), *models.mlp(widths, bias=True, generator=generator))
         convolutions = [max(1, round(self.channels * width)) for width in (64, 64, 128, 128)]
         dense = [max(1, round(self.channels * 256))] * 2
-        make = models.vconv if self.arch is Arch.VCONV else models.gconv
-        return make(channels=convolutions, dense=dense, generator=generator)
+        if self.arch is Arch.GCONV:
+            return models.gconv(channels=convolutions, dense=dense, generator=generator)
+        side = 32 // self.shrink
+        return models.vconv(channels=convolutions, dense=dense, inputs=(3, side, side), generator=generator)
 
 
 def _cells(config: Table2Config) -> list[Cell]:
@@ -94,7 +93,7 @@ def _cells(config: Table2Config) -> list[Cell]:
 
 def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
     kind, rate = cell.parameters["kind"], cell.parameters["rate"]
-    seeds = [1000 * config.seed + run for run in range(config.runs)]
+    seeds = config.seeds()
     if kind == "relu":
         nets, order = [network(config.make, seed) for seed in seeds], seeds
     elif kind == "dnpfl":
@@ -107,11 +106,7 @@ def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
             for seed in seeds
         ]
         learnt = [load_best(trained / BEST, place) for place in range(len(seeds))]
-        # Values are drawn afresh: not those from which the gates were learnt.
-        nets += [
-            twin(config.make, Regime.FLNPF, seed + 700_001, config.beta, gates)
-            for seed, gates in zip(seeds, learnt, strict=True)
-        ]
+        nets += learnt_twins(config.make, seeds, config.beta, learnt)
         order = seeds * 3
     training = TrainConfig(
         epochs=config.epochs, batch_size=config.batch_size, optimiser=config.optimiser, learning_rate=rate
@@ -120,10 +115,7 @@ def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
 
 
 def _samples(config: Table2Config, results: Mapping[str, Result], rate: float, *, best: bool) -> dict[str, Sample]:
-    def sample(histories: list[list[float]]) -> Sample:
-        return Sample(tuple(max(h) if best else h[-1] for h in histories))
-
-    n = config.runs
+    n, sample = config.runs, Sample.best if best else Sample.last
     fixed = results[f"fixed/{rate:g}"]["test_accuracy"]
     return {
         "FRNPF (II)": sample(fixed[:n]),
@@ -180,9 +172,10 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
 
 
 def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:
-    if relu.mean - random.mean <= 2 * (relu.error**2 + random.error**2) ** 0.5:
+    share = share_of_gap(learnt, random, relu)
+    if share is None:
         return "The ReLU network does not beat random gates here, so that there is no gap to close."
-    return f"Learnt gates close {(learnt.mean - random.mean) / (relu.mean - random.mean):.0%} of the gap."
+    return f"Learnt gates close {share[0]:.0%} of the gap."
 
 
 def _claims(best: Mapping[str, Sample]) -> tuple[Claim, ...]:
@@ -219,6 +212,7 @@ def _figure(
     )
     part = "" if config.train_size is None else f", {config.train_size} training examples"
     part += "" if config.channels == 1 else f", {config.channels:g} × the channels"
+    part += "" if config.shrink == 1 else f", images shrunk by {config.shrink}"
     return FigureFacts(
         "Test accuracy by where the gates come from",
         Plot("", f"test accuracy in percent, best of {config.epochs} epochs{part}", (ours, theirs), ticks=COLUMNS),

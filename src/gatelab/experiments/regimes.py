@@ -10,12 +10,13 @@ from torch import nn
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import Dataset
 from gatelab.experiments.checkpoint import Checkpoint
-from gatelab.experiments.team import State, teams
+from gatelab.experiments.team import State, Team, teams
 from gatelab.experiments.train import Observer, Progress, TrainConfig, train
 from gatelab.runs import Context, Result
 
 BEST = "best.safetensors"
 Factory = Callable[[torch.Generator], nn.Module]
+Watcher = Callable[[int], Observer]  # for the place of a team's first member among all models, who watches that team
 
 
 def network(factory: Factory, seed: int) -> nn.Module:
@@ -35,13 +36,18 @@ def twin(factory: Factory, regime: Regime, seed: int, beta: float, gates: State 
     return to_dgn(model, regime, beta, source)
 
 
+def learnt_twins(factory: Factory, seeds: Sequence[int], beta: float, gates: Sequence[State]) -> list[nn.Module]:
+    """FLNPF: values drawn afresh, not those with which the gates were learnt, under the gates given."""
+    return [twin(factory, Regime.FLNPF, seed + 700_001, beta, state) for seed, state in zip(seeds, gates, strict=True)]
+
+
 def train_cell(
     models: Sequence[nn.Module],
     seeds: Sequence[int],
     data: Dataset,
     config: TrainConfig,
     context: Context,
-    observer: Callable[[int], Observer | None] = lambda _place: None,
+    watchers: Sequence[Watcher] = (),
 ) -> Result:
     """Train models together if that can be, else one by one; keeps their best weights in the cell's folder.
 
@@ -51,7 +57,7 @@ def train_cell(
         data: what to learn.
         config: how.
         context: where to keep checkpoints, and whom to tell.
-        observer: for the place of a team's first member among the models, who watches that team.
+        watchers: those who look on.
 
     Returns:
         For each model: the history of its test accuracy, test loss and training loss over epochs. And the data's title,
@@ -68,9 +74,15 @@ def train_cell(
             done = (number + progress.epoch / config.epochs) / len(found)
             context.tell(done, f"epoch {progress.epoch}/{config.epochs}, best test accuracy now {accuracy:.2%}")
 
+        observers = [watcher(place) for watcher in watchers]
+
+        def observe(epoch: int, team: Team, observers: Sequence[Observer] = observers) -> None:
+            for observer in observers:
+                observer(epoch, team)
+
         keeper = Checkpoint(context.folder / f"checkpoint-{number}.safetensors")
         own = seeds[place : place + team.size]
-        progress = train(team, data, config, own, keeper=keeper, observe=observer(place), on_epoch=on_epoch)
+        progress = train(team, data, config, own, keeper=keeper, observe=observe, on_epoch=on_epoch)
         for name, epochs in progress.history.items():
             history[name] += [list(member) for member in zip(*epochs, strict=True)]
         best += [{name: t[member].clone() for name, t in progress.best.items()} for member in range(team.size)]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gatelab.errors import InputError
 from gatelab.experiments.findings import Findings
@@ -14,7 +14,7 @@ from gatelab.runs import Cell, Result, Work
 # Modules of this package that hold ``EXPERIMENTS``.
 _MODULES = (
     *("study", "npk_table2", "npk_figure3_stages", "npk_figure3_dynamics", "npk_figure3_kernels"),
-    *("npk_memorisation", "npk_kernels"),
+    *("npk_memorisation", "npk_theorem51", "npk_kernel_regression"),
 )
 
 
@@ -22,6 +22,28 @@ class Config(BaseModel):
     """What decides an experiment; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SeededConfig(Config):
+    """What decides an experiment that is repeated over seeds."""
+
+    runs: int = Field(default=5, ge=1)
+    seed: int = 0
+
+    def seeds(self) -> list[int]:
+        """One for each run; those of two configurations differ."""
+        return [1000 * self.seed + run for run in range(self.runs)]
+
+
+class DataConfig(SeededConfig):
+    """What decides an experiment on data that lie somewhere."""
+
+    data_root: str | None = None  # where to look first
+
+
+def cell_per_run(config: SeededConfig) -> list[Cell]:
+    """The runs as pieces that do not need each other."""
+    return [Cell(f"run {run}", {"seed": seed}) for run, seed in enumerate(config.seeds())]
 
 
 @dataclass(frozen=True)

@@ -2,29 +2,38 @@
 
 import importlib.util
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import Field
-from safetensors.torch import load_file
 from torch import nn
 
 from gatelab import models
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import Dataset, load
 from gatelab.errors import InputError
-from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater, readable
-from gatelab.experiments.regimes import Factory, network, train_cell, twin
-from gatelab.experiments.registry import Config, Experiment
+from gatelab.experiments.findings import (
+    Claim,
+    FigureFacts,
+    Findings,
+    Sample,
+    Table,
+    close,
+    greater,
+    readable,
+    share_of_gap,
+)
+from gatelab.experiments.regimes import Factory, learnt_twins, network, train_cell, twin
+from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import Loss, Optimiser, TrainConfig
-from gatelab.experiments.watch import Watch, stage_path
+from gatelab.experiments.watch import Watch, keep_weights, kept_weights
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
 
 
-class StudyConfig(Config):
+class StudyConfig(DataConfig):
     """What to study, on what, and how long."""
 
     model: str | None = None  # file.py:factory; an MLP if None
@@ -39,8 +48,6 @@ class StudyConfig(Config):
     probes: int = Field(default=100, ge=2)
     train_size: int | None = Field(default=None, ge=1)
     test_size: int | None = Field(default=None, ge=1)
-    seed: int = 0
-    data_root: str | None = None
 
     def load(self) -> Dataset:
         """The data, all or a part."""
@@ -141,11 +148,11 @@ def _cells(config: StudyConfig) -> list[Cell]:
 def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
     data = config.load()
     make = factory(config, data)
-    seeds = [1000 * config.seed + run for run in range(config.runs)]
-    training = config.training()
+    seeds, training = config.seeds(), config.training()
     if cell.name == "network":
-        watch = _watch(config, data, context, set(config.stage_epochs()))
-        result = train_cell([network(make, seed) for seed in seeds], seeds, data, training, context, watch.team)
+        watch, keep = _watch(config, data, context), keep_weights(context.folder, set(config.stage_epochs()))
+        nets = [network(make, seed) for seed in seeds]
+        result = train_cell(nets, seeds, data, training, context, [watch.team, keep])
         return {**result, "records": watch.records()}
     if cell.name == "random":
         regimes = (Regime.FRNPF_II, Regime.FRNPF_DI)
@@ -154,29 +161,17 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
     if cell.name == "decoupled":
         nets = [twin(make, Regime.DNPFL, seed, config.beta) for seed in seeds]
         watch = _watch(config, data, context)
-        return {**train_cell(nets, seeds, data, training, context, watch.team), "records": watch.records()}
+        return {**train_cell(nets, seeds, data, training, context, [watch.team]), "records": watch.records()}
     (folder,) = context.folders.values()
-    kept = [load_file(stage_path(folder, cell.parameters["epoch"], place)) for place in range(len(seeds))]
-    # Values are drawn afresh: not those from which the gates were learnt.
-    nets = [
-        twin(make, Regime.FLNPF, seed + 700_001, config.beta, gates) for seed, gates in zip(seeds, kept, strict=True)
-    ]
-    return train_cell(nets, seeds, data, training, context)
+    kept = kept_weights(folder, cell.parameters["epoch"], config.runs)
+    return train_cell(learnt_twins(make, seeds, config.beta, kept), seeds, data, training, context)
 
 
-def _watch(config: StudyConfig, data: Dataset, context: Context, stages: Set[int] = frozenset()) -> Watch:
+def _watch(config: StudyConfig, data: Dataset, context: Context) -> Watch:
     """Ten looks at some test examples, one class of which is told from the rest."""
     probes, labels = data.inputs(data.test_x[: config.probes]), data.test_y[: config.probes]
     signs = (labels == labels.mode().values).to(probes) * 2 - 1
-    return Watch(context.folder, probes, signs, epochs=config.epochs, every=max(1, config.epochs // 10), stages=stages)
-
-
-def _best(histories: list[list[float]]) -> Sample:
-    return Sample(tuple(max(history) for history in histories))
-
-
-def _last(histories: list[list[float]]) -> Sample:
-    return Sample(tuple(history[-1] for history in histories))
+    return Watch(context.folder, probes, signs, epochs=config.epochs, every=max(1, config.epochs // 10))
 
 
 def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
@@ -192,8 +187,8 @@ def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
         },
         "decoupled gates (DNPFL)": results["decoupled"]["test_accuracy"],
     }
-    last = {name: _last(values) for name, values in histories.items()}
-    best = {name: _best(values) for name, values in histories.items()}
+    last = {name: Sample.last(values) for name, values in histories.items()}
+    best = {name: Sample.best(values) for name, values in histories.items()}
     own, fixed = last["the network itself"], last["random gates, independent (FRNPF II)"]
     learnt = last[f"gates after {config.stage_epochs()[-1]} of {config.epochs} epochs (FLNPF)"]
     return Findings(
@@ -223,16 +218,15 @@ def _name(config: StudyConfig) -> str:
 
 
 def _answer(own: Sample, fixed: Sample, learnt: Sample) -> str:
-    gap = own.mean - fixed.mean
+    share = share_of_gap(learnt, fixed, own)
     numbers = (
         f"With its trained gates and values learnt from scratch it reaches {learnt.text()} %, with random gates "
         f"{fixed.text()} %; the network itself has {own.text()} %."
     )
-    if gap <= 2 * (own.error**2 + fixed.error**2) ** 0.5:
+    if share is None:
         return f"Learning gates gains nothing here that could be measured, so the question has no answer. {numbers}"
-    share = (learnt.mean - fixed.mean) / gap
-    error = (learnt.error**2 + fixed.error**2) ** 0.5 / gap
-    return f"{share:.0%} (± {100 * error:.0f}) of what training gains over random gates is in the gates. {numbers}"
+    part, error = share
+    return f"{part:.0%} (± {100 * error:.0f}) of what training gains over random gates is in the gates. {numbers}"
 
 
 def _claims(own: Sample, fixed: Sample, learnt: Sample, decoupled: Sample) -> tuple[Claim, ...]:
@@ -271,7 +265,7 @@ def _dynamics_table(results: Mapping[str, Result]) -> Table:
         (
             str(record["epoch"]),
             "" if record["flipped"] is None else f"{100 * record['flipped']:.2f}",
-            "" if record["overlap"] is None else f"{record['overlap']:.3f}",
+            "" if record["cosine"] is None else f"{record['cosine']:.3f}",
             "" if record["complexity"] is None else readable(record["complexity"]),
             readable(record["tangent"]["all"][0]),
         )

@@ -48,7 +48,7 @@ class Team(Protocol):
         ...
 
     def member(self, number: int) -> nn.Module:
-        """One member as a module of its own."""
+        """A copy of one member, as a module of its own."""
         ...
 
 
@@ -89,9 +89,9 @@ class SingleTeam:
         self._model.load_state_dict({name: tensor[0] for name, tensor in state.items()})
 
     def member(self, number: int) -> nn.Module:
-        """The model."""
+        """A copy of the model."""
         del number
-        return self._model
+        return copy.deepcopy(self._model)
 
 
 class StackedTeam:

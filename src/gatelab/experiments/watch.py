@@ -1,4 +1,4 @@
-"""Watching a team train: gates and kernels of its first member, and everybody's weights at some epochs."""
+"""Watching a team train: gates and kernels of its first member; everybody's weights at some epochs."""
 
 import json
 from collections.abc import Set
@@ -7,18 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from gatelab.dynamics import GateTracker, Record
-from gatelab.experiments.team import Team
+from gatelab.experiments.regimes import Watcher
+from gatelab.experiments.team import State, Team
 from gatelab.experiments.train import Observer
 from gatelab.gates import GatePattern
 from gatelab.runs import write_durably, write_json
 
 
-def stage_path(folder: Path, epoch: int, place: int) -> Path:
-    """Where the weights of the network at a place are kept after an epoch."""
+def keep_weights(folder: Path, epochs: Set[int]) -> Watcher:
+    """A watcher that keeps everybody's weights, as they are after these epochs; see :func:`kept_weights`."""
+
+    def watcher(place: int) -> Observer:
+        def observe(epoch: int, team: Team) -> None:
+            if epoch not in epochs:
+                return
+            for member in range(team.size):
+                own = {name: tensor[member].contiguous() for name, tensor in team.state().items()}
+                write_durably(_weights_path(folder, epoch, place + member), save(own))
+
+        return observe
+
+    return watcher
+
+
+def kept_weights(folder: Path, epoch: int, count: int) -> list[State]:
+    """The weights of the first ``count`` networks after an epoch."""
+    return [load_file(_weights_path(folder, epoch, place)) for place in range(count)]
+
+
+def _weights_path(folder: Path, epoch: int, place: int) -> Path:
     return folder / f"epoch-{epoch}-{place}.safetensors"
 
 
@@ -36,11 +57,10 @@ class Watch:
         *,
         epochs: int,
         every: int,
-        stages: Set[int] = frozenset(),
         tangent: bool = True,
     ):
-        """Watch a training of so many epochs on some probes; keep all weights at the epochs ``stages``."""
-        self._folder, self._epochs, self._every, self._stages = folder, epochs, every, stages
+        """Watch a training of so many epochs on some probes."""
+        self._folder, self._epochs, self._every = folder, epochs, every
         self._probes, self._labels, self._tangent = probes, labels, tangent
         self._tracker: GateTracker | None = None
 
@@ -48,11 +68,6 @@ class Watch:
         """The watch over the team whose first member stands at ``place``."""
 
         def observe(epoch: int, team: Team) -> None:
-            if epoch in self._stages:
-                state = team.state()
-                for member in range(team.size):
-                    own = {name: tensor[member].contiguous() for name, tensor in state.items()}
-                    write_durably(stage_path(self._folder, epoch, place + member), save(own))
             if place == 0 and (epoch % self._every == 0 or epoch == self._epochs):
                 self._record(epoch, team)
 
@@ -65,7 +80,7 @@ class Watch:
 
     def _record(self, epoch: int, team: Team) -> None:
         earlier = [record for record in self.records() if record["epoch"] < epoch]
-        model = team.member(0).eval()
+        model = team.member(0)
         if self._tracker is None:
             before = GatePattern.load(self._gates(earlier[-1]["epoch"])) if earlier else None
             self._tracker = GateTracker(model, self._probes, self._labels, self._tangent, before)
@@ -84,7 +99,7 @@ def _plain(record: Record, gates: GatePattern) -> dict[str, Any]:
         "epoch": record.step,
         "flipped": sum(record.flips.values()) / count if record.flips else None,
         "active": record.active,
-        "overlap": record.overlap,
+        "cosine": record.cosine,
         "complexity": record.complexity if record.complexity is None or isfinite(record.complexity) else None,
         "tangent": {name: list(values) for name, values in record.tangent.items()},
     }

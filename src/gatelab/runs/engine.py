@@ -83,16 +83,20 @@ def execute(
         RunError: a cell needs one that does not exist, or the directory is in use.
     """
     names = {cell.name for cell in cells}
+    if len(names) != len(cells):
+        raise RunError(f"two cells have one name among {', '.join(cell.name for cell in cells)}")
     for cell in cells:
         missing = set(cell.needs) - names
-        if missing or len(names) != len(cells):
-            raise RunError(f"cell {cell.name} needs {sorted(missing)}, which the run has not, or two have one name")
+        if missing:
+            raise RunError(f"cell {cell.name} needs {', '.join(sorted(missing))}, which the run does not have")
     with run.locked():
         results = {name: result for name, result in run.journal.results().items() if name in names}
         reporter.start(cells, list(results))
         waiting = [cell for cell in cells if cell.name not in results]
-        runner = _run_here if workers == 1 else _run_in_pool
-        runner(run, config, waiting, results, work, reporter, workers)
+        if workers == 1:
+            _run_here(run, config, waiting, results, work, reporter)
+        else:
+            _run_in_pool(run, config, waiting, results, work, reporter, workers)
         return {cell.name: results[cell.name] for cell in cells}
 
 
@@ -104,13 +108,7 @@ def _context(run: Run, cell: Cell, results: Mapping[str, Result], tell: Callable
 
 
 def _run_here(
-    run: Run,
-    config: Any,
-    waiting: list[Cell],
-    results: dict[str, Result],
-    work: Work,
-    reporter: Reporter,
-    _workers: int,
+    run: Run, config: Any, waiting: list[Cell], results: dict[str, Result], work: Work, reporter: Reporter
 ) -> None:
     while waiting:
         cell = next(cell for cell in waiting if all(name in results for name in cell.needs))
@@ -148,12 +146,15 @@ def _run_in_pool(
                 run.journal.append(cell.name, result, seconds)
                 results[cell.name] = run.journal.results()[cell.name]
                 reporter.finish(cell.name)
-    finally:
+    except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
+        # The listener is left to itself: a worker that ended inside a message may hold the queue's lock for ever.
         pool.shutdown(wait=True, cancel_futures=True)
-        messages.put(None)
-        listener.join()
+        raise
+    pool.shutdown()
+    messages.put(None)
+    listener.join()
 
 
 def _listen(messages: Any, reporter: Reporter) -> None:
