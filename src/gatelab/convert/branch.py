@@ -13,10 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from gatelab.convert.match import Parts, Role, attribute
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool, MaxPool
-from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
-from gatelab.gates.pooling import pooling_of
-from gatelab.graph import describe, module_path, node_operation
+from gatelab.gates import AdaptiveMaxPool
+from gatelab.graph import describe, max_pooling, module_path, node_operation
 
 _AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
@@ -106,7 +104,7 @@ class Branch:
         """A max-pooling; a function becomes a module, since F.max_pool2d cannot be pickled."""
         if node.op == "call_module":
             return self.copy(node)
-        pool, axes = self.pool(node)
+        pool, axes = max_pooling(node, self._parts.modules)
         if isinstance(pool, AdaptiveMaxPool):
             return self._new_module(node, _ADAPTIVE_MAXIMUM[axes](pool.output))
         sizes = (pool.kernel, pool.stride, pool.padding, pool.dilation)
@@ -114,7 +112,7 @@ class Branch:
 
     def average(self, node: Node) -> Node:
         """Average pooling over the windows of a max-pooling: the linear map that takes its place."""
-        pool, axes = self.pool(node)
+        pool, axes = max_pooling(node, self._parts.modules)
         q = self.source(node)
         if isinstance(pool, AdaptiveMaxPool):
             new = self._graph.call_function(_ADAPTIVE_AVERAGE[axes], (q, pool.output))
@@ -146,20 +144,6 @@ class Branch:
             return 0.0
         slope: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
         return float(slope)
-
-    def pool(self, node: Node) -> tuple[MaxPool | AdaptiveMaxPool, int]:
-        """The windows of a max-pooling, and over how many axes they lie."""
-        if node.op == "call_module":
-            module = self._parts.modules[str(node.target)]
-            name = type(module).__name__.lower()
-            names = ADAPTIVE_POOLING_ARGUMENTS if "adaptive" in name else POOLING_ARGUMENTS
-            options = {key: getattr(module, key) for key in names}
-        else:
-            name = node_operation(node) or ""
-            names = ADAPTIVE_POOLING_ARGUMENTS if "adaptive" in name else POOLING_ARGUMENTS
-            options = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-        axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in name)
-        return pooling_of(axes, options), axes
 
     def _new_module(self, node: Node, module: nn.Module) -> Node:
         """A module where the model calls a function."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING, LINEAR, QUOTIENTS, SHAPE_ONLY
 from gatelab.graph import (
+    ancestors,
     describe,
     gate_names,
     holds_node,
@@ -75,15 +77,16 @@ class Parts:
     deciding: frozenset[Node]
     weights: Mapping[Node, tuple[str, str | None]]
 
-    def gate_path(self, node: Node) -> str:
-        """Where a gate's module stands in a twin: a flat name, none the same as another."""
-        flat: dict[Node, str] = {}
-        for other, name in self.gates.items():
-            plain = name.replace(".", "_").replace("#", "_call")
-            while plain in flat.values():
-                plain += "_"
-            flat[other] = plain
-        return f"gate.{flat[node]}"
+    @cached_property
+    def gate_paths(self) -> Mapping[Node, str]:
+        """Where the gates' modules stand in a twin: flat names, none the same as another."""
+        paths: dict[Node, str] = {}
+        for node, name in self.gates.items():
+            path = f"gate.{name.replace('.', '_').replace('#', '_call')}"
+            while path in paths.values():
+                path += "_"
+            paths[node] = path
+        return paths
 
     def refuse_curved_heads(self, what: str) -> None:
         """Refuse what is not linear and stands between the last gate and a weight layer."""
@@ -162,12 +165,7 @@ def _needed(graph: Graph) -> set[Node]:
     (output,) = (node for node in graph.nodes if node.op == "output")
     if not isinstance(output.args[0], Node):
         raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
-    needed, waiting = {output}, [output]
-    while waiting:
-        for source in waiting.pop().all_input_nodes:
-            if source not in needed:
-                needed.add(source)
-                waiting.append(source)
+    needed = ancestors(output, lambda node: node.all_input_nodes)
     inputs = [node for node in graph.nodes if node.op == "placeholder" and node in needed]
     if len(inputs) != 1:
         raise UnsupportedModelError(f"the model uses {len(inputs)} inputs; it must have one, x")

@@ -13,6 +13,7 @@ from gatelab.convert.match import Parts, Role, attribute, match
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GateFunction, HardGate, SoftGate
+from gatelab.graph import max_pooling
 from gatelab.models.init import glorot_
 from gatelab.observe import observable
 
@@ -154,8 +155,10 @@ def _twin(
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
-            module = Gate(gate, features.slope(node)) if role is Role.GATE else Winner(features.pool(node)[0])
-            path = parts.gate_path(node)
+            module = (
+                Gate(gate, features.slope(node)) if role is Role.GATE else Winner(max_pooling(node, parts.modules)[0])
+            )
+            path = parts.gate_paths[node]
             graft(root, path, module)
             values.made[node] = graph.call_module(path, (values.source(node), features.source(node)))
         else:

@@ -13,9 +13,9 @@ from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
 from gatelab.convert.twin import GraphNetwork, graft
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool, MaxPool
+from gatelab.gates import GateFunction, HardGate, LeakyGate
 from gatelab.gates.pooling import take
-from gatelab.graph import dense_parameters, describe, node_operation
+from gatelab.graph import dense_parameters, describe, max_pooling, node_operation
 
 _PREFIX = "part"  # the halves keep the model's parts under a name of their own
 _SELECTING = frozenset("squeeze unsqueeze getitem select flatten view reshape contiguous clone".split())
@@ -118,9 +118,9 @@ def _decisions(parts: Parts) -> GraphNetwork:
     decided = []
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
-            module = Openness(branch.slope(node)) if role is Role.GATE else Winners(branch.pool(node)[0])
-            graft(root, parts.gate_path(node), module)
-            decided.append(graph.call_module(parts.gate_path(node), (branch.source(node),)))
+            decide = _gate(branch.slope(node)) if role is Role.GATE else max_pooling(node, parts.modules)[0].winners
+            graft(root, parts.gate_paths[node], Decision(decide))
+            decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
         if role is Role.INPUT:
             branch.made[node] = graph.placeholder("x")
         elif node in parts.deciding:
@@ -202,28 +202,18 @@ def _fan_in(parts: Parts, node: Node) -> int:
     return weight[:, 0].numel() if "transpose" in name.lower() else weight[0].numel()
 
 
-class Openness(nn.Module):
-    """What a gate multiplies by: 1 where q > 0, the slope elsewhere."""
+def _gate(slope: float) -> GateFunction:
+    return LeakyGate(HardGate(), slope) if slope else HardGate()
 
-    def __init__(self, slope: float):
-        """Make it for a closed gate that lets ``slope`` through."""
+
+class Decision(nn.Module):
+    """What a gate multiplies by, or which positions win at a max-pooling."""
+
+    def __init__(self, decide: GateFunction):
+        """Decide by this function of the pre-activation."""
         super().__init__()
-        self.slope = slope
+        self.decide = decide
 
     def forward(self, q: Tensor) -> Tensor:
         """Decide."""
-        opened = (q > 0).to(q.dtype)
-        return opened + self.slope * (1 - opened) if self.slope else opened
-
-
-class Winners(nn.Module):
-    """Which positions win at a max-pooling."""
-
-    def __init__(self, pool: MaxPool | AdaptiveMaxPool):
-        """Make it for these windows."""
-        super().__init__()
-        self.pool = pool
-
-    def forward(self, q: Tensor) -> Tensor:
-        """Decide."""
-        return self.pool.winners(q)
+        return self.decide(q)

@@ -2,10 +2,12 @@
 
 from gatelab.graph.chain import DenseChain, DenseLayer, dense_chain
 from gatelab.graph.nodes import (
+    ancestors,
     dense_parameters,
     describe,
     holds_node,
     is_shape,
+    max_pooling,
     module_path,
     node_operation,
     parameter,
@@ -17,12 +19,14 @@ from gatelab.graph.writes import writes_in_place
 __all__ = [
     "DenseChain",
     "DenseLayer",
+    "ancestors",
     "dense_chain",
     "dense_parameters",
     "describe",
     "gate_names",
     "holds_node",
     "is_shape",
+    "max_pooling",
     "module_path",
     "node_operation",
     "parameter",

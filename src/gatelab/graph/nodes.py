@@ -1,7 +1,7 @@
 """Reading single nodes of a graph: what they are, where they stand, which parameters they use."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,10 @@ from torch.fx import Node, map_arg
 from torch.nn.modules.conv import _ConvNd
 
 from gatelab.errors import UnsupportedModelError
+from gatelab.gates import AdaptiveMaxPool, MaxPool
+from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
 from gatelab.gates.operations import operation_name
+from gatelab.gates.pooling import pooling_of
 
 _WEIGHING = frozenset("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 _TRACER = Path(__file__).with_name("trace.py")
@@ -34,6 +37,17 @@ def is_shape(node: Node) -> bool:
         and bool(node.all_input_nodes)
         and all(map(is_shape, node.all_input_nodes))
     )
+
+
+def ancestors(node: Node, sources: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """A node and all that it is made from, where ``sources`` says what a node is made from."""
+    found, waiting = {node}, [node]
+    while waiting:
+        for source in sources(waiting.pop()):
+            if source not in found:
+                found.add(source)
+                waiting.append(source)
+    return found
 
 
 def holds_node(value: Any) -> bool:
@@ -69,6 +83,22 @@ def weight_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str
     if weight is None or not fixed:
         return None
     return str(weight.target), None if bias is None else str(bias.target)  # pyright: ignore
+
+
+def max_pooling(node: Node, modules: Mapping[str, nn.Module]) -> tuple[MaxPool | AdaptiveMaxPool, int]:
+    """The windows of a max-pooling, module or function, and over how many axes they lie."""
+    module = modules[str(node.target)] if node.op == "call_module" else None
+    kind = (node_operation(node) or "") if module is None else type(module).__name__.lower()
+    names = ADAPTIVE_POOLING_ARGUMENTS if "adaptive" in kind else POOLING_ARGUMENTS
+    if module is None:
+        options = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+    else:
+        options = {name: getattr(module, name) for name in names}
+    computed = [name for name, value in options.items() if holds_node(value)]
+    if computed:
+        raise UnsupportedModelError(f"{describe(node, modules)}: {', '.join(computed)} must be numbers, not computed")
+    axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in kind)
+    return pooling_of(axes, options), axes
 
 
 def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:

@@ -36,7 +36,8 @@ def path_features(
     where V, the variance of one network's estimate, is O((H(s,s) H(s',s') + H(s,s')²) Σ_l 1/w_l). So the error falls as
     dim^(−1/2), at a cost linear in dim and in n.
 
-    Biases shape the gates but start no paths; batch-norm and dropout let paths pass. Rows are ready for a linear model,
+    Biases shape the gates but start no paths; batch-norm and dropout let paths pass; a softmax or the like behind the
+    last weight layer is left out. Rows are ready for a linear model,
     scikit-learn's say. **The same seed gives the same features**: make training and test features each with a new
     generator of one seed, not with one generator twice.
 

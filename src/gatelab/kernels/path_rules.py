@@ -10,9 +10,17 @@ from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import AdaptiveMaxPool, GateKind, GatePattern, MaxPool
-from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
 from gatelab.gates.pooling import pooling_of
-from gatelab.graph import describe, holds_node, node_operation, parameter, value_sources, weight_parameters
+from gatelab.graph import (
+    ancestors,
+    describe,
+    holds_node,
+    max_pooling,
+    node_operation,
+    parameter,
+    value_sources,
+    weight_parameters,
+)
 from gatelab.kernels import path_terms
 from gatelab.kernels.path_engine import WeightLayer
 from gatelab.kernels.path_terms import INPUT, Signal
@@ -37,7 +45,8 @@ class Architecture:
     def refuse_what_has_no_rule(self) -> None:
         """Name every node on the way to the output for which there is no rule."""
         operations = ("call_module", "call_function", "call_method")
-        nodes = [node for node in self.graph.nodes if node.op in operations and node in _ancestors(self.output)]
+        wanted = ancestors(self.output, value_sources)
+        nodes = [node for node in self.graph.nodes if node.op in operations and node in wanted]
         unknown = [node for node in nodes if node not in self.gate_names and self.rule(node) is None]
         if unknown:
             names = "; ".join(describe(node, self.modules) for node in unknown[:8])
@@ -87,7 +96,7 @@ class Reading:
         """Follow the graph from the input to the output."""
         signals: dict[Node, Signal] = {}
         output = self.architecture.output
-        wanted = _ancestors(output)
+        wanted = ancestors(output, value_sources)
         for node in self.architecture.graph.nodes:
             if node.op == "placeholder":
                 if not signals:
@@ -141,12 +150,7 @@ class Reading:
         if node_operation(node) == "gated_max_pool":
             made: Any = node.args[2]  # fx notes a dataclass as a call of its constructor
             return made.target(**made.kwargs)
-        if node.op == "call_module":
-            adaptive = isinstance(self.architecture.modules[str(node.target)], nn.AdaptiveMaxPool2d)
-        else:
-            adaptive = "adaptive" in (node_operation(node) or "")
-        names = ADAPTIVE_POOLING_ARGUMENTS if adaptive else POOLING_ARGUMENTS
-        return pooling_of(2, self.options(node, names, padding=0, dilation=1))
+        return max_pooling(node, self.architecture.modules)[0]
 
     def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
         """Register a weight layer; its number is the origin of its field."""
@@ -370,17 +374,6 @@ def _padding(
 def _pair(value: Any) -> tuple[int, int]:
     values = (value,) * 2 if value is None or isinstance(value, int) else tuple(value)
     return (values * 2)[:2] if len(values) == 1 else values  # pyright: ignore
-
-
-def _ancestors(output: Node) -> set[Node]:
-    """A node and all whose values reach it."""
-    found, waiting = {output}, [output]
-    while waiting:
-        for source in value_sources(waiting.pop()):
-            if source not in found:
-                found.add(source)
-                waiting.append(source)
-    return found
 
 
 __all__ = ["Architecture", "Reading", "Rule"]
