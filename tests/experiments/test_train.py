@@ -8,7 +8,7 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.convert import Regime
-from gatelab.data import load
+from gatelab.data import circle, load
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.experiments import Loss, Optimiser, SingleTeam, StackedTeam, TrainConfig, teams, train
 from gatelab.experiments.checkpoint import Checkpoint
@@ -100,7 +100,7 @@ def test_training_taken_up_again_is_the_same_bit_for_bit(optimiser, tmp_path):
     team = StackedTeam(models)
     parts = train(team, DIGITS, config, [1, 2], keeper=Checkpoint(path))
     assert parts.history == whole.history
-    assert parts.best_accuracy == whole.best_accuracy
+    assert parts.best_score == whole.best_score
     assert all(torch.equal(tensor, whole_team.state()[name]) for name, tensor in team.state().items())
     assert all(torch.equal(tensor, whole.best[name]) for name, tensor in parts.best.items())
 
@@ -140,9 +140,33 @@ def test_the_best_weights_are_those_of_the_best_epoch():
 
 def test_training_learns():
     progress = train(SingleTeam(mlp(0)), load("digits"), TrainConfig(epochs=12, learning_rate=3e-3), [1])
-    assert progress.best_accuracy[0] > 0.9
+    assert progress.best_score[0] > 0.9
 
 
 def test_seeds_are_one_for_each():
     with pytest.raises(InputError, match="2 seeds for 1 networks"):
         train(SingleTeam(mlp(0)), DIGITS, TrainConfig(epochs=1), [1, 2])
+
+
+def test_real_targets_have_a_loss_and_no_accuracy():
+    data = circle(40)
+    team = SingleTeam(gl.models.mlp([2, 16, 1], bias=True, generator=torch.Generator().manual_seed(0)))
+    progress = train(team, data, TrainConfig(epochs=3, learning_rate=0.01, loss=Loss.SQUARED, batch_size=10), [0])
+    assert set(progress.history) == {"train_loss", "test_loss"}
+    errors = (team.member(0)(data.test_x)[:, 0] - data.test_y).detach()
+    assert progress.history["test_loss"][-1][0] == pytest.approx(float(0.5 * errors.square().mean()), rel=1e-9)
+    assert progress.best_score == [-min(loss for (loss,) in progress.history["test_loss"])]
+
+
+def test_an_epoch_can_be_a_part_of_the_data():
+    seen = []
+
+    class Counting(SingleTeam):
+        def forward(self, x):
+            seen.append(x.shape[1])
+            return super().forward(x)
+
+    config = TrainConfig(epochs=1, batch_size=32, epoch_examples=80)
+    train(Counting(mlp(0)), DIGITS, config, [1])
+    assert seen[:3] == [32, 32, 16]
+    assert seen[3] == len(DIGITS.test_x)

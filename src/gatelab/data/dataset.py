@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -14,6 +14,40 @@ from gatelab.data.catalogue import CIFAR10, CIFAR100, FASHION, JPEG_ARCHIVE, MNI
 from gatelab.data.folders import data_folders
 from gatelab.data.read import read_cifar, read_idx_set, read_jpeg_archive
 from gatelab.errors import DataError, InputError
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """What training needs of data: inputs, and labels (whole numbers) or targets (real ones)."""
+
+    @property
+    def title(self) -> str:
+        """As it is printed."""
+        ...
+
+    @property
+    def train_x(self) -> Tensor:
+        """What to learn from."""
+        ...
+
+    @property
+    def train_y(self) -> Tensor:
+        """What to say to it."""
+        ...
+
+    @property
+    def test_x(self) -> Tensor:
+        """What to be tested on."""
+        ...
+
+    @property
+    def test_y(self) -> Tensor:
+        """What to say to that."""
+        ...
+
+    def inputs(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Examples as a network takes them."""
+        ...
 
 
 @dataclass(frozen=True)

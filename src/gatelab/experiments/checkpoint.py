@@ -33,7 +33,7 @@ class Checkpoint(Keeper):
             raise RunError(f"{self._path} is not a checkpoint ({error}); remove it to start that cell anew") from error
         team.load(_part(tensors, "model/"))
         _load_optimiser(optimiser, _part(tensors, "optimiser/"))
-        return Progress(about["epoch"], about["history"], about["best_accuracy"], _part(tensors, "best/"))
+        return Progress(about["epoch"], about["history"], about["best_score"], _part(tensors, "best/"))
 
     def save(self, team: Team, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the file under another name, to the disk, and rename it."""
@@ -43,7 +43,7 @@ class Checkpoint(Keeper):
             tensors |= {
                 f"optimiser/{number}/{name}": value for name, value in state.items() if isinstance(value, Tensor)
             }
-        about = {"epoch": progress.epoch, "history": progress.history, "best_accuracy": progress.best_accuracy}
+        about = {"epoch": progress.epoch, "history": progress.history, "best_score": progress.best_score}
         content = save({name: t.contiguous() for name, t in tensors.items()}, {"progress": json.dumps(about)})
         write_durably(self._path, content)
 

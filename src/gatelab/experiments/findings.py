@@ -6,7 +6,7 @@ from enum import StrEnum
 from math import hypot
 from statistics import mean, stdev
 
-from gatelab.figures import Plot
+from gatelab.figures import Panels, Picture
 
 
 class Decision(StrEnum):
@@ -38,11 +38,28 @@ class Table:
 
 @dataclass(frozen=True)
 class FigureFacts:
-    """A plot with its title and what to see in it."""
+    """A picture with its title and what to see in it."""
 
     title: str
-    plot: Plot
+    plot: Picture
     caption: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One moment of an animation."""
+
+    label: str
+    panels: Panels
+
+
+@dataclass(frozen=True)
+class Animation:
+    """Pictures over time, with a title and what to see in them."""
+
+    title: str
+    caption: str
+    frames: tuple[Frame, ...]
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,7 @@ class Findings:
         answer: the finding in a sentence or two.
         tables, figures, claims: the evidence.
         notes: what differs from the paper, and whatever a reader must know.
+        animations: each a page of its own beside the report.
     """
 
     title: str
@@ -62,13 +80,15 @@ class Findings:
     figures: tuple[FigureFacts, ...] = ()
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
+    animations: tuple[Animation, ...] = ()
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Several runs of one thing."""
+    """Several runs of one thing: a share, printed in percent, or with ``percent=False`` a plain number."""
 
     values: tuple[float, ...]
+    percent: bool = True
 
     @property
     def mean(self) -> float:
@@ -96,8 +116,13 @@ class Sample:
         return cls(tuple(history[-1] for history in histories))
 
     def text(self) -> str:
-        """Mean ± standard deviation, as percent."""
-        return f"{100 * self.mean:.2f} ± {100 * self.spread:.2f}" if len(self.values) > 1 else f"{100 * self.mean:.2f}"
+        """Mean ± standard deviation."""
+        shown = [self.mean] if len(self.values) == 1 else [self.mean, self.spread]
+        return " ± ".join(map(self.number, shown))
+
+    def number(self, value: float) -> str:
+        """A value as this sample's are written."""
+        return f"{100 * value:.2f}" if self.percent else readable(value)
 
 
 def readable(value: float) -> str:
@@ -130,7 +155,7 @@ def greater(text: str, larger: Sample, smaller: Sample) -> Claim:
 def close(text: str, first: Sample, second: Sample, *, within: float) -> Claim:
     """The claim that two means differ by less than ``within``; decided if two standard errors from it."""
     gap = abs(first.mean - second.mean)
-    evidence = f"{first.text()} and {second.text()}, {100 * gap:.2f} apart; close means {100 * within:g}"
+    evidence = f"{first.text()} and {second.text()}, {first.number(gap)} apart; close means {first.number(within)}"
     return _decided(text, within - gap, evidence, first, second)
 
 
@@ -139,5 +164,5 @@ def _decided(text: str, margin: float, evidence: str, first: Sample, second: Sam
     if runs < 2:
         return Claim(text, Decision.UNDECIDED, f"{evidence}; one run has no error bar")
     if abs(margin) < 2 * error:
-        return Claim(text, Decision.UNDECIDED, f"{evidence}; within two standard errors ({100 * error:.2f})")
+        return Claim(text, Decision.UNDECIDED, f"{evidence}; within two standard errors ({first.number(error)})")
     return Claim(text, Decision.HOLDS if margin > 0 else Decision.FAILS, f"{evidence}; {runs} runs")

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from gatelab.convert import Regime, to_dgn
-from gatelab.data import Dataset
+from gatelab.data import Examples
 from gatelab.experiments.checkpoint import Checkpoint
 from gatelab.experiments.team import State, Team, teams
 from gatelab.experiments.train import Observer, Progress, TrainConfig, train
@@ -44,7 +44,7 @@ def learnt_twins(factory: Factory, seeds: Sequence[int], beta: float, gates: Seq
 def train_cell(
     models: Sequence[nn.Module],
     seeds: Sequence[int],
-    data: Dataset,
+    data: Examples,
     config: TrainConfig,
     context: Context,
     watchers: Sequence[Watcher] = (),
@@ -60,19 +60,18 @@ def train_cell(
         watchers: those who look on.
 
     Returns:
-        For each model: the history of its test accuracy, test loss and training loss over epochs. And the data's title,
-        so that a report can be written where the data are not.
+        For each model: the history of its training loss, test loss and, if there are labels, test accuracy over epochs.
+        And the data's title, so that a report can be written where the data are not.
     """
     found = teams(models)
-    history: dict[str, list[list[float]]] = {"train_loss": [], "test_loss": [], "test_accuracy": []}
+    history: dict[str, list[list[float]]] = {}
     best: list[State] = []
     place = 0
     for number, team in enumerate(found):
 
         def on_epoch(progress: Progress, number: int = number) -> None:
-            accuracy = max(progress.history["test_accuracy"][-1])
             done = (number + progress.epoch / config.epochs) / len(found)
-            context.tell(done, f"epoch {progress.epoch}/{config.epochs}, best test accuracy now {accuracy:.2%}")
+            context.tell(done, f"epoch {progress.epoch}/{config.epochs}, {_standing(progress)}")
 
         observers = [watcher(place) for watcher in watchers]
 
@@ -84,11 +83,17 @@ def train_cell(
         own = seeds[place : place + team.size]
         progress = train(team, data, config, own, keeper=keeper, observe=observe, on_epoch=on_epoch)
         for name, epochs in progress.history.items():
-            history[name] += [list(member) for member in zip(*epochs, strict=True)]
+            history.setdefault(name, []).extend(list(member) for member in zip(*epochs, strict=True))
         best += [{name: t[member].clone() for name, t in progress.best.items()} for member in range(team.size)]
         place += team.size
     save_best(best, context.folder / BEST)
     return {"data": data.title, "seeds": list(seeds), **history}
+
+
+def _standing(progress: Progress) -> str:
+    if "test_accuracy" in progress.history:
+        return f"best test accuracy now {max(progress.history['test_accuracy'][-1]):.2%}"
+    return f"least test loss now {min(progress.history['test_loss'][-1]):.3g}"
 
 
 def save_best(states: Sequence[State], path: Path) -> None:

@@ -7,11 +7,11 @@ from math import inf
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Num
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from gatelab.data import Dataset
+from gatelab.data import Examples
 from gatelab.errors import InputError
 from gatelab.experiments.team import State, Team
 
@@ -42,6 +42,7 @@ class TrainConfig(BaseModel):
     batch_size: int = Field(default=32, ge=1)
     optimiser: Optimiser = Optimiser.ADAM
     learning_rate: float = Field(default=3e-4, gt=0)
+    epoch_examples: int | None = Field(default=None, ge=1)  # how many an epoch sees, drawn anew each time; None: all
     momentum: float = Field(default=0.0, ge=0, lt=1)
     loss: Loss = Loss.CROSS_ENTROPY
 
@@ -52,16 +53,15 @@ class Progress:
 
     Attributes:
         epoch: epochs done.
-        history: for each epoch and member: train_loss (mean over the epoch), test_loss, test_accuracy.
-        best_accuracy: for each member, over epochs.
+        history: for each epoch and member: train_loss (mean over the epoch), test_loss and, if there are labels,
+            test_accuracy.
+        best_score: for each member, over epochs: the test accuracy, or minus the test loss.
         best: each member's parameters at its best epoch.
     """
 
     epoch: int = 0
-    history: dict[str, list[list[float]]] = field(
-        default_factory=lambda: {"train_loss": [], "test_loss": [], "test_accuracy": []}
-    )
-    best_accuracy: list[float] = field(default_factory=list)
+    history: dict[str, list[list[float]]] = field(default_factory=dict)
+    best_score: list[float] = field(default_factory=list)
     best: State = field(default_factory=dict)
 
 
@@ -83,7 +83,7 @@ Observer = Callable[[int, Team], None]
 
 def train(
     team: Team,
-    data: Dataset,
+    data: Examples,
     config: TrainConfig,
     seeds: Sequence[int],
     *,
@@ -119,11 +119,11 @@ def train(
             torch.manual_seed(_epoch_seed(seeds[0], progress.epoch))  # for dropout
             loss = train_epoch(team, optimiser, data, config, seeds, progress.epoch)
         team.train(False)
-        test_loss, accuracy = evaluate(team, data, config.loss)
+        tested = evaluate(team, data, config.loss)
         progress.epoch += 1
-        for name, values in (("train_loss", loss), ("test_loss", test_loss), ("test_accuracy", accuracy)):
-            progress.history[name].append(values.tolist())
-        _keep_best(progress, accuracy, team)
+        for name, values in {"train_loss": loss, **tested}.items():
+            progress.history.setdefault(name, []).append(values.tolist())
+        _keep_best(progress, tested.get("test_accuracy", -tested["test_loss"]), team)
         if observe is not None:
             observe(progress.epoch, team)
         keeper.save(team, optimiser, progress)
@@ -133,10 +133,10 @@ def train(
 
 
 def train_epoch(
-    team: Team, optimiser: torch.optim.Optimizer, data: Dataset, config: TrainConfig, seeds: Sequence[int], epoch: int
+    team: Team, optimiser: torch.optim.Optimizer, data: Examples, config: TrainConfig, seeds: Sequence[int], epoch: int
 ) -> Float[Tensor, " e"]:
     """One pass over the training data, each member in its own order; returns each member's mean loss."""
-    orders = torch.stack([_order(len(data.train_x), seed, epoch) for seed in seeds])
+    orders = torch.stack([_order(len(data.train_x), seed, epoch)[: config.epoch_examples] for seed in seeds])
     total = torch.zeros(team.size, dtype=torch.float64)
     for batch in orders.split(config.batch_size, dim=1):
         answers = team.forward(data.inputs(data.train_x[batch]))
@@ -157,7 +157,7 @@ def _epoch_seed(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch
 
 
-def losses_of(answers: Float[Tensor, "e b k"], labels: Int64[Tensor, "e b"], loss: Loss) -> Float[Tensor, " e"]:
+def losses_of(answers: Float[Tensor, "e b k"], labels: Num[Tensor, "e b"], loss: Loss) -> Float[Tensor, " e"]:
     """Each member's mean loss."""
     if loss is Loss.CROSS_ENTROPY:
         each = F.cross_entropy(answers.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
@@ -165,33 +165,38 @@ def losses_of(answers: Float[Tensor, "e b k"], labels: Int64[Tensor, "e b"], los
     return 0.5 * (answers - targets(labels, answers.shape[2]).to(answers)).square().sum(dim=2).mean(dim=1)
 
 
-def targets(labels: Int64[Tensor, "*shape"], outputs: int) -> Tensor:
-    """Labels as numbers: ±1 for one output, one-hot for several."""
+def targets(labels: Num[Tensor, "*shape"], outputs: int) -> Tensor:
+    """Labels as numbers: ±1 for one output, one-hot for several; real targets as they are."""
+    if labels.is_floating_point():
+        return labels.unsqueeze(-1)
     return (2 * labels - 1).unsqueeze(-1) if outputs == 1 else F.one_hot(labels, outputs)
 
 
 @torch.no_grad()
-def evaluate(team: Team, data: Dataset, loss: Loss) -> tuple[Float[Tensor, " e"], Float[Tensor, " e"]]:
-    """Each member's loss and accuracy on the test examples."""
+def evaluate(team: Team, data: Examples, loss: Loss) -> dict[str, Float[Tensor, " e"]]:
+    """Each member's test_loss and, if the test examples have labels, test_accuracy."""
     total, right = torch.zeros(team.size, dtype=torch.float64), torch.zeros(team.size, dtype=torch.float64)
     for rows in torch.arange(len(data.test_x)).split(EVALUATION_BATCH):
         x = data.inputs(data.test_x[rows])
         answers = team.forward(x.expand(team.size, *x.shape))
         labels = data.test_y[rows].expand(team.size, -1)
         total += losses_of(answers, labels, loss).to(total) * len(rows)
+        if labels.is_floating_point():
+            continue
         said = (answers[..., 0] > 0).long() if answers.shape[2] == 1 else answers.argmax(dim=2)
         right += (said == labels).sum(dim=1)
-    return total / len(data.test_x), right / len(data.test_x)
+    found = {"test_loss": total / len(data.test_x)}
+    return found if data.test_y.is_floating_point() else {**found, "test_accuracy": right / len(data.test_x)}
 
 
-def _keep_best(progress: Progress, accuracy: Tensor, team: Team) -> None:
-    """Each member's parameters at its best test accuracy so far, the first of equals (npk, Section 6)."""
+def _keep_best(progress: Progress, score: Tensor, team: Team) -> None:
+    """Each member's parameters at its best test score so far, the first of equals (npk, Section 6)."""
     state = team.state()
     if not progress.best:
-        progress.best_accuracy, progress.best = [-inf] * team.size, {name: t.clone() for name, t in state.items()}
-    for member, value in enumerate(accuracy.tolist()):
-        if value > progress.best_accuracy[member]:
-            progress.best_accuracy[member] = value
+        progress.best_score, progress.best = [-inf] * team.size, {name: t.clone() for name, t in state.items()}
+    for member, value in enumerate(score.tolist()):
+        if value > progress.best_score[member]:
+            progress.best_score[member] = value
             for name, tensor in state.items():
                 progress.best[name][member] = tensor[member]
 

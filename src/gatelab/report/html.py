@@ -5,14 +5,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib import rc_context
 
 from gatelab.experiments import Decision, FigureFacts, Findings
 from gatelab.figures import draw
-
-_PAGES = Environment(loader=PackageLoader("gatelab.report", "templates"), autoescape=True, trim_blocks=True)
+from gatelab.report.pages import PAGES
 
 
 def page(findings: Findings, about: Mapping[str, Any]) -> str:
@@ -24,7 +22,7 @@ def page(findings: Findings, about: Mapping[str, Any]) -> str:
     """
     counts = {decision: sum(c.decision is decision for c in findings.claims) for decision in Decision}
     figures = [(figure, svg(figure, f"f{number}")) for number, figure in enumerate(findings.figures)]
-    return _PAGES.get_template("report.html").render(
+    return PAGES.get_template("report.html").render(
         findings=findings, figures=figures, about=about, counts=counts, Decision=Decision
     )
 

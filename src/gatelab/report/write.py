@@ -1,11 +1,12 @@
 """The report of a run: HTML, results as JSON, tables in three formats."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from gatelab.errors import RunError
 from gatelab.experiments import Findings, find_experiment
+from gatelab.report.animation import animation_page
 from gatelab.report.html import page
 from gatelab.report.tables import as_csv, as_latex, as_markdown
 from gatelab.runs import Run, write_durably, write_json
@@ -29,7 +30,7 @@ def findings_of(run: Run) -> Findings:
 
 
 def write_report(run: Run) -> tuple[Path, Findings]:
-    """Write ``report.html``, ``results.json`` and ``tables/`` into the run's directory."""
+    """Write ``report.html``, ``results.json``, ``tables/`` and animations into the run's directory."""
     findings = findings_of(run)
     about: dict[str, dict[str, Any]] = {
         "Configuration": {"experiment": run.experiment, **run.config},
@@ -37,7 +38,9 @@ def write_report(run: Run) -> tuple[Path, Findings]:
     }
     path = run.path / "report.html"
     write_durably(path, page(findings, about).encode())
-    write_json(run.path / "results.json", {**asdict(findings), **about})
+    for number, animation in enumerate(findings.animations, start=1):
+        write_durably(run.path / f"animation-{number}.html", animation_page(animation).encode())
+    write_json(run.path / "results.json", {**asdict(replace(findings, animations=())), **about})
     for number, table in enumerate(findings.tables, start=1):
         for ending, made in ((".csv", as_csv), (".md", as_markdown), (".tex", as_latex)):
             write_durably(run.path / "tables" / f"table-{number}{ending}", made(table).encode())

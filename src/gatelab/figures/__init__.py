@@ -1,0 +1,17 @@
+"""Figures: the facts first, then the drawing."""
+
+from gatelab.figures.draw import draw, save_figure
+from gatelab.figures.facts import Curve, Heatmap, Panel, Panels, Picture, Plot, Polygon, Shapes
+
+__all__ = [
+    "Curve",
+    "Heatmap",
+    "Panel",
+    "Panels",
+    "Picture",
+    "Plot",
+    "Polygon",
+    "Shapes",
+    "draw",
+    "save_figure",
+]

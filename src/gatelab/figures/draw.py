@@ -1,0 +1,123 @@
+"""Drawing: facts in, a matplotlib figure out."""
+
+from math import ceil
+from pathlib import Path
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Polygon as Patch
+from matplotlib.ticker import NullFormatter
+
+from gatelab.errors import InputError
+from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
+
+# Both ship with matplotlib; the second has the script letters that the first lacks.
+_FONT = FontProperties(family=["DejaVu Sans", "STIXGeneral"], size=9)
+
+
+def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.4)) -> Figure:
+    """The picture as a figure; ``size`` in inches is that of a single plot, panels take the height they need."""
+    if isinstance(picture, Panels):
+        return _draw_panels(picture, title, size[0])
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _draw_panel(axes, picture)
+    if title:
+        axes.set_title(title, fontproperties=_FONT, wrap=True)
+    return figure
+
+
+def _draw_panels(picture: Panels, title: str, width: float) -> Figure:
+    columns = min(picture.columns, len(picture.panels))
+    rows = ceil(len(picture.panels) / columns)
+    side = width / columns
+    figure = Figure(figsize=(width, rows * side * _aspect(picture) + 0.3 * bool(title)), layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, panel in enumerate(picture.panels):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        _draw_panel(axes, panel)
+        row, column = divmod(place, columns)
+        if column == 0 and row < len(picture.row_labels):
+            label = picture.row_labels[row]
+            axes.text(
+                -0.1, 0.5, label, {"ha": "right", "va": "center"}, rotation=90, transform=axes.transAxes, fontsize=8
+            )
+    if title:
+        figure.suptitle(title, fontproperties=_FONT)
+    return figure
+
+
+def _aspect(picture: Panels) -> float:
+    """Height of a panel over its width: plots are landscape, matrices and shapes square, with room for a title."""
+    plots = any(isinstance(panel, Plot) for panel in picture.panels)
+    titled = any(panel.title for panel in picture.panels)
+    return 0.85 if plots else 1.0 + 0.12 * titled
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    if isinstance(panel, Plot):
+        _draw_plot(axes, panel)
+    elif isinstance(panel, Heatmap):
+        colours = "RdBu_r" if panel.diverging else "viridis"
+        axes.imshow(panel.values, cmap=colours, vmin=panel.low, vmax=panel.high, interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    else:
+        _draw_shapes(axes, panel)
+    axes.set_xlabel(panel.x_label, fontproperties=_FONT)
+    axes.set_ylabel(panel.y_label, fontproperties=_FONT)
+    if panel.title:
+        axes.set_title(panel.title, fontproperties=_FONT)
+
+
+def _draw_shapes(axes: Axes, shapes: Shapes) -> None:
+    shades = colormaps["Blues"]
+    for polygon in shapes.polygons:
+        axes.add_patch(Patch(polygon.points, facecolor=shades(0.08 + 0.72 * polygon.shade), edgecolor="0.5", lw=0.4))
+    axes.autoscale_view()
+    axes.set_aspect("equal")
+    if not shapes.axes:
+        axes.set_axis_off()
+
+
+def _draw_plot(axes: Axes, plot: Plot) -> None:
+    if plot.log:
+        axes.set_xscale("log")
+        # Label the sizes that were measured, not the decades in between, where labels run into each other.
+        axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    if plot.log or plot.log_y:
+        axes.set_yscale("log")
+    if plot.ticks is not None:
+        axes.set_xticks(range(len(plot.ticks)), plot.ticks)
+    if plot.diagonal:
+        low, high = _range(plot)
+        axes.plot([low, high], [low, high], color="0.6", linewidth=1, label=plot.diagonal)
+    for curve in plot.curves:
+        style = "-" if curve.line else "o"
+        axes.errorbar(
+            curve.x, curve.y, yerr=curve.error, fmt=style, markersize=4, alpha=0.8, capsize=2, label=curve.label or None
+        )
+    axes.grid(visible=True, alpha=0.25)
+    if any(curve.label for curve in plot.curves):
+        axes.legend(fontsize=8)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure; the ending of the path says which format."""
+    formats = figure.canvas.get_supported_filetypes()
+    ending = path.suffix.lstrip(".").lower()
+    if ending not in formats:
+        raise InputError(f"cannot draw to '{path}': the ending must be one of {', '.join(sorted(formats))}")
+    if not path.parent.is_dir():
+        raise InputError(f"cannot draw to '{path}': the folder {path.parent} does not exist")
+    figure.savefig(path, dpi=160)
+
+
+def _range(plot: Plot) -> tuple[float, float]:
+    values = [v for curve in plot.curves for v in (*curve.x, *curve.y)]
+    return min(values), max(values)
