@@ -108,7 +108,9 @@ CONVOLUTIONAL = {
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 def test_convolutional_half_spaces(make):
     network = make()
-    shape = (2, 11) if isinstance(network[0] if isinstance(network, nn.Sequential) else None, nn.Conv1d) else (2, 11, 13)
+    shape = (
+        (2, 11) if isinstance(network[0] if isinstance(network, nn.Sequential) else None, nn.Conv1d) else (2, 11, 13)
+    )
     network(torch.randn(2, *shape))
     model = with_biases(gl.to_dlgn(network.eval()))
     layers = gl.half_spaces(model, shape)

@@ -44,7 +44,7 @@ class Partition:
     plane: Plane
     bounds: tuple[tuple[float, float], ...]
     corners: Float[Tensor, "corners 2"]
-    starts: Int[Tensor, " regions+1"]
+    starts: Int[Tensor, " starts"]
     maps: Float[Tensor, "regions k 3"]
     gates: GatePattern | None
 
@@ -77,12 +77,10 @@ class Partition:
         """The region of each point (s, t); one of them if it lies on a border, −1 outside the rectangle."""
         if points.ndim != 2 or points.shape[1] != 2:
             raise InputError(f"points have shape {tuple(points.shape)}; give coordinates on the plane, (n, 2)")
-        found = np.empty(len(points), np.int64)
-        corners, starts = self.corners.cpu().numpy(), self.starts.cpu().numpy()
-        edges = [
-            reduce.reduceat(corners[:, axis], starts[:-1]) for axis in (0, 1) for reduce in (np.minimum, np.maximum)
-        ]
-        splitting.locate(corners, starts, np.stack(edges, 1), points.double().cpu().numpy(), found)
+        scaled, wanted = (_scaled(places.double(), self.bounds).cpu().numpy() for places in (self.corners, points))
+        starts, found = self.starts.cpu().numpy(), np.empty(len(points), np.int64)
+        edges = [side.reduceat(scaled[:, axis], starts[:-1]) for axis in (0, 1) for side in (np.minimum, np.maximum)]
+        splitting.locate(scaled, starts, np.stack(edges, 1), wanted, found)
         return torch.as_tensor(found).to(self.starts.device)
 
     def evaluate(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n k"]:
@@ -251,6 +249,12 @@ class _Cells:
     def _to_plane(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 2"]:
         low, high = (torch.tensor([side[end] for side in self._box]).to(points) for end in (0, 1))
         return (low + high) / 2 + points * (high - low) / 2
+
+
+def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
+    """The points in coordinates in which the rectangle is [−1, 1]²."""
+    low, high = (torch.tensor([side[end] for side in box]).to(points) for end in (0, 1))
+    return (points - (low + high) / 2) / ((high - low) / 2)
 
 
 def _signs(lines: np.ndarray, parent: np.ndarray, centres: np.ndarray) -> np.ndarray:

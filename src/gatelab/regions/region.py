@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import jvp
 
 from gatelab.errors import InputError
 from gatelab.gates import GateLayer, GatePattern
 from gatelab.gates.bits import pack
 from gatelab.observe import batches, examples
-from gatelab.regions.halfspace import MOST_ENTRIES, Unit, half_spaces
+from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, Unit, half_spaces
 from gatelab.regions.polyhedron import Polyhedron
 from gatelab.regions.replay import Replay
 
@@ -105,13 +104,9 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
     for name in replay.gates:
         opened[name] = replay.pre_activation(name, x, factors) > 0
         factors[name] = replay.factor(name, opened[name])
-    values, slopes = _affine(replay, x, factors)
-    *q, output = values
-    if not q:
+    if not opened:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
-    constants = torch.cat([*(part.flatten() for part in q), output.flatten()])
-    slopes = torch.cat(slopes, 1).T
-    constants = constants - slopes @ x.flatten()
+    constants, slopes = _affine(replay, x, factors)
     gates = torch.cat([opened[name].flatten() for name in replay.gates])
     faces = len(gates)
     sign = torch.where(gates, -1.0, 1.0).double()
@@ -132,23 +127,23 @@ def _one(x: Tensor) -> Tensor:
     return rows
 
 
-def _affine(replay: Replay, x: Tensor, factors: dict[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Every q and the output at x, and their derivatives along each coordinate, (d, units) each."""
-    size = x.numel()
-    values = replay.everything(x, factors)
-    units = sum(value.numel() for value in values)
+def _affine(
+    replay: Replay, x: Float[Tensor, "1 ..."], factors: dict[str, Tensor]
+) -> tuple[Float[Tensor, " units"], Float[Tensor, "units d"]]:
+    """Every q and the outputs as affine functions: their values at 0, under x's gates, and their derivatives."""
+    constants = torch.cat([value.flatten() for value in replay.everything(torch.zeros_like(x), factors)])
+    units, size = len(constants), x.numel()
     if units * size > MOST_ENTRIES:
         raise InputError(
             f"the region has {units:,} faces in {size:,} dimensions, which do not fit memory; use linear_regions_2d on "
             "a plane"
         )
-    eye = torch.eye(size, dtype=torch.float64, device=x.device).view(size, *x.shape[1:])
-    parts: list[list[Tensor]] = []
-    for rows in batches(size, max(1, 2**22 // units)):
-        along = eye[rows]
-        count = len(along)
-        fixed = {name: factor.expand(count, *factor.shape[1:]) for name, factor in factors.items()}
-        at = x.expand(count, *x.shape[1:]).contiguous()
-        tangents = jvp(lambda point, fixed=fixed: tuple(replay.everything(point, fixed)), (at,), (along,))[1]
-        parts.append([tangent.flatten(1) for tangent in tangents])
-    return values, [torch.cat(column) for column in zip(*parts, strict=True)]
+    slopes = []
+    for rows in batches(units, max(1, BLOCK_ENTRIES // (units + size))):
+        numbers = torch.arange(units, device=x.device)[rows]
+        at = x.repeat(len(numbers), *[1] * (x.ndim - 1)).requires_grad_()
+        fixed = {name: factor.expand(len(numbers), *factor.shape[1:]) for name, factor in factors.items()}
+        with torch.enable_grad():
+            everything = torch.cat([value.flatten(1) for value in replay.everything(at, fixed)], 1)
+            slopes.append(torch.autograd.grad(everything.gather(1, numbers[:, None]).sum(), at)[0].flatten(1))
+    return constants, torch.cat(slopes)
