@@ -235,7 +235,7 @@ def test_shapes_that_do_not_fit_are_refused(monkeypatch):
             layer.normals([unit])
     assert first.normals([]).shape == (0, 1, 6, 6)
     monkeypatch.setattr("gatelab.regions.halfspace.MOST_ENTRIES", 100)
-    with pytest.raises(InputError, match="do not fit memory.*filters"):
+    with pytest.raises(InputError, match=r"do not fit memory.*filters"):
         first.normals()
 
 

@@ -10,6 +10,15 @@ from gatelab.regions.census import (
     paths_per_region,
     region_counts,
 )
+from gatelab.regions.drawing import (
+    Disc,
+    DiscTable,
+    RegionPicture,
+    draw_discs,
+    draw_regions,
+    half_space_discs,
+    region_picture,
+)
 from gatelab.regions.halfspace import Filters, HalfSpaceLayer, half_spaces
 from gatelab.regions.line import Pieces, linear_regions_1d
 from gatelab.regions.partition import Partition, linear_regions_2d
@@ -21,6 +30,8 @@ from gatelab.regions.region import ActivationRegion, activation_region, active_r
 __all__ = [
     "ActivationRegion",
     "Ball",
+    "Disc",
+    "DiscTable",
     "Estimate",
     "Filters",
     "HalfSpaceLayer",
@@ -31,12 +42,17 @@ __all__ = [
     "Polyhedron",
     "ReceptiveField",
     "RegionCounts",
+    "RegionPicture",
     "activation_region",
     "active_path_counts",
     "active_region",
+    "draw_discs",
+    "draw_regions",
+    "half_space_discs",
     "half_spaces",
     "linear_regions_1d",
     "linear_regions_2d",
     "paths_per_region",
     "region_counts",
+    "region_picture",
 ]
