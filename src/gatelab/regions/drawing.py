@@ -52,7 +52,9 @@ def region_picture(
     return RegionPicture(title, label, partition.bounds, tuple(corners), numbers)
 
 
-def draw_regions(pictures: RegionPicture | Sequence[RegionPicture], columns: int = 3, colours: str = "viridis") -> Figure:
+def draw_regions(
+    pictures: RegionPicture | Sequence[RegionPicture], columns: int = 3, colours: str = "viridis"
+) -> Figure:
     """One panel for each picture; pictures of one label share a scale of colours."""
     panels = [pictures] if isinstance(pictures, RegionPicture) else list(pictures)
     if not panels:
@@ -99,7 +101,7 @@ class Disc:
 
     @property
     def reach(self) -> float:
-        """Where the boundary cuts the normal's direction, in radii: −1 or less if all is open, 1 or more if nothing is."""
+        """Where the boundary cuts the normal's direction, in radii: −1 if all of the disc is open, 1 if nothing is."""
         length = hypot(*self.normal)
         if length == 0:
             return -1.0 if self.offset > 0 else 1.0

@@ -101,7 +101,8 @@ def draw_figure1(facts: Figure1) -> Figure:
             axes.add_patch(Polygon(polygon, facecolor="#4878a8", edgecolor="none", alpha=0.6))
         axes.axhline(0, color="0.6", linewidth=0.8)
         axes.axvline(0, color="0.6", linewidth=0.8)
-        axes.set(xlim=SQUARE[0], ylim=SQUARE[1], xlabel="x₁", ylabel="x₂", title=f"ε = {epsilon:g}", aspect="equal")
+        axes.set(xlim=SQUARE[0], ylim=SQUARE[1], xlabel="x₁", ylabel="x₂", aspect="equal")
+        axes.set_title(f"ε = {epsilon:g}".replace("-", "−"))
     return figure
 
 
