@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         kernels,
         models,
         paths,
+        regions,
         report,
         runs,
         theorems,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         value_tangent_kernel,
     )
     from gatelab.paths import Path, neural_path_features, neural_path_values, top_paths
+    from gatelab.regions import active_region, half_spaces
 
 __version__ = "0.1.0"
 
@@ -45,7 +47,9 @@ _HOMES = {
     "GateTracker": "gatelab.dynamics",
     "Path": "gatelab.paths",
     "Regime": "gatelab.convert",
+    "active_region": "gatelab.regions",
     "capture_gates": "gatelab.gates",
+    "half_spaces": "gatelab.regions",
     "infinite_width_ntk": "gatelab.kernels",
     "neural_path_features": "gatelab.paths",
     "neural_path_kernel": "gatelab.kernels",
@@ -74,7 +78,7 @@ _PACKAGES = (
         "models",
         "paths",
     ),
-    *("report", "runs", "theorems"),
+    *("regions", "report", "runs", "theorems"),
 )
 
 __all__ = [
@@ -83,6 +87,7 @@ __all__ = [
     "Path",
     "Regime",
     "__version__",
+    "active_region",
     "capture_gates",
     "convert",
     "data",
@@ -92,6 +97,7 @@ __all__ = [
     "figures",
     "gates",
     "graph",
+    "half_spaces",
     "infinite_width_ntk",
     "kernels",
     "models",
@@ -102,6 +108,7 @@ __all__ = [
     "overlap_kernel",
     "path_features",
     "paths",
+    "regions",
     "report",
     "runs",
     "theorems",

@@ -5,6 +5,7 @@ import torch
 
 from gatelab.errors import InputError
 from gatelab.models import mlp
+from gatelab.regions import figure1
 from gatelab.theorems import (
     Check,
     Curve,
@@ -15,6 +16,7 @@ from gatelab.theorems import (
     all_theorems,
     find,
     halfspace,
+    halfspace_regions,
     npk,
     npk_bundles,
     render,
@@ -89,6 +91,29 @@ def test_a_region_that_is_not_convex_fails(monkeypatch):
     monkeypatch.setattr(halfspace, "_dlgn_gates", halfspace._relu_gates)
     monkeypatch.setattr(halfspace, "DeepLinearlyGatedNetwork", lambda *_, gate, **options: biased_mlp(**options))
     (theorem,) = find("halfspace-2.2")
+    assert theorem.check(seed=1).verdict is Verdict.FAILS
+
+
+@pytest.mark.parametrize("identifier", ["halfspace-fig1a", "halfspace-fig1b"])
+def test_another_network_is_not_that_of_the_figure(monkeypatch, identifier):
+    """Green that opens at 0.4 instead of 0.5, brown that is given |x₂| whatever ε is."""
+    right, jump = figure1.disconnected_network, figure1.jumping_network
+
+    def shifted():
+        model = right()
+        model[2].bias.data += 0.1
+        return model
+
+    monkeypatch.setattr(figure1, "disconnected_network", shifted)
+    monkeypatch.setattr(figure1, "jumping_network", lambda epsilon: jump(abs(epsilon)))
+    (theorem,) = find(identifier)
+    assert theorem.check(seed=1).verdict is Verdict.FAILS
+
+
+def test_a_wrong_path_region_fails(monkeypatch):
+    right = halfspace_regions.active_region
+    monkeypatch.setattr(halfspace_regions, "active_region", lambda model, path: right(model, path[::-1]))
+    (theorem,) = find("halfspace-3.1-regions")
     assert theorem.check(seed=1).verdict is Verdict.FAILS
 
 

@@ -13,13 +13,16 @@ from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
-from gatelab.gates.operations import BILINEAR, DROPPING, LINEAR, QUOTIENTS, SHAPE_ONLY
+from gatelab.gates.operations import BILINEAR, DROPPING
 from gatelab.graph import (
+    OVERWRITING,
     ancestors,
+    data_nodes,
     describe,
     gate_names,
     holds_node,
-    is_shape,
+    is_linear_module,
+    is_linear_operation,
     node_operation,
     parameter,
     trace,
@@ -27,18 +30,6 @@ from gatelab.graph import (
     writes_in_place,
 )
 from gatelab.observe import observable
-
-# Linear in the data, whatever their mode: what may stand between gates and weight layers.
-_LINEAR_MODULES = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
-    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
-    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
-    *(nn.Flatten, nn.Unflatten, nn.Identity, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle),
-    *(nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, nn.ChannelShuffle),
-)
-# Put other values into a tensor, whatever it held.
-_OVERWRITING = frozenset("fill zero copy requires_grad normal uniform random exponential bernoulli setitem".split())
 
 
 class Role(Enum):
@@ -133,7 +124,7 @@ def match(model: nn.Module) -> Parts:
     gates = gate_names(graph, modules)
     needed = _needed(graph)
     nodes = [node for node in graph.nodes if node in needed]
-    from_input = _from_input(nodes)
+    from_input = data_nodes(nodes)
     deciding = _deciding(nodes, gates)
     roles, refused = {}, []
     for node in nodes:
@@ -172,16 +163,6 @@ def _needed(graph: Graph) -> set[Node]:
     return needed
 
 
-def _from_input(nodes: list[Node]) -> set[Node]:
-    """The nodes that hold data: what depends on the input by more than its shape."""
-    found: set[Node] = set()
-    for node in nodes:
-        values = node_operation(node) not in SHAPE_ONLY and not is_shape(node)
-        if node.op == "placeholder" or (values and any(source in found for source in node.all_input_nodes)):
-            found.add(node)
-    return found
-
-
 def _deciding(nodes: list[Node], gates: Mapping[Node, str]) -> set[Node]:
     known, found = set(nodes), set[Node]()
     for node in reversed(nodes):
@@ -202,7 +183,7 @@ def _role(
     if weight_parameters(node, modules) is not None:
         return Role.WEIGHT
     if node.op == "call_module":
-        return Role.LINEAR if type(modules[str(node.target)]) in _LINEAR_MODULES else None
+        return Role.LINEAR if is_linear_module(node, modules) else None
     return _operation_role(node, from_input)
 
 
@@ -227,25 +208,13 @@ def _cannot_be_copied(node: Node, modules: Mapping[str, nn.Module]) -> bool:
     if node.op == "call_module" or not writes_in_place(node, modules):
         return False
     plain = node_operation(node) or ""
-    return plain in _OVERWRITING or not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain))
+    return plain in OVERWRITING or not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain))
 
 
 def _operation_role(node: Node, from_input: set[Node]) -> Role | None:
-    operation = node_operation(node) or ""
-    data = [source for source in node.all_input_nodes if source in from_input]
-    whole = any(
-        isinstance(arg, torch.dtype) and not arg.is_floating_point for arg in (*node.args, *node.kwargs.values())
-    )
-    if whole or operation in _OVERWRITING or node.kwargs.get("rounding_mode"):
-        return None
-    if operation in DROPPING:
+    if node_operation(node) in DROPPING:
         return Role.DROPOUT
-    if operation in QUOTIENTS:
-        return Role.LINEAR if node.args and data == [node.args[0]] else None
-    if operation in BILINEAR:
-        once = sum(arg in from_input for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, Node)) == 1
-        return Role.LINEAR if once else None
-    return Role.LINEAR if operation in LINEAR else None
+    return Role.LINEAR if is_linear_operation(node, from_input) else None
 
 
 def _why(node: Node, from_input: set[Node]) -> str:

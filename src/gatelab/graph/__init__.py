@@ -1,6 +1,7 @@
 """Models as graphs of operations."""
 
 from gatelab.graph.chain import DenseChain, DenseLayer, dense_chain
+from gatelab.graph.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
 from gatelab.graph.nodes import (
     ancestors,
     dense_parameters,
@@ -17,14 +18,18 @@ from gatelab.graph.trace import gate_names, trace, value_chain, value_sources
 from gatelab.graph.writes import writes_in_place
 
 __all__ = [
+    "OVERWRITING",
     "DenseChain",
     "DenseLayer",
     "ancestors",
+    "data_nodes",
     "dense_chain",
     "dense_parameters",
     "describe",
     "gate_names",
     "holds_node",
+    "is_linear_module",
+    "is_linear_operation",
     "is_shape",
     "max_pooling",
     "module_path",

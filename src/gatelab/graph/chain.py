@@ -60,8 +60,12 @@ class DenseChain:
         return tuple(layer.gate for layer in self.layers if layer.gate is not None)
 
 
-def dense_chain(model: nn.Module) -> DenseChain:
+def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
     """Read a fully connected ReLU or gated network as a chain, whatever way it was written.
+
+    Args:
+        model: the network.
+        gates: whether a gate must stand between weight layers; a deep linear network has none.
 
     Raises:
         UnsupportedModelError: something on the way from input to output is neither a dense layer nor a gate.
@@ -84,7 +88,7 @@ def dense_chain(model: nn.Module) -> DenseChain:
                 )
             gate = names[node]
         elif parameters is not None:
-            if layers and gate is None:
+            if layers and gate is None and gates:
                 raise UnsupportedModelError(
                     f"{describe(node, modules)}: two weight layers with no gate between them; multiply them into one, "
                     "or put a gate between"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.func import jacrev
 
@@ -39,7 +39,7 @@ def neural_path_features(
     gates = gate_factors(capture_gates(model, x), chain)
     ones = nodes.new_ones(nodes.shape[0], 1)
     starts = {0: (nodes, gates)} | {layer: (ones, gates[layer - 1 :]) for layer in index.starts[1:]}
-    return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
+    return torch.cat([reduce(outer, factors, first) for first, factors in starts.values()], dim=1)
 
 
 def path_activity(
@@ -51,7 +51,7 @@ def path_activity(
     pattern = capture_gates(model, x)
     gates = [pattern[name] for name in chain.gates]
     starts = {0: (nodes, gates)} | {layer: (nodes[:, :1], gates[layer - 1 :]) for layer in index.starts[1:]}
-    return torch.cat([reduce(_outer, factors, first) for first, factors in starts.values()], dim=1)
+    return torch.cat([reduce(outer, factors, first) for first, factors in starts.values()], dim=1)
 
 
 def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "paths k"]:
@@ -99,7 +99,8 @@ def _parameters(chain: DenseChain) -> dict[str, Tensor]:
     return parameters
 
 
-def _outer(rows: Tensor, factor: Tensor) -> Tensor:
+def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[Tensor, "n ab"]:
+    """Every product of an entry of a row with one of the other row, the first counting most."""
     return (rows.unsqueeze(-1) * factor.unsqueeze(1)).flatten(1)
 
 

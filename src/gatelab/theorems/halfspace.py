@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gatelab.figures import Curve, Plot
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
+from gatelab.regions import half_spaces
 from gatelab.theorems._measure import against, identity
 from gatelab.theorems._registry import theorem
 from gatelab.theorems._result import Check, Measurement
@@ -63,10 +64,10 @@ def relu_network_is_a_mixture(seed: int) -> Measurement:
     "A DLGN is a mixture of linear experts that half-spaces of the input gate",
 )
 def linearly_gated_network_is_a_mixture(seed: int) -> Measurement:
-    """Gates from the products of the gating weights, paths summed one by one."""
+    """Gates from the half-spaces, paths summed one by one."""
     generator, x = _inputs(seed)
     model = DeepLinearlyGatedNetwork(WIDTHS, gate=HardGate(), dtype=torch.float64, generator=generator)
-    gates = [x @ normal.T + offset > 0 for normal, offset in _half_spaces(model)]
+    gates = _dlgn_gates(model)(x)
     weights = [weight.detach() for weight in model.value.parameters()]
     mixture, output = _mixture(gates, weights, x), model(x).detach()[:, 0]
     return Measurement((identity("Σ_π f_π g_π against ŷ", mixture, output),), against(mixture, output, "ŷ(x)"))
@@ -116,21 +117,9 @@ def active_regions_are_convex(seed: int) -> Measurement:
     )
 
 
-def _half_spaces(model: DeepLinearlyGatedNetwork) -> list[tuple[Tensor, Tensor]]:
-    """Normal and offset of every gate: the products of the gating weights, with biases."""
-    normal = torch.eye(model.feature[0].weight.shape[1], dtype=torch.float64)  # pyright: ignore
-    offset = torch.zeros(normal.shape[0], dtype=torch.float64)
-    spaces = []
-    for layer in model.feature:
-        weight, bias = layer.weight.detach(), layer.bias.detach()  # pyright: ignore
-        normal, offset = weight @ normal, weight @ offset + bias
-        spaces.append((normal, offset))
-    return spaces
-
-
 def _dlgn_gates(model: DeepLinearlyGatedNetwork) -> Callable[[Tensor], list[Tensor]]:
-    spaces = _half_spaces(model)
-    return lambda x: [x @ normal.T + offset > 0 for normal, offset in spaces]
+    spaces = [(layer.normals(), layer.offsets) for layer in half_spaces(model).values()]
+    return lambda x: [x @ normals.T + offsets > 0 for normals, offsets in spaces]
 
 
 def _relu_gates(model: nn.Sequential) -> Callable[[Tensor], list[Tensor]]:

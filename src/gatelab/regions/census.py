@@ -1,0 +1,143 @@
+"""How many paths are active: per input, per region, and in how many regions each path is.
+
+A path π = (i₁, …, i_{L−1}) passes one unit in every layer of gates (halfspace, Section 2); of m units in L − 1 layers
+there are m^(L−1). npk's paths also name the input node they start at, and are d times as many.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import comb, prod
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
+from gatelab.gates import GateKind, GatePattern
+from gatelab.gates.bits import pack, popcount
+from gatelab.regions.halfspace import linear_gates
+from gatelab.regions.partition import Partition, linear_regions_2d
+from gatelab.regions.plane import Bounds, Plane
+
+
+def active_path_counts(gates: GatePattern) -> list[int]:
+    r"""The number of active paths of each input, \|A(x)\| = Π_l (open gates of layer l), exact at any size.
+
+    Example:
+        >>> active_path_counts(GatePattern({"1": torch.tensor([[True, True]]), "2": torch.tensor([[True, False]])}))
+        [2]
+    """
+    for name in gates:
+        layer = gates.layer(name)
+        if len(layer.shape) != 1 or layer.kind is GateKind.MAX_POOL:
+            raise UnsupportedModelError(
+                f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
+                "paths depends on the architecture, not on the gates alone; use neural_path_kernel(normalise=False)"
+            )
+    opened = [popcount(gates.layer(name).words).sum(dim=1).tolist() for name in gates]
+    return [prod(layers) for layers in zip(*opened, strict=True)]
+
+
+@dataclass(frozen=True)
+class PathDistribution:
+    """How many paths are active, over the area of a partition.
+
+    Attributes:
+        counts: the numbers of active paths that occur, least first.
+        shares: the share of the area with each of them.
+        regions: the number of regions with each of them.
+    """
+
+    counts: tuple[int, ...]
+    shares: tuple[float, ...]
+    regions: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """The average number of active paths over the area."""
+        return float(sum(count * share for count, share in zip(self.counts, self.shares, strict=True)))
+
+    def quantile(self, share: float) -> int:
+        """The least number of paths that is not exceeded on this share of the area."""
+        if not 0 <= share <= 1:
+            raise InputError(f"share is {share}; it must be between 0 and 1")
+        total = 0.0
+        for count, own in zip(self.counts, self.shares, strict=True):
+            total += own
+            if total >= share - 1e-12:
+                return count
+        return self.counts[-1]
+
+
+def paths_per_region(partition: Partition) -> PathDistribution:
+    """The distribution of the number of active paths, each region weighing as much as its area."""
+    if partition.gates is None:
+        raise InputError("the network has no gates: its one path is active everywhere")
+    per_region = active_path_counts(partition.gates)
+    weights = (partition.areas / partition.areas.sum()).tolist()
+    area, number = Counter[int](), Counter(per_region)
+    for count, weight in zip(per_region, weights, strict=True):
+        area[count] += weight
+    counts = sorted(area)
+    return PathDistribution(
+        tuple(counts), tuple(float(area[count]) for count in counts), tuple(number[count] for count in counts)
+    )
+
+
+@dataclass(frozen=True)
+class RegionCounts:
+    """Active-path regions against activation-pattern regions, on a rectangle of a plane.
+
+    Attributes:
+        paths: m^(L−1), all of them.
+        active_paths: those with a region of some area.
+        patterns: the activation-pattern regions.
+        most_patterns: how many there can be: N lines cut a plane into at most 1 + N + N(N−1)/2 cells.
+    """
+
+    paths: int
+    active_paths: int
+    patterns: int
+    most_patterns: int
+
+
+def region_counts(
+    dlgn: nn.Module, plane: Plane | None = None, bounds: Bounds = ((-1, 1), (-1, 1)), *, limit: int = 2**22
+) -> RegionCounts:
+    """Count the non-empty path regions A_π and the activation-pattern regions of a DLGN (halfspace, Section 3.1).
+
+    A_π is the union of the pattern regions in which its gates are open, so that it is empty unless there is one. The
+    paths are followed layer by layer as sets of regions, packed bits, and dropped as soon as their set is empty.
+
+    Raises:
+        TooManyPathsError: there are more than ``limit`` paths.
+    """
+    linear_gates(dlgn)
+    partition = linear_regions_2d(dlgn, plane, bounds)
+    gates = partition.gates
+    assert gates is not None
+    units = [gates.layer(name).units for name in gates]
+    paths = prod(units)
+    if paths > limit:
+        raise TooManyPathsError(f"{paths:,} paths are more than the limit of {limit:,}; raise limit=")
+    return RegionCounts(paths, _open_somewhere(gates), len(partition), sum(comb(sum(units), k) for k in range(3)))
+
+
+def _open_somewhere(gates: GatePattern) -> int:
+    """Number of paths all of whose gates are open together for some example of the pattern."""
+    first, *layers = [pack(gates[name].flatten(1).T.contiguous()) for name in gates]
+    if not layers:
+        return int(first.any(dim=1).sum())
+    *middle, last = layers
+    prefixes = first[first.any(dim=1)]
+    for units in middle:
+        prefixes = torch.cat([prefixes[:0], *_open_extensions(prefixes, units)])
+    return sum(len(extensions) for extensions in _open_extensions(prefixes, last))
+
+
+def _open_extensions(prefixes: Int64[Tensor, "open words"], units: Int64[Tensor, "w words"]) -> Iterator[Tensor]:
+    """The prefixes extended by every unit, as long as some example opens all of it; a block of prefixes at a time."""
+    for rows in prefixes.split(max(1, 2**22 // units.numel())):
+        both = (rows.unsqueeze(1) & units).flatten(0, 1)
+        yield both[both.any(dim=1)]

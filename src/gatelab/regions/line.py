@@ -1,0 +1,124 @@
+"""The exact pieces of a line through input space on which a network is affine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gatelab.errors import InputError
+from gatelab.gates import GateLayer, GatePattern
+from gatelab.gates.bits import pack
+from gatelab.regions.plane import checked_bounds
+from gatelab.regions.replay import Replay
+from gatelab.regions.splitting import NOISE, TOUCH
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A segment origin + s · direction, cut where a gate changes.
+
+    Attributes:
+        ends: low and high s of each piece, in order.
+        maps: output k on a piece is maps[r, k] · (1, s).
+        gates: the pattern of each piece; n is the number of pieces.
+    """
+
+    ends: Float[Tensor, "pieces 2"]
+    maps: Float[Tensor, "pieces k 2"]
+    gates: GatePattern
+
+    def __len__(self) -> int:
+        """Number of pieces."""
+        return len(self.ends)
+
+    def intervals(self, chosen: Bool[Tensor, " pieces"]) -> list[tuple[float, float]]:
+        """Some pieces as intervals, neighbours joined."""
+        joined: list[tuple[float, float]] = []
+        for low, high in self.ends[chosen].tolist():
+            if joined and joined[-1][1] == low:
+                joined[-1] = (joined[-1][0], high)
+            else:
+                joined.append((low, high))
+        return joined
+
+
+def linear_regions_1d(
+    model: nn.Module,
+    bounds: tuple[float, float],
+    *,
+    origin: Float[Tensor, "..."] | None = None,
+    direction: Float[Tensor, "..."] | None = None,
+) -> Pieces:
+    """The pieces of a segment of input space on which a ReLU or linearly gated network is affine, exactly.
+
+    Args:
+        model: see :func:`linear_regions_2d`.
+        bounds: of s.
+        origin: the point at s = 0; None for a network of one input.
+        direction: where s leads; None for a network of one input.
+    """
+    ((low, high),) = checked_bounds([bounds], 1)
+    replay = Replay(model)
+    replay.check_affine()
+    if not replay.gates:
+        raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
+    if origin is None or direction is None:
+        if replay.input_shape(None) != (1,):
+            raise InputError(f"the network takes {replay.input_shape(None)}; give origin= and direction= of a line")
+        origin, direction = torch.zeros(1), torch.ones(1)
+    if origin.shape != direction.shape or not bool((direction != 0).any()):
+        raise InputError("origin and direction must have the shape of one example, and direction must not be zero")
+    start, along = (part.to(replay.device, torch.float64) for part in (origin, direction))
+    simplex = torch.stack([start + low * along, start + high * along])
+    ends, gates = np.array([[0.0, 1.0]]), dict[str, Tensor]()
+    for name in replay.gates:
+        factors = {other: replay.factor(other, gates[other]) for other in replay.deciding_gates(name)}
+        q = _at_ends(simplex, factors, len(ends), lambda x, f, name=name: replay.pre_activation(name, x, f))
+        lines = q.flatten(2).cpu().numpy()
+        ends, parent = _cut(ends, lines)
+        opened = torch.as_tensor(_signs(ends, lines[parent])).to(replay.device).unflatten(1, q.shape[2:])
+        rows = torch.as_tensor(parent).to(replay.device)
+        gates = {other: state[rows] for other, state in gates.items()} | {name: opened}
+    factors = {name: replay.factor(name, state) for name, state in gates.items()}
+    output = _at_ends(simplex, factors, len(ends), replay.output).flatten(2)
+    slope = output[:, 1] / (high - low)
+    layers = {
+        name: GateLayer(replay.kind(name), tuple(state.shape[1:]), pack(state.flatten(1)), replay.slope(name))
+        for name, state in gates.items()
+    }
+    return Pieces(
+        torch.as_tensor(low + ends * (high - low)).to(replay.device),
+        torch.stack([output[:, 0] - low * slope, slope], 2),
+        GatePattern(layers, replay.dtype),
+    )
+
+
+def _at_ends(simplex: Tensor, factors: dict[str, Tensor], pieces: int, function: Callable[..., Tensor]) -> Tensor:
+    """Constant and slope, over the whole segment, of what the function gives on each piece: (pieces, 2, *shape)."""
+    x = simplex.expand(pieces, *simplex.shape).flatten(0, 1)
+    values = function(x, {name: factor.repeat_interleave(2, 0) for name, factor in factors.items()})
+    values = values.unflatten(0, (pieces, 2))
+    return torch.stack([values[:, 0], values[:, 1] - values[:, 0]], 1)
+
+
+def _cut(ends: np.ndarray, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cut each interval where one of its lines is zero; returns the parts and which interval each belongs to."""
+    cut, parents = [], []
+    for number, ((low, high), (constant, slope)) in enumerate(zip(ends, lines, strict=True)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            roots = -constant / slope
+        inside = np.isfinite(roots) & (roots > low + TOUCH) & (roots < high - TOUCH)
+        places = np.unique(roots[inside & (np.abs(slope) > NOISE * np.abs(lines[number]).max())])
+        places = places[np.diff(places, prepend=-1.0) > TOUCH]
+        corners = np.r_[low, places, high]
+        cut.append(np.c_[corners[:-1], corners[1:]])
+        parents += [number] * (len(corners) - 1)
+    return np.concatenate(cut), np.array(parents)
+
+
+def _signs(ends: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    q = lines[:, 0] + lines[:, 1] * ends.mean(axis=1)[:, None]
+    return q > NOISE * np.abs(lines).max(axis=(1, 2))[:, None]

@@ -1,0 +1,264 @@
+"""The exact partition of a plane through input space into the regions where a network is affine."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
+from gatelab.gates import GateLayer, GatePattern
+from gatelab.gates.bits import pack
+from gatelab.observe import batches
+from gatelab.regions import splitting
+from gatelab.regions.plane import Bounds, Plane, checked_bounds
+from gatelab.regions.replay import Replay
+
+# Pre-activations of a block of regions; small blocks stay in the cache.
+BLOCK_ENTRIES = 2**19
+DEFAULT_LIMIT = 2**21
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A rectangle of a plane, cut into convex polygons; on each the network is one affine map.
+
+    A region is where all gates are constant: each pattern of gates that occurs belongs to exactly one region. Regions
+    overlap in their borders alone, where a gate's q is zero and the gate therefore closed. On neighbours the network
+    may be the same map, if the gate between them lets nothing through.
+
+    Attributes:
+        plane: the plane; coordinates (s, t) below are on it.
+        bounds: the rectangle.
+        corners: of all polygons, one behind the other, each counter-clockwise.
+        starts: where each region's corners begin, and the end of the last.
+        maps: output k on a region is maps[r, k] · (1, s, t).
+        gates: the pattern of each region; n is the number of regions.
+    """
+
+    plane: Plane
+    bounds: tuple[tuple[float, float], ...]
+    corners: Float[Tensor, "corners 2"]
+    starts: Int[Tensor, " starts"]
+    maps: Float[Tensor, "regions k 3"]
+    gates: GatePattern | None
+
+    def __len__(self) -> int:
+        """Number of regions."""
+        return len(self.starts) - 1
+
+    def polygon(self, region: int) -> Float[Tensor, "corners 2"]:
+        """The corners of a region, counter-clockwise."""
+        if not 0 <= region < len(self):
+            raise InputError(f"region {region} does not exist; there are {len(self)}")
+        return self.corners[self.starts[region] : self.starts[region + 1]]
+
+    @cached_property
+    def areas(self) -> Float[Tensor, " regions"]:
+        """The regions' areas, in units of the plane's coordinates."""
+        following = torch.arange(1, len(self.corners) + 1, device=self.corners.device)
+        following[self.starts[1:] - 1] = self.starts[:-1]
+        here = self.corners - self.corners[self.starts[:-1]].repeat_interleave(self.starts.diff(), 0)
+        there = here[following]  # relative to a corner of its own polygon, small ones lose no digits
+        across = here[:, 0] * there[:, 1] - here[:, 1] * there[:, 0]
+        return self._sums(across) / 2
+
+    @cached_property
+    def centres(self) -> Float[Tensor, "regions 2"]:
+        """The mean of each region's corners, a point inside it."""
+        return self._sums(self.corners) / self.starts.diff().unsqueeze(1)
+
+    def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
+        """The region of each point (s, t); one of them if it lies on a border, −1 outside the rectangle."""
+        if points.ndim != 2 or points.shape[1] != 2:
+            raise InputError(f"points have shape {tuple(points.shape)}; give coordinates on the plane, (n, 2)")
+        scaled, wanted = (_scaled(places.double(), self.bounds).cpu().numpy() for places in (self.corners, points))
+        starts, found = self.starts.cpu().numpy(), np.empty(len(points), np.int64)
+        edges = [side.reduceat(scaled[:, axis], starts[:-1]) for axis in (0, 1) for side in (np.minimum, np.maximum)]
+        splitting.locate(scaled, starts, np.stack(edges, 1), wanted, found)
+        return torch.as_tensor(found).to(self.starts.device)
+
+    def evaluate(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n k"]:
+        """What the regions' maps give at points of the rectangle: the network's output there."""
+        regions = self.locate(points)
+        if bool((regions < 0).any()):
+            outside = points[regions < 0][0].tolist()
+            raise InputError(f"point {outside} lies outside the partition's bounds {self.bounds}")
+        homogeneous = torch.cat([torch.ones_like(points[:, :1]), points], 1).to(self.maps)
+        return torch.einsum("nkc,nc->nk", self.maps[regions], homogeneous)
+
+    def along(
+        self, path: Mapping[str, int | tuple[int, ...]] | Sequence[int | tuple[int, ...]]
+    ) -> Bool[Tensor, " regions"]:
+        """The regions in which every gate on a path is open: their union is the path's active region A_π."""
+        if self.gates is None:
+            raise InputError("the network has no gates, hence no paths to open")
+        units = path if isinstance(path, Mapping) else dict(zip(self.gates.layers, path, strict=False))
+        if not isinstance(path, Mapping) and len(path) != len(self.gates):
+            raise InputError(f"the path passes {len(path)} units, there are {len(self.gates)} layers of gates")
+        opened = torch.ones(len(self), dtype=torch.bool, device=self.corners.device)
+        for name, unit in units.items():
+            index = (unit,) if isinstance(unit, int) else unit
+            gates = self.gates[name]
+            if len(index) != gates.ndim - 1 or not all(0 <= i < w for i, w in zip(index, gates.shape[1:], strict=True)):
+                raise InputError(f"unit {unit} does not exist in layer '{name}', whose gates are {gates.shape[1:]}")
+            opened &= gates[(slice(None), *index)]
+        return opened
+
+    def _sums(self, values: Tensor) -> Tensor:
+        regions = torch.arange(len(self), device=values.device).repeat_interleave(self.starts.diff())
+        return values.new_zeros(len(self), *values.shape[1:]).index_add_(0, regions, values)
+
+
+def linear_regions_2d(
+    model: nn.Module, plane: Plane | None = None, bounds: Bounds = ((-1, 1), (-1, 1)), *, limit: int = DEFAULT_LIMIT
+) -> Partition:
+    """The regions of a plane on which a ReLU or linearly gated network is affine, exactly.
+
+    Layer by layer every polygon is cut along the lines where a gate's pre-activation, affine on the polygon, is zero:
+    no grid, nothing sampled. Dense, convolutional and residual networks, LeakyReLU, batch-norm and average pooling are
+    taken alike. Lines that pass a corner closer than 1e-12 of the rectangle's size pass through it. All in float64.
+
+    Args:
+        model: the network; soft gates count as hard ones.
+        plane: where to cut input space; None for a network of two inputs.
+        bounds: the rectangle on the plane, ((s low, s high), (t low, t high)).
+        limit: the most regions to make.
+
+    Raises:
+        UnsupportedModelError: something is neither a gate nor affine, or pools by maximum; named with its place.
+        TooManyPathsError: there are more regions than ``limit``.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1))
+        >>> partition = linear_regions_2d(net)
+        >>> len(partition), round(partition.areas.sum().item(), 12)
+        (2, 4.0)
+    """
+    box = checked_bounds(bounds, 2)
+    replay = Replay(model)
+    replay.check_affine()
+    shape = replay.input_shape(None if plane is None else tuple(plane.origin.shape))
+    if plane is None and shape != (2,):
+        raise InputError(
+            f"the network takes examples of shape {shape}; to cut them by a plane give one, Plane(origin, first, "
+            "second) or Plane.through(a, b, c)"
+        )
+    cells = _Cells(replay, plane or Plane.of_inputs(), box)
+    for name in replay.gates:
+        cells.cut(name)
+        if len(cells) > limit:
+            raise TooManyPathsError(
+                f"after gate '{name}' there are {len(cells):,} regions, more than the limit of {limit:,}; take smaller "
+                "bounds, or raise limit="
+            )
+    return cells.partition()
+
+
+class _Cells:
+    """The polygons so far, in coordinates in which the rectangle is [−1, 1]², and their gates."""
+
+    def __init__(self, replay: Replay, plane: Plane, box: tuple[tuple[float, float], ...]):
+        self._replay, self._plane, self._box = replay, plane, box
+        self._corners = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+        self._starts: NDArray[np.int64] = np.array([0, 4])
+        self._gates: dict[str, Tensor] = {}
+        # An affine function on the plane is told by its values at three points.
+        ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=replay.device)
+        self._simplex = plane.at(self._to_plane(ends))
+        try:
+            self._width = replay.pre_activation(replay.gates[0], self._simplex, {})[0].numel() if replay.gates else 1
+        except (RuntimeError, IndexError) as error:
+            raise InputError(
+                f"the network does not take examples of the plane's shape {tuple(plane.origin.shape)}: {error}"
+            ) from error
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def cut(self, name: str) -> None:
+        """Cut every polygon where the gate changes."""
+        replay, deciding = self._replay, self._replay.deciding_gates(name)
+        corners, counts, parents, opened = [], [], [], []
+        for part in self._blocks():
+            regions = range(len(self))[part]
+            # The lines of a gate that depends on no other are the same everywhere.
+            factors = {other: replay.factor(other, self._gates[other][part]) for other in deciding}
+            q = self._at_simplex(lambda x, factors: replay.pre_activation(name, x, factors), factors)
+            self._width = max(self._width, q[0, 0].numel())
+            lines = q.flatten(2).transpose(1, 2).contiguous().cpu().numpy()
+            first, last = self._starts[regions[0]], self._starts[regions[-1] + 1]
+            parts: Any = splitting.split(
+                self._corners[first:last], self._starts[regions[0] : regions[-1] + 2] - first, lines
+            )
+            cut, starts, parent = parts
+            centres = np.add.reduceat(cut, starts[:-1]) / np.diff(starts)[:, None]
+            opened.append(_signs(lines, parent, centres).reshape(len(parent), *q.shape[2:]))
+            corners.append(cut)
+            counts.append(np.diff(starts))
+            parents.append(parent + regions[0])
+        self._corners, parent = np.concatenate(corners), torch.as_tensor(np.concatenate(parents))
+        self._starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+        device = self._replay.device
+        self._gates = {other: gates[parent.to(device)] for other, gates in self._gates.items()}
+        self._gates[name] = torch.as_tensor(np.concatenate(opened)).to(device)
+
+    def partition(self) -> Partition:
+        """What came out, in the plane's own coordinates."""
+        replay, device = self._replay, self._replay.device
+        maps = []
+        for part in self._blocks():
+            factors = {name: replay.factor(name, gates[part]) for name, gates in self._gates.items()}
+            values = self._at_simplex(replay.output, factors).flatten(2)
+            maps.append(values.transpose(1, 2).expand(range(len(self))[part].__len__(), -1, -1))
+        (s, half_s), (t, half_t) = ((low / 2 + high / 2, high / 2 - low / 2) for low, high in self._box)
+        constant, along_s, along_t = torch.cat(maps).unbind(2)
+        along_s, along_t = along_s / half_s, along_t / half_t
+        layers = {
+            name: GateLayer(replay.kind(name), tuple(gates.shape[1:]), pack(gates.flatten(1)), replay.slope(name))
+            for name, gates in self._gates.items()
+        }
+        return Partition(
+            self._plane,
+            self._box,
+            self._to_plane(torch.as_tensor(self._corners).to(device)),
+            torch.as_tensor(self._starts).to(device),
+            torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
+            GatePattern(layers, replay.dtype) if layers else None,
+        )
+
+    def _blocks(self) -> list[slice]:
+        """Regions that are worked on together."""
+        return list(batches(len(self), max(1, BLOCK_ENTRIES // (3 * self._width))))
+
+    def _at_simplex(self, function: Callable[..., Tensor], factors: dict[str, Tensor]) -> Tensor:
+        """The coefficients (constant, along s, along t) of what the function gives, (regions or 1, 3, *shape)."""
+        count = next((len(factor) for factor in factors.values()), 1)
+        x = self._simplex.expand(count, *self._simplex.shape).flatten(0, 1)
+        values = function(x, {name: factor.repeat_interleave(3, 0) for name, factor in factors.items()})
+        if values.ndim < 2 or len(values) != 3 * count:
+            raise UnsupportedModelError("the model must keep the examples on the first axis")
+        values = values.unflatten(0, (count, 3))
+        return torch.cat([values[:, :1], values[:, 1:] - values[:, :1]], 1)
+
+    def _to_plane(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 2"]:
+        low, high = (torch.tensor([side[end] for side in self._box]).to(points) for end in (0, 1))
+        return (low + high) / 2 + points * (high - low) / 2
+
+
+def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
+    """The points in coordinates in which the rectangle is [−1, 1]²."""
+    low, high = (torch.tensor([side[end] for side in box]).to(points) for end in (0, 1))
+    return (points - (low + high) / 2) / ((high - low) / 2)
+
+
+def _signs(lines: np.ndarray, parent: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Whether each gate is open inside each part; what is zero but for rounding is closed."""
+    own = lines[parent] if len(lines) > 1 else lines
+    q = own[..., 0] + own[..., 1] * centres[:, None, 0] + own[..., 2] * centres[:, None, 1]
+    return q > splitting.NOISE * np.abs(own).max(axis=(1, 2))[:, None]

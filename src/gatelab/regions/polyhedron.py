@@ -1,0 +1,279 @@
+"""Convex polyhedra as intersections of half-spaces.
+
+A gate is open where q > 0 and closed where q ≤ 0 (the one convention of gatelab), so that a face is *strict* if it
+belongs to an open gate: {x : ⟨a_i, x⟩ < b_i} for strict faces, ≤ for the others. Only :meth:`Polyhedron.contains` and
+:meth:`Polyhedron.is_empty` can tell the two apart; balls, vertices and volumes are those of the closure.
+
+All geometry is in float64, on the caller's device; linear programmes (HiGHS) and hulls (Qhull) run on the CPU.
+"""
+
+from dataclasses import dataclass
+from math import inf, prod, sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.optimize import linprog
+from scipy.spatial import ConvexHull, KDTree
+from torch import Tensor
+
+from gatelab.errors import InputError
+from gatelab.regions.plane import Bounds, Plane, checked_bounds
+
+# HiGHS keeps constraints to about this much; what is thinner counts as empty, faces closer than this as one.
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Ball:
+    """A ball; its radius is infinite if balls of every size fit, and then the centre is that of one of them."""
+
+    centre: Float[Tensor, " d"]
+    radius: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its standard error."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Polyhedron:
+    """{x : normals · x ≤ offsets}, strictly where ``strict``.
+
+    Example:
+        >>> quadrant = Polyhedron(-torch.eye(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+        >>> quadrant.contains(torch.tensor([[1.0, 2.0], [1.0, -2.0]], dtype=torch.float64)).tolist()
+        [True, False]
+        >>> quadrant.polygon(((-1, 1), (-1, 1))).tolist()
+        [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    """
+
+    normals: Float[Tensor, "faces d"]
+    offsets: Float[Tensor, " faces"]
+    strict: Bool[Tensor, " faces"] | None = None
+
+    def __post_init__(self) -> None:
+        """Check shapes; take float64 throughout."""
+        if self.normals.ndim != 2 or self.offsets.shape != self.normals.shape[:1]:
+            raise InputError(
+                f"normals are {tuple(self.normals.shape)}, offsets {tuple(self.offsets.shape)}; give (faces, d) and "
+                "(faces,)"
+            )
+        if not bool(torch.isfinite(self.normals).all() and torch.isfinite(self.offsets).all()):
+            raise InputError("a face has NaN or infinite entries; check the weights it was made from")
+        strict = torch.ones_like(self.offsets, dtype=torch.bool) if self.strict is None else self.strict
+        for name, value in (("normals", self.normals.double()), ("offsets", self.offsets.double()), ("strict", strict)):
+            object.__setattr__(self, name, value.detach())
+
+    @property
+    def dimension(self) -> int:
+        """Of the space that the polyhedron lies in."""
+        return self.normals.shape[1]
+
+    @property
+    def faces(self) -> int:
+        """Number of half-spaces."""
+        return self.normals.shape[0]
+
+    def contains(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
+        """Whether each point lies inside, to the last bit and with the faces' own strictness."""
+        points = x.to(self.normals).flatten(1)
+        if points.shape[1] != self.dimension:
+            raise InputError(f"points have {points.shape[1]} coordinates, the polyhedron {self.dimension}")
+        values = points @ self.normals.T
+        assert self.strict is not None
+        return torch.where(self.strict, values < self.offsets, values <= self.offsets).all(dim=1)
+
+    def is_empty(self) -> bool:
+        """Whether no point lies inside; thinner than 1e-9 of the faces' typical distance from the origin counts."""
+        normals, offsets, _ = self._scaled()
+        assert self.strict is not None
+        strict = self.strict.cpu().numpy().astype(float)
+        best = _largest(np.zeros(self.dimension), 1.0, np.c_[normals, strict], offsets, high=1.0)
+        return best is None or bool(strict.any() and best.value <= TOLERANCE)
+
+    def chebyshev_ball(self) -> Ball | None:
+        """The largest ball inside the closure; None if the polyhedron is empty."""
+        if self.is_empty():
+            return None
+        normals, offsets, scale = self._scaled()
+        rows = np.c_[normals, normals.any(axis=1).astype(float)]  # ⟨0, x⟩ ≤ b bounds no radius
+        nowhere = np.zeros(self.dimension)
+        best = _largest(nowhere, 1.0, rows, offsets, low=0.0)
+        radius = best.value * scale if best else 0.0
+        if best is None or radius == inf:
+            best = _largest(nowhere, 1.0, rows, offsets, low=0.0, high=1.0)
+        centre = nowhere if best is None else best.point
+        return Ball(self._back(centre * scale), radius)
+
+    def bounding_box(self) -> Float[Tensor, "d 2"] | None:
+        """Least and largest value of each coordinate, infinite where there is none; None if empty."""
+        if self.is_empty():
+            return None
+        normals, offsets, scale = self._scaled()
+        rows, box = np.c_[normals, np.zeros(self.faces)], np.empty((self.dimension, 2))
+        for axis, direction in enumerate(np.eye(self.dimension)):
+            for side, sign in enumerate((-1.0, 1.0)):
+                best = _largest(sign * direction, 0.0, rows, offsets)
+                box[axis, side] = sign * scale * (inf if best is None else best.value)
+        return self._back(box)
+
+    def irredundant(self) -> "Polyhedron":
+        """The same set without the faces that others imply; of faces that coincide a strict one stays.
+
+        An empty polyhedron is returned as it is. One linear programme per face, none if the normals are independent.
+        """
+        normals, offsets, _ = self._scaled()
+        if self.faces <= self.dimension and np.linalg.matrix_rank(normals) == self.faces:
+            return self
+        if self.is_empty():
+            return self
+        assert self.strict is not None
+        kept = list(range(self.faces))
+        for face in torch.argsort(self.strict, stable=True).tolist():
+            others = [other for other in kept if other != face]
+            bound = np.r_[offsets[others], offsets[face] + 1]
+            rows = np.c_[normals[[*others, face]], np.zeros(len(others) + 1)]
+            best = _largest(normals[face], 0.0, rows, bound)
+            if best is not None and best.value <= offsets[face] + TOLERANCE:
+                kept = others
+        return Polyhedron(self.normals[kept], self.offsets[kept], self.strict[kept])
+
+    def vertices(self) -> Float[Tensor, "k d"]:
+        """The corners of the closure: none if it is empty, flat, or contains a whole line.
+
+        Around an inner point the faces are points of the polar dual, and the facets of their hull (Qhull) the corners.
+        """
+        ball = self.chebyshev_ball()
+        normals, offsets, scale = self._scaled()
+        none = self.normals.new_empty(0, self.dimension)
+        if ball is None or ball.radius <= TOLERANCE * scale or np.linalg.matrix_rank(normals) < self.dimension:
+            return none
+        centre = ball.centre.cpu().numpy() / scale
+        bounding = normals.any(axis=1)
+        dual = normals[bounding] / (offsets - normals @ centre)[bounding, None]
+        size = np.abs(dual).max()
+        if self.dimension == 1:
+            ends = [min(dual.min(), 0.0), max(dual.max(), 0.0)]  # 0: unbounded on this side
+            corners = np.array([[1 / end] for end in ends if end])
+        else:
+            facets = ConvexHull(np.r_[np.zeros((1, self.dimension)), dual / size]).equations
+            away = facets[facets[:, -1] < -TOLERANCE]  # a facet through 0 is no corner: the polyhedron is unbounded
+            corners = away[:, :-1] / -away[:, -1:] / size
+        return self._back((centre + _distinct(corners)) * scale)
+
+    def polygon(self, bounds: Bounds) -> Float[Tensor, "k 2"]:
+        """The corners of the part inside ``bounds``, counter-clockwise; none if that part has no area.
+
+        Raises:
+            InputError: the polyhedron is not two-dimensional.
+        """
+        if self.dimension != 2:
+            raise InputError(
+                f"a polygon needs two dimensions, the polyhedron has {self.dimension}; cut it with on_plane(plane)"
+            )
+        corners = self.within(bounds).vertices()
+        if len(corners) == 0:
+            return corners
+        around = corners - corners.mean(dim=0)
+        ordered = corners[torch.atan2(around[:, 1], around[:, 0]).argsort()]
+        return ordered.roll(-int((ordered[:, 0] + ordered[:, 1]).argmin()), 0)
+
+    def within(self, bounds: Bounds) -> "Polyhedron":
+        """The part of the polyhedron inside a box, whose sides are not strict."""
+        box = checked_bounds(bounds, self.dimension)
+        eye = torch.eye(self.dimension).to(self.normals)
+        low, high = (torch.tensor([side[end] for side in box]).to(self.normals) for end in (0, 1))
+        assert self.strict is not None
+        return Polyhedron(
+            torch.cat([self.normals, eye, -eye]),
+            torch.cat([self.offsets, high, -low]),
+            torch.cat([self.strict, torch.zeros(2 * self.dimension).to(self.strict)]),
+        )
+
+    def on_plane(self, plane: Plane) -> "Polyhedron":
+        """The polyhedron's cut with a plane, in the plane's coordinates (s, t)."""
+        origin, directions = plane.flat(self.normals)
+        if len(origin) != self.dimension:
+            raise InputError(f"the plane lies in {len(origin)} dimensions, the polyhedron in {self.dimension}")
+        return Polyhedron(self.normals @ directions.T, self.offsets - self.normals @ origin, self.strict)
+
+    def volume_estimate(
+        self, bounds: Bounds | None = None, *, samples: int = 10_000, generator: torch.Generator | None = None
+    ) -> Estimate:
+        """The volume inside a box, or of all, by counting random points; with its standard error.
+
+        Without ``bounds`` the bounding box is used, and an unbounded polyhedron has volume ∞ ± 0. The error is that of
+        a share of (hits + 1) / (samples + 2), which is not zero when no point, or every point, lies inside.
+        """
+        if samples < 1:
+            raise InputError(f"samples is {samples}; draw at least one point")
+        box = self.bounding_box() if bounds is None else torch.tensor(checked_bounds(bounds, self.dimension))
+        if box is None or self.is_empty():
+            return Estimate(0.0, 0.0)
+        if not bool(torch.isfinite(box).all()):
+            return Estimate(inf, 0.0)
+        low, width = box[:, 0].to(self.normals), (box[:, 1] - box[:, 0]).to(self.normals)
+        draws = torch.rand(samples, self.dimension, dtype=torch.float64, generator=generator).to(self.normals)
+        hits = int(self.contains(low + draws * width).sum())
+        whole, share = prod(width.tolist()), (hits + 1) / (samples + 2)
+        return Estimate(whole * hits / samples, whole * sqrt(share * (1 - share) / samples))
+
+    def _scaled(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Unit normals, offsets over the faces' typical distance from the origin, and this distance."""
+        normals, offsets = self.normals.cpu().numpy(), self.offsets.cpu().numpy()
+        length = np.linalg.norm(normals, axis=1)
+        safe = np.where(length > 0, length, 1.0)
+        offsets = offsets / safe
+        reach = np.abs(offsets[(length > 0) & (offsets != 0)])
+        scale = float(np.sort(reach)[(len(reach) - 1) // 2]) if reach.size else 1.0
+        return normals / safe[:, None], offsets / scale, scale
+
+    def _back(self, values: np.ndarray) -> Tensor:
+        return torch.as_tensor(values).to(self.normals)
+
+
+@dataclass(frozen=True)
+class _Optimum:
+    value: float  # infinite if there is no largest
+    point: np.ndarray
+
+
+def _largest(
+    direction: np.ndarray,
+    extra: float,
+    rows: np.ndarray,
+    bound: np.ndarray,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+) -> _Optimum | None:
+    """Maximise ⟨direction, x⟩ + extra · r under rows · (x, r) ≤ bound, low ≤ r ≤ high; None if nothing satisfies."""
+    cost = -np.r_[direction, extra]
+    ranges: list[tuple[float | None, float | None]] = [*[(None, None)] * len(direction), (low, high)]
+    precise = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+    def answer(cost: np.ndarray) -> Any:
+        return linprog(cost, rows, bound, bounds=ranges, method="highs", options=precise)
+
+    best = answer(cost)
+    if best.status == 0:
+        return _Optimum(-float(best.fun), best.x[:-1])
+    if best.status == 2:
+        return None
+    inside = answer(np.zeros_like(cost))  # HiGHS may say no more than "infeasible or unbounded"
+    return _Optimum(inf, inside.x[:-1]) if inside.status == 0 else None
+
+
+def _distinct(points: np.ndarray) -> np.ndarray:
+    """Points without those that lie on another."""
+    if len(points) < 2:
+        return points
+    extent = np.ptp(points, axis=0).max()
+    twins = {max(pair) for pair in KDTree(points).query_pairs(TOLERANCE * extent)}
+    return points[[i for i in range(len(points)) if i not in twins]]

@@ -1,0 +1,97 @@
+"""Receptive fields: which window of the input a unit of a convolutional layer sees."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+from torch.fx import Node
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.dropout import _DropoutNd
+
+from gatelab.gates.pooling import per_axis
+from gatelab.graph import node_operation
+
+_POOLING = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+_SUMS = frozenset({"add", "radd", "iadd", "sub", "isub", "subtract", "neg", "cat", "concat", "concatenate"})
+
+
+@dataclass(frozen=True)
+class ReceptiveField:
+    """The window that a unit at position p sees along each axis: from start + p · step, ``size`` long.
+
+    Attributes:
+        start: where the window of position 0 begins; negative where it reaches into the padding.
+        size: its length.
+        step: how far it moves from one position to the next.
+    """
+
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+    step: tuple[int, ...]
+
+    def is_interior(self, position: tuple[int, ...], image: tuple[int, ...]) -> bool:
+        """Whether the window lies inside the image, so that no padding, of any layer, is seen."""
+        first = (start + p * step for start, p, step in zip(self.start, position, self.step, strict=True))
+        return all(
+            begin >= 0 and begin + size <= extent for begin, size, extent in zip(first, self.size, image, strict=True)
+        )
+
+    def through(self, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> "ReceptiveField":
+        """The field behind windows of this size (dilation included), stride and padding."""
+        return ReceptiveField(
+            tuple(start - pad * step for start, pad, step in zip(self.start, padding, self.step, strict=True)),
+            tuple(size + (k - 1) * step for size, k, step in zip(self.size, kernel, self.step, strict=True)),
+            tuple(step * s for step, s in zip(self.step, stride, strict=True)),
+        )
+
+    def joined(self, other: "ReceptiveField") -> "ReceptiveField | None":
+        """The smallest field that holds both; None if they move at different steps."""
+        if self.step != other.step:
+            return None
+        start = tuple(map(min, self.start, other.start))
+        ends = (max(a + m, b + n) for a, m, b, n in zip(self.start, self.size, other.start, other.size, strict=True))
+        return ReceptiveField(start, tuple(end - begin for end, begin in zip(ends, start, strict=True)), self.step)
+
+
+def receptive_field(nodes: list[Node], modules: Mapping[str, nn.Module], axes: int) -> ReceptiveField | None:
+    """The field of the last of these nodes, which lead from the input to it; None if it is no fixed window."""
+    fields: dict[Node, ReceptiveField | None] = {}
+    for node in nodes:
+        sources = [fields[source] for source in node.all_input_nodes if source in fields]
+        fields[node] = _behind(node, sources, modules, axes)
+    return fields[nodes[-1]]
+
+
+def _behind(
+    node: Node, sources: list[ReceptiveField | None], modules: Mapping[str, nn.Module], axes: int
+) -> ReceptiveField | None:
+    if node.op == "placeholder":
+        return ReceptiveField((0,) * axes, (1,) * axes, (1,) * axes)
+    field = sources[0] if sources else None
+    if field is None:
+        return None
+    if node.op == "call_module":
+        return _behind_module(field, modules[str(node.target)], axes)
+    if node_operation(node) not in _SUMS:
+        return None
+    for other in sources[1:]:
+        field = None if field is None or other is None else field.joined(other)
+    return field
+
+
+def _behind_module(field: ReceptiveField, module: nn.Module, axes: int) -> ReceptiveField | None:
+    if isinstance(module, _BatchNorm | _DropoutNd | nn.Identity):
+        return field
+    if isinstance(module, _ConvTransposeNd):
+        return None
+    if isinstance(module, _ConvNd) and len(module.kernel_size) == axes:
+        kernel = tuple(d * (k - 1) + 1 for d, k in zip(module.dilation, module.kernel_size, strict=True))
+        padding = module.padding
+        if isinstance(padding, str):  # 'same' pads by half of the kernel, the smaller half first
+            padding = tuple((k - 1) // 2 if padding == "same" else 0 for k in kernel)
+        return field.through(kernel, module.stride, padding)
+    if isinstance(module, _POOLING):
+        kernel, stride, padding = (per_axis(v, axes) for v in (module.kernel_size, module.stride, module.padding))
+        return field.through(kernel, stride, padding) if len(kernel) == axes else None
+    return None

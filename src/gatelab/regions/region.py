@@ -1,0 +1,149 @@
+"""Regions of input space: where a path is active, where all gates are constant."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.errors import InputError
+from gatelab.gates import GateLayer, GatePattern
+from gatelab.gates.bits import pack
+from gatelab.observe import batches, examples
+from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, Unit, half_spaces
+from gatelab.regions.polyhedron import Polyhedron
+from gatelab.regions.replay import Replay
+
+
+def active_region(
+    dlgn: nn.Module, path: Sequence[Unit] | Mapping[str, Unit] | Any, *, shape: Sequence[int] | None = None
+) -> Polyhedron:
+    r"""The inputs for which every gate on a path of a DLGN is open: a convex polyhedron (halfspace, Section 2.2).
+
+    .. math:: A_\pi = \{x : \eta_{\ell, i_\ell}(x) > 0, \ \ell = 1 \ldots L-1\}
+
+    Faces that others imply are removed. Every face is strict.
+
+    Args:
+        dlgn: see :func:`half_spaces`.
+        path: the unit passed in each layer of gates, first to last: a number, or (channel, *position) in a
+            convolutional layer; or a mapping from the layers' names, for a path that does not pass all of them; or one
+            of :func:`gatelab.top_paths`.
+        shape: of one example, see :func:`half_spaces`.
+
+    Example:
+        >>> from gatelab.models import DeepLinearlyGatedNetwork
+        >>> active_region(DeepLinearlyGatedNetwork([2, 3, 3, 1]), (0, 2)).dimension
+        2
+    """
+    layers = half_spaces(dlgn, shape)
+    passed = [(layers[name], unit) for name, unit in _units(path, list(layers)).items()]
+    normals = [layer.normals([unit]).flatten(1).double() for layer, unit in passed]
+    offsets = [layer.offsets.flatten()[layer.numbers([unit])].double() for layer, unit in passed]
+    return Polyhedron(-torch.cat(normals), torch.cat(offsets)).irredundant()
+
+
+def _units(path: Any, layers: list[str]) -> dict[str, Unit]:
+    if isinstance(path, Mapping):
+        unknown = [name for name in path if name not in layers]
+        if unknown or not path:
+            raise InputError(f"the path passes {unknown or 'no gates'}; there are {', '.join(layers)}")
+        return dict(path)
+    units = list(getattr(path, "units", path))
+    start = getattr(path, "start", None)
+    if start == 0:
+        units = units[1:]  # a gatelab.Path begins with the input's node
+    elif start is not None:
+        layers = layers[start - 1 :]  # or at a bias
+    if len(units) != len(layers) or not units:
+        raise InputError(f"the path passes {len(units)} units, there are {len(layers)} layers of gates: {layers}")
+    return dict(zip(layers, units, strict=True))
+
+
+@dataclass(frozen=True)
+class ActivationRegion:
+    """The inputs with one pattern of gates, and the affine map that the network is on them.
+
+    Attributes:
+        polyhedron: strict at open gates, not at closed ones; its faces are in the order of the gates. Faces that others
+            imply are still there: ``polyhedron.irredundant()``.
+        weight: of the affine map, on flattened inputs.
+        bias: of the affine map.
+        gates: the pattern; n = 1.
+    """
+
+    polyhedron: Polyhedron
+    weight: Float[Tensor, "k d"]
+    bias: Float[Tensor, " k"]
+    gates: GatePattern
+
+    def map(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The affine map; the network's output for x inside the region."""
+        return x.to(self.weight).flatten(1) @ self.weight.T + self.bias
+
+
+def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRegion:
+    """The polyhedron of x's full gate pattern and the network's affine map on it (halfspace, Section 3.1).
+
+    For ReLU networks and DLGNs, dense, convolutional or residual. Everything is in float64.
+
+    Args:
+        model: the network; soft gates count as hard ones.
+        x: one example, (d,) or (1, …).
+
+    Raises:
+        UnsupportedModelError: something is neither a gate nor affine, or pools by maximum.
+    """
+    replay = Replay(model)
+    replay.check_affine()
+    x = _one(x).to(replay.device, torch.float64)
+    factors: dict[str, Tensor] = {}
+    opened: dict[str, Tensor] = {}
+    for name in replay.gates:
+        opened[name] = replay.pre_activation(name, x, factors) > 0
+        factors[name] = replay.factor(name, opened[name])
+    if not opened:
+        raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
+    constants, slopes = _affine(replay, x, factors)
+    gates = torch.cat([opened[name].flatten() for name in replay.gates])
+    faces = len(gates)
+    sign = torch.where(gates, -1.0, 1.0).double()
+    polyhedron = Polyhedron(sign[:, None] * slopes[:faces], -sign * constants[:faces], gates)
+    layers = {
+        name: GateLayer(replay.kind(name), tuple(state.shape[1:]), pack(state.flatten(1)), replay.slope(name))
+        for name, state in opened.items()
+    }
+    return ActivationRegion(polyhedron, slopes[faces:], constants[faces:], GatePattern(layers, replay.dtype))
+
+
+def _one(x: Tensor) -> Tensor:
+    """The example with an axis for examples."""
+    rows = x.unsqueeze(0) if isinstance(x, Tensor) and x.ndim == 1 else x
+    rows = examples(rows)
+    if rows.shape[0] != 1:
+        raise InputError(f"x has shape {tuple(x.shape)}; give one example, (d,) or (1, …)")
+    return rows
+
+
+def _affine(
+    replay: Replay, x: Float[Tensor, "1 ..."], factors: dict[str, Tensor]
+) -> tuple[Float[Tensor, " units"], Float[Tensor, "units d"]]:
+    """Every q and the outputs as affine functions: their values at 0, under x's gates, and their derivatives."""
+    constants = torch.cat([value.flatten() for value in replay.everything(torch.zeros_like(x), factors)])
+    units, size = len(constants), x.numel()
+    if units * size > MOST_ENTRIES:
+        raise InputError(
+            f"the region has {units:,} faces in {size:,} dimensions, which do not fit memory; use linear_regions_2d on "
+            "a plane"
+        )
+    slopes = []
+    for rows in batches(units, max(1, BLOCK_ENTRIES // (units + size))):
+        numbers = torch.arange(units, device=x.device)[rows]
+        at = x.repeat(len(numbers), *[1] * (x.ndim - 1)).requires_grad_()
+        fixed = {name: factor.expand(len(numbers), *factor.shape[1:]) for name, factor in factors.items()}
+        with torch.enable_grad():
+            everything = torch.cat([value.flatten(1) for value in replay.everything(at, fixed)], 1)
+            slopes.append(torch.autograd.grad(everything.gather(1, numbers[:, None]).sum(), at)[0].flatten(1))
+    return constants, torch.cat(slopes)

@@ -1,0 +1,157 @@
+"""Cutting convex polygons along lines, compiled by Numba.
+
+Polygons lie one behind the other in one array of corners, counter-clockwise; ``starts`` says where each begins. The
+coordinates are scaled so that all polygons lie in [−1, 1]²; a line is c₀ + c₁ s + c₂ t = 0.
+"""
+
+import numba
+import numpy as np
+
+# Lines closer to a corner than this, compared with the square's size, pass through the corner.
+TOUCH = 1e-12
+# Coefficients smaller than this, compared with the largest of the polygon's lines, are rounding.
+NOISE = 1e-15
+
+
+@numba.njit(nogil=True, cache=True)
+def _grown(array, length):
+    """The array with room for more rows."""
+    larger = np.empty((length, array.shape[1]), array.dtype)
+    larger[: array.shape[0]] = array
+    return larger
+
+
+@numba.njit(nogil=True, cache=True)
+def _sides(corners, start, stop, line, touch, side):
+    """Signed height of each corner over the line, 0 for those on it; whether the line cuts the polygon."""
+    below = above = False
+    for i in range(start, stop):
+        height = line[0] + line[1] * corners[i, 0] + line[2] * corners[i, 1]
+        if height > touch:
+            above = True
+        elif height < -touch:
+            below = True
+        else:
+            height = 0.0
+        side[i - start] = height
+    return below and above
+
+
+@numba.njit(nogil=True, cache=True)
+def _keep(corners, start, stop, side, sign, out, end):
+    """Append the part of a polygon on one side of a line; returns the new end."""
+    count = stop - start
+    for k in range(count):
+        after = k + 1 if k + 1 < count else 0
+        here, there = sign * side[k], sign * side[after]
+        if here >= 0:
+            out[end, 0], out[end, 1] = corners[start + k, 0], corners[start + k, 1]
+            end += 1
+        if here * there < 0:
+            # From the same end whichever side is kept: both parts get the same corner, to the last bit.
+            first, second = (k, after) if side[k] > 0 else (after, k)
+            share = side[first] / (side[first] - side[second])
+            for axis in range(2):
+                a, b = corners[start + first, axis], corners[start + second, axis]
+                out[end, axis] = a + share * (b - a)
+            end += 1
+    return end
+
+
+@numba.njit(nogil=True, cache=True)
+def _halve(here, here_starts, count, line, touch, there, there_starts, side):
+    """Cut the parts of one polygon along one line, from ``here`` into ``there``; returns their new number."""
+    parts = end = 0
+    for part in range(count):
+        first, last = here_starts[part, 0], here_starts[part + 1, 0]
+        if _sides(here, first, last, line, touch, side):
+            for sign in (1, -1):
+                end = _keep(here, first, last, side, sign, there, end)
+                parts += 1
+                there_starts[parts, 0] = end
+        else:
+            there[end : end + last - first] = here[first:last]
+            end += last - first
+            parts += 1
+            there_starts[parts, 0] = end
+    return parts
+
+
+@numba.njit(nogil=True, cache=True)
+def _cut(polygon, lines):
+    """The parts of one polygon: their corners, one behind the other, and where each begins."""
+    here, here_starts = polygon.copy(), np.zeros((3, 1), np.int64)
+    there, there_starts, side = np.empty((0, 2)), np.zeros((1, 1), np.int64), np.empty(len(polygon))
+    count, here_starts[1, 0] = 1, len(polygon)
+    largest = np.abs(lines).max() if lines.size else 0.0
+    for k in range(lines.shape[0]):
+        touch = TOUCH * (abs(lines[k, 1]) + abs(lines[k, 2])) + NOISE * largest
+        if not _sides(polygon, 0, len(polygon), lines[k], touch, side):
+            continue
+        total = here_starts[count, 0]
+        if there.shape[0] < total + 4 * count:  # a cut part gains two corners on either side
+            there = _grown(there, 2 * (total + 4 * count))
+        if there_starts.shape[0] < 2 * count + 1:
+            there_starts = _grown(there_starts, 4 * count + 2)
+        if side.shape[0] < total:
+            side = np.empty(2 * total)
+        count = _halve(here, here_starts, count, lines[k], touch, there, there_starts, side)
+        here, there, here_starts, there_starts = there, here, there_starts, here_starts
+    return here[: here_starts[count, 0]], here_starts[: count + 1, 0]
+
+
+@numba.njit(nogil=True, cache=True)
+def split(corners, starts, lines):
+    """Cut every polygon along its own lines.
+
+    Args:
+        corners: (corners, 2).
+        starts: (polygons + 1,).
+        lines: (polygons or 1, lines, 3); one set of lines cuts all polygons.
+
+    Returns:
+        corners and starts of the parts, and the polygon that each part belongs to; parts of a polygon are neighbours.
+    """
+    polygons = starts.shape[0] - 1
+    out, ends = np.empty((4 * corners.shape[0], 2)), np.zeros((2 * polygons + 1, 1), np.int64)
+    parents = np.empty((2 * polygons + 1, 1), np.int64)
+    parts = end = 0
+    for polygon in range(polygons):
+        own = lines[polygon if lines.shape[0] > 1 else 0]
+        cut, cut_starts = _cut(corners[starts[polygon] : starts[polygon + 1]], own)
+        total, count = len(cut), len(cut_starts) - 1
+        if out.shape[0] < end + total:
+            out = _grown(out, 2 * (end + total))
+        if parents.shape[0] < parts + count + 1:
+            parents = _grown(parents, 2 * (parts + count + 1))
+            ends = _grown(ends, 2 * (parts + count + 1))
+        out[end : end + total] = cut
+        for part in range(count):
+            parents[parts + part, 0] = polygon
+            ends[parts + part + 1, 0] = end + cut_starts[part + 1]
+        parts += count
+        end += total
+    return out[:end].copy(), ends[: parts + 1, 0].copy(), parents[:parts, 0].copy()
+
+
+@numba.njit(nogil=True, cache=True)
+def locate(corners, starts, boxes, points, found):
+    """For each point the first polygon that holds it, its border included; −1 if there is none."""
+    for n in range(points.shape[0]):
+        x, y = points[n, 0], points[n, 1]
+        found[n] = -1
+        for polygon in range(starts.shape[0] - 1):
+            if x < boxes[polygon, 0] or x > boxes[polygon, 1] or y < boxes[polygon, 2] or y > boxes[polygon, 3]:
+                continue
+            start, stop = starts[polygon], starts[polygon + 1]
+            inside = True
+            for i in range(start, stop):
+                j = i + 1 if i + 1 < stop else start
+                across = (corners[j, 0] - corners[i, 0]) * (y - corners[i, 1])
+                across -= (corners[j, 1] - corners[i, 1]) * (x - corners[i, 0])
+                if across < -1e-15:
+                    inside = False
+                    break
+            if inside:
+                found[n] = polygon
+                break

@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+import gatelab as gl
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.figures import save_figure
+from gatelab.gates import HardGate
+from gatelab.models import DeepLinearlyGatedNetwork, mlp
+from gatelab.regions import (
+    Disc,
+    draw_discs,
+    draw_regions,
+    half_space_discs,
+    linear_regions_2d,
+    region_picture,
+)
+from gatelab.regions.figure1 import draw_figure1, figure1, jumping_network
+
+
+def dlgn(inputs=2):
+    model = DeepLinearlyGatedNetwork([inputs, 4, 3, 1], gate=HardGate())
+    for layer in model.feature:
+        torch.nn.init.normal_(layer.bias, std=0.3)
+    return model
+
+
+def test_discs_show_the_half_spaces(generator):
+    model = dlgn()
+    table = half_space_discs(model, radius=1.5)
+    assert [len(row) for row in table.discs] == [4, 3]
+    angles = 2 * torch.pi * torch.rand(40_000, generator=generator)
+    radii = 1.5 * torch.rand(40_000, generator=generator).sqrt()
+    x = torch.stack([radii * angles.cos(), radii * angles.sin()], 1)
+    pattern = gl.capture_gates(model, x)
+    for name, row in zip(table.layers, table.discs, strict=True):
+        for disc in row:
+            measured = pattern[name][:, disc.unit].double().mean().item()
+            assert disc.share == pytest.approx(measured, abs=4 * 0.5 / 200)
+            outline = torch.as_tensor(disc.outline())
+            if 0 < disc.share < 1:  # the chord lies on the boundary, the arc beyond it
+                q = outline @ torch.tensor(disc.normal) + disc.offset
+                assert abs(q[0]) < 1e-12
+                assert abs(q[-1]) < 1e-12
+                assert (q[1:-1] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("disc", "share"),
+    [
+        (Disc(0, (0.0, 0.0), 1.0), 1.0),  # degenerate: open everywhere
+        (Disc(0, (0.0, 0.0), 0.0), 0.0),  # or nowhere
+        (Disc(0, (1.0, 0.0), 0.0), 0.5),
+        (Disc(0, (1.0, 0.0), 5.0), 1.0),
+        (Disc(0, (1.0, 0.0), -5.0), 0.0),
+    ],
+)
+def test_degenerate_discs(disc, share):
+    assert disc.share == pytest.approx(share)
+    assert (len(disc.outline()) == 0) is (share == 0)
+
+
+def test_pictures_are_drawn(tmp_path):
+    partition = linear_regions_2d(mlp([2, 8, 8, 1], bias=True))
+    picture = region_picture(partition, partition.areas, "area", "ReLU")
+    assert len(picture.polygons) == len(picture.values) == len(partition)
+    assert picture.polygons[3].tolist() == partition.polygon(3).tolist()
+    figure = draw_regions([picture, picture])
+    assert sum(len(axes.collections) > 0 and axes.get_title() == "ReLU" for axes in figure.axes) == 2
+    facts = figure1()
+    figures = {"regions": figure, "discs": draw_discs(half_space_discs(dlgn())), "one": draw_figure1(facts)}
+    for name, drawn in figures.items():
+        for ending in ("png", "svg"):
+            save_figure(drawn, tmp_path / f"{name}.{ending}")
+            assert (tmp_path / f"{name}.{ending}").stat().st_size > 3000
+
+
+def test_figure_1():
+    facts = figure1((1e-7, -1e-7))
+    assert facts.intervals == ((0.5, 1.5), (2.5, 3.5))
+    assert facts.areas == {1e-7: 2.0, -1e-7: 1.0}
+    x = torch.tensor([[0.5, 0.5], [0.5, -0.5], [-0.5, 0.5], [-0.5, -0.5]])
+    for epsilon, expected in ((1e-7, [1, 1, 0, 0]), (-1e-7, [1, 0, 0, 0])):
+        pattern = gl.capture_gates(jumping_network(epsilon), x)
+        assert (pattern["1"][:, 0] & pattern["3"][:, 0]).tolist() == expected
+
+
+def test_bad_requests():
+    partition = linear_regions_2d(mlp([2, 4, 1]))
+    for call, message in (
+        (lambda: region_picture(partition, [1.0], "x"), "give one for each"),
+        (lambda: draw_regions([]), "nothing to draw"),
+        (lambda: half_space_discs(dlgn(3)), "two inputs, the network takes"),
+        (lambda: half_space_discs(dlgn(), radius=0.0), "must be positive"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+    with pytest.raises(UnsupportedModelError, match="to_dlgn"):
+        half_space_discs(mlp([2, 3, 1]))

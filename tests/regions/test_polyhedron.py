@@ -1,0 +1,252 @@
+from math import inf, pi
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gatelab as gl
+from gatelab.errors import InputError
+from gatelab.gates import HardGate
+from gatelab.models import DeepLinearlyGatedNetwork
+from gatelab.regions import Plane, Polyhedron
+
+BOX = ((-2.0, 2.0), (-2.0, 2.0))
+
+
+def polyhedron(*faces, strict=None) -> Polyhedron:
+    """From (normal …, offset) rows."""
+    rows = torch.tensor(faces, dtype=torch.float64)
+    return Polyhedron(rows[:, :-1], rows[:, -1], None if strict is None else torch.tensor(strict))
+
+
+def random_region(seed: int, faces: int, dimension: int) -> Polyhedron:
+    generator = torch.Generator().manual_seed(seed)
+    return Polyhedron(torch.randn(faces, dimension, generator=generator), 0.3 + torch.randn(faces, generator=generator))
+
+
+SQUARE = polyhedron((1, 0, 1), (-1, 0, 0), (0, 1, 1), (0, -1, 0))
+TRIANGLE = polyhedron((-1, 0, 0), (0, -1, 0), (3, 4, 12))  # legs 4 and 3, inradius 1
+
+
+def test_strict_and_other_faces():
+    half_open = polyhedron((-1, 0), (1, 1), strict=[True, False])  # 0 < x ≤ 1
+    assert half_open.contains(torch.tensor([[0.0], [0.5], [1.0], [1.5]])).tolist() == [False, True, True, False]
+    assert SQUARE.contains(torch.tensor([[0.5, 0.5], [0.5, 1.0]])).tolist() == [True, False]
+    assert SQUARE.contains(torch.rand(3, 2, dtype=torch.float32)).all()
+
+
+@pytest.mark.parametrize(
+    ("region", "empty"),
+    [
+        (SQUARE, False),
+        (polyhedron((1, 0, 0), (-1, 0, -1)), True),
+        (polyhedron((1, 0, 0), (-1, 0, 0)), True),  # x < 0 and x > 0
+        (polyhedron((1, 0, 0), (-1, 0, 0), strict=[False, False]), False),  # the line x = 0
+        (polyhedron((1, 0, 0), (-1, 0, 0), strict=[True, False]), True),
+        (polyhedron((0, 0, 1)), False),
+        (polyhedron((0, 0, 0)), True),
+        (polyhedron((0, 0, 0), strict=[False]), False),
+        (polyhedron((0, 0, -1), strict=[False]), True),
+        (Polyhedron(torch.zeros(0, 3), torch.zeros(0)), False),
+        (polyhedron((1e-8, 0, 1e-9), (-1e-8, 0, 0)), False),  # weights may be small
+        (polyhedron((1e9, 0, 1e9), (-1e9, 0, 0), (1e-9, 0, 1e9)), False),  # and faces far away
+    ],
+)
+def test_emptiness(region, empty):
+    assert region.is_empty() is empty
+    assert (region.chebyshev_ball() is None) is empty
+    assert (region.bounding_box() is None) is empty
+    if empty:
+        assert region.vertices().shape == (0, region.dimension)
+        assert region.volume_estimate().value == 0
+        assert region.irredundant() is region
+        if region.dimension == 2:
+            assert region.polygon(BOX).shape == (0, 2)
+
+
+def test_largest_ball():
+    ball = TRIANGLE.chebyshev_ball()
+    assert ball.radius == pytest.approx(1, abs=1e-9)
+    torch.testing.assert_close(ball.centre, torch.ones(2), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("region", "radius", "corners"),
+    [
+        (polyhedron((-1, 0, 0), (0, -1, 0)), inf, [[0, 0]]),  # a quadrant
+        (polyhedron((1, 0, 1)), inf, []),  # a half-plane
+        (polyhedron((1, 0, 1), (-1, 0, 0)), 0.5, []),  # a strip
+        (polyhedron((1, 0, 1), (-1, 0, 0), (0, -1, 0)), 0.5, [[0, 0], [1, 0]]),  # a half-strip
+        (Polyhedron(torch.zeros(0, 2), torch.zeros(0)), inf, []),
+    ],
+)
+def test_unbounded_polyhedra_have_answers(region, radius, corners):
+    ball = region.chebyshev_ball()
+    assert ball.radius == pytest.approx(radius)
+    assert region.contains(ball.centre[None]).all()
+    found = sorted(region.vertices().round(decimals=9).tolist())
+    assert found == corners
+    assert region.volume_estimate().value == inf
+    assert not torch.isfinite(region.bounding_box()).all()
+
+
+def test_vertices_and_polygons():
+    corners = TRIANGLE.vertices()
+    assert sorted(corners.round(decimals=9).abs().tolist()) == [[0, 0], [0, 3], [4, 0]]
+    polygon = TRIANGLE.polygon(((0, 5), (0, 1.5)))
+    expected = torch.tensor([[0.0, 0.0], [4.0, 0.0], [2.0, 1.5], [0.0, 1.5]])
+    torch.testing.assert_close(polygon, expected, atol=1e-9, rtol=0)
+    cube = Polyhedron(torch.cat([torch.eye(3), -torch.eye(3)]), torch.ones(6))
+    assert len(cube.vertices()) == 8
+    assert sorted(polyhedron((1, 3), (-1, 1), (1, 9)).vertices().flatten().tolist()) == pytest.approx([-1, 3])
+    assert polyhedron((1, 3)).vertices().flatten().tolist() == pytest.approx([3])
+
+
+def test_redundant_faces_go():
+    twice = polyhedron((1, 0, 1), (-1, 0, 0), (0, 1, 1), (0, -1, 0), (1, 1, 2), (2, 0, 2), (1, 1, 7), (0, 0, 1),
+                       strict=[False, True, True, True, True, True, True, True])  # fmt: skip
+    least = twice.irredundant()
+    assert least.faces == 4
+    assert least.strict.all()  # of the two faces x = 1 the strict one stays
+    points = torch.rand(500, 2) * 3 - 1
+    assert torch.equal(least.contains(points), twice.contains(points))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), faces=st.integers(1, 12), dimension=st.integers(1, 4))
+def test_random_polyhedra_are_consistent(seed, faces, dimension):
+    region = random_region(seed, faces, dimension)
+    least = region.irredundant()
+    generator = torch.Generator().manual_seed(seed)
+    points = 2 * torch.randn(300, dimension, generator=generator)
+    assert torch.equal(least.contains(points), region.contains(points))
+    ball = region.chebyshev_ball()
+    if ball is None:
+        assert not region.contains(points).any()
+        return
+    # Every remaining face is needed: without it the set is larger.
+    if least.faces > 1:
+        for face in range(least.faces):
+            others = [other for other in range(least.faces) if other != face]
+            beyond = Polyhedron(
+                torch.cat([least.normals[others], -least.normals[face : face + 1]]),
+                torch.cat([least.offsets[others], -least.offsets[face : face + 1]]),
+            )
+            assert not beyond.is_empty()
+    corners = region.vertices()
+    if len(corners):
+        slack = region.offsets - corners @ region.normals.T
+        scale = 1 + corners.abs().max()
+        assert (slack > -1e-7 * scale).all()
+        assert ((slack.abs() < 1e-7 * scale).sum(1) >= dimension).all()
+    if ball.radius < 1e6:
+        inner = ball.centre + ball.radius * (1 - 1e-6) * torch.nn.functional.normalize(points, dim=1)
+        assert region.contains(inner).all()
+        distance = (region.offsets - region.normals @ ball.centre) / region.normals.norm(dim=1)
+        assert distance.min().item() == pytest.approx(ball.radius, rel=1e-6, abs=1e-8)
+
+
+def test_volume_estimates_have_honest_errors(generator):
+    deviations = []
+    for _ in range(40):
+        estimate = TRIANGLE.volume_estimate(samples=500, generator=generator)
+        deviations.append((estimate.value - 6) / estimate.error)
+    z = torch.tensor(deviations)
+    assert abs(z.mean()) < 4 / 40**0.5
+    assert 0.6 < z.std() < 1.5  # standard errors are neither too small nor too large
+    inside = TRIANGLE.volume_estimate(((10, 11), (10, 11)), samples=100, generator=generator)
+    assert inside.value == 0 < inside.error
+    with pytest.raises(InputError, match="samples is 0"):
+        TRIANGLE.volume_estimate(samples=0)
+
+
+def test_a_ball_in_many_dimensions(generator):
+    directions = torch.nn.functional.normalize(torch.randn(400, 5, generator=generator), dim=1)
+    around = Polyhedron(directions, torch.ones(400))  # circumscribes the unit ball
+    ball = around.chebyshev_ball()
+    assert 1 - 1e-9 <= ball.radius < 1.1
+    estimate = around.volume_estimate(samples=4000, generator=generator)
+    assert estimate.value > 8 * pi**2 / 15 - 3 * estimate.error
+
+
+def test_cuts_by_a_plane():
+    cube = Polyhedron(torch.cat([torch.eye(3), -torch.eye(3)]), torch.ones(6))
+    plane = Plane(torch.tensor([0.0, 0.0, 0.5]), torch.tensor([1.0, 1.0, 0.0]), torch.tensor([1.0, -1.0, 0.0]))
+    diamond = cube.on_plane(plane)
+    points = torch.rand(200, 2) * 3 - 1.5
+    assert torch.equal(diamond.contains(points), cube.contains(plane.at(points)))
+    assert len(diamond.polygon(BOX)) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Polyhedron(torch.eye(3), torch.ones(3)).polygon(BOX), "needs two dimensions.*has 3.*on_plane"),
+        (lambda: SQUARE.polygon(((0, 1),)), r"give \(low, high\) for each of 2 axes"),
+        (lambda: SQUARE.polygon(((0, 1), (1, 1))), "every low must lie below its high"),
+        (lambda: SQUARE.polygon(((0, 1), (0, inf))), "both finite"),
+        (lambda: SQUARE.contains(torch.zeros(1, 3)), "points have 3 coordinates, the polyhedron 2"),
+        (lambda: Polyhedron(torch.eye(2), torch.ones(3)), "normals are"),
+        (lambda: Polyhedron(torch.eye(2) * float("nan"), torch.ones(2)), "NaN"),
+        (lambda: SQUARE.on_plane(Plane(torch.zeros(3), torch.eye(3)[0], torch.eye(3)[1])), "plane lies in 3"),
+        (lambda: Plane(torch.zeros(3), torch.ones(3), torch.ones(2)), "shapes"),
+        (lambda: Plane(torch.zeros(3), torch.ones(3), 2 * torch.ones(3)), "zero or parallel"),
+        (lambda: Plane(torch.zeros(3), torch.ones(3), torch.zeros(3)), "zero or parallel"),
+        (lambda: Plane(torch.full((3,), inf), torch.ones(3), torch.zeros(3)), "NaN or infinite"),
+    ],
+)  # fmt: skip
+def test_bad_requests(call, message, unchecked):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 999), constant=st.booleans(), shallow=st.booleans())
+def test_an_active_region_is_where_all_gates_of_the_path_are_open(seed, constant, shallow):
+    generator = torch.Generator().manual_seed(seed)
+    model = DeepLinearlyGatedNetwork(
+        [3, 4, 5, 4, 1], gate=HardGate(), piecewise_constant=constant, shallow=shallow, generator=generator
+    )
+    for layer in model.feature:
+        torch.nn.init.normal_(layer.bias, generator=generator)
+    x = 2 * torch.randn(300, 3, generator=generator)
+    gates = [gl.capture_gates(model, x)[name] for name in gl.capture_gates(model, x)]
+    for path in ((0, 0, 0), (3, 4, 1)):
+        region = gl.active_region(model, path)
+        expected = torch.stack([gate[:, unit] for gate, unit in zip(gates, path, strict=True)]).all(0)
+        assert torch.equal(region.contains(x), expected)
+        assert region.faces <= 3
+
+
+def test_paths_by_name_and_from_top_paths():
+    model = DeepLinearlyGatedNetwork([3, 4, 5, 1], gate=HardGate(), value_bias=True)
+    for bias in [*(layer.bias for layer in model.feature), *(layer.bias for layer in model.value)]:
+        torch.nn.init.normal_(bias)
+    x = torch.randn(1, 3)
+    found = gl.top_paths(model, x, 200)
+    assert {path.start for path in found} >= {0, 1, 2}
+    for path in found:
+        if path.units:
+            assert gl.active_region(model, path).contains(x).all()
+    first, second = gl.half_spaces(model)
+    whole, part = gl.active_region(model, (1, 2)), gl.active_region(model, {second: 2})
+    assert part.faces == 1
+    assert torch.equal(gl.active_region(model, {first: 1, second: 2}).normals, whole.normals)
+
+
+def test_a_path_of_a_convolutional_network():
+    model = gl.to_dlgn(gl.models.vconv(channels=[2, 2], dense=[3], inputs=(1, 5, 5)))
+    x = torch.randn(400, 1, 5, 5)
+    pattern = gl.capture_gates(model, x)
+    region = gl.active_region(model, ((1, 0, 2), (0, 1, 2), 2), shape=(1, 5, 5))
+    a, b, c = pattern.layers
+    expected = pattern[a][:, 1, 0, 2] & pattern[b][:, 0, 1, 2] & pattern[c][:, 2]
+    assert expected.any()
+    assert torch.equal(region.contains(x), expected)
+
+
+@pytest.mark.parametrize("path", [(0,), (0, 0, 0), (0, 4), (-1, 0), {"nonsense": 0}, {}, ()])
+def test_paths_that_do_not_exist(path):
+    with pytest.raises(InputError):
+        gl.active_region(DeepLinearlyGatedNetwork([2, 4, 4, 1]), path)
