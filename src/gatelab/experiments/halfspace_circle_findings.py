@@ -1,0 +1,200 @@
+"""What the circle experiment says: tables and claims from what was seen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gatelab.data import Regression
+from gatelab.experiments.findings import Claim, Decision, Sample, Table, greater, readable
+from gatelab.runs import Result
+
+KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}
+LEARNT = 0.01  # the mean square at which the paper takes the target for learnt
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that was seen, by kind of network, epoch and run.
+
+    Attributes:
+        results: of the cells.
+        data: the circle.
+        shown: the start, an early epoch, the end.
+    """
+
+    results: Mapping[str, Result]
+    data: Regression
+    shown: tuple[int, int, int]
+
+    def looks(self, kind: str, epoch: int) -> list[dict[str, Any]]:
+        """What was seen of each run at an epoch."""
+        return next(seen["members"] for seen in self.results[kind]["seen"] if seen["epoch"] == epoch)
+
+    def losses(self, kind: str) -> list[list[float]]:
+        """The mean square over epochs, of each run; training's loss has a factor ½."""
+        return [[2 * loss for loss in history] for history in self.results[kind]["train_loss"]]
+
+    def epochs_to_learn(self, kind: str) -> list[int | None]:
+        """Epochs until the mean square is ``LEARNT``; None if it never is."""
+        return [
+            next((epoch for epoch, loss in enumerate(history, start=1) if loss < LEARNT), None)
+            for history in self.losses(kind)
+        ]
+
+    def halves(self, kind: str, what: str, epoch: int) -> tuple[Sample, Sample]:
+        """A quantity on the upper and the lower half, over runs."""
+        upper, lower = zip(*(look[what] for look in self.looks(kind, epoch)), strict=True)
+        return Sample(upper, percent=False), Sample(lower, percent=False)
+
+    def path_ratio(self, kind: str, epoch: int) -> Sample:
+        """Active paths on the upper half over those on the lower, of each run."""
+        pairs = (look["paths"] for look in self.looks(kind, epoch))
+        return Sample(tuple(upper / max(lower, 1e-9) for upper, lower in pairs), percent=False)
+
+    def tilt(self, kind: str, epoch: int, layer: int) -> Sample:
+        """How much more of the upper half the gates of a layer are open on, over runs."""
+        return Sample(tuple(look["tilt"][layer] for look in self.looks(kind, epoch)), percent=False)
+
+    def overlaps(self, kind: str, epoch: int) -> list[Tensor]:
+        """The trace-normalised overlap kernels of the runs."""
+        return [torch.tensor(look["overlap"], dtype=torch.float64) for look in self.looks(kind, epoch)]
+
+
+def answer(seen: Seen) -> str:
+    """What was found, in a sentence or two."""
+    start, _, end = seen.shown
+    ratio, frozen = seen.path_ratio("dlgn", end), seen.path_ratio("frozen", start)
+    return (
+        f"The DLGN opens {ratio.text()} times as many paths on the smooth half of the circle as on the rough half "
+        f"after training ({seen.path_ratio('dlgn', start).text()} before); the ReLU network "
+        f"{seen.path_ratio('relu', end).text()}. {_learning_time(seen)} Frozen gates stay at {frozen.text()}."
+    )
+
+
+def _learning_time(seen: Seen) -> str:
+    told = [f"{name} {_epochs_text(seen.epochs_to_learn(kind))}" for kind, name in KINDS.items()]
+    return f"Epochs to a mean square of {LEARNT:g}: {', '.join(told)}."
+
+
+def _epochs_text(epochs: Sequence[int | None]) -> str:
+    return "/".join("never" if epoch is None else str(epoch) for epoch in epochs)
+
+
+def tables(seen: Seen) -> tuple[Table, ...]:
+    """Learning, paths, and half-spaces."""
+    start, early, end = seen.shown
+    learning, paths = [], []
+    for kind, name in KINDS.items():
+        errors = [part for epoch in (early, end) for part in seen.halves(kind, "error", epoch)]
+        last = Sample.last(seen.losses(kind))
+        final = Sample(last.values, percent=False)
+        learning.append((name, *(e.text() for e in errors), final.text(), _epochs_text(seen.epochs_to_learn(kind))))
+        paths.append((name, *(seen.path_ratio(kind, epoch).text() for epoch in seen.shown)))
+    moments = ("at the start", f"at epoch {early}", f"at epoch {end}")
+    layers = range(len(seen.looks("dlgn", start)[0]["tilt"]))
+    tilts = tuple(
+        (f"{layer + 1}", *(seen.tilt(kind, epoch, layer).text() for kind in ("relu", "dlgn") for epoch in (start, end)))
+        for layer in layers
+    )
+    return (
+        Table(
+            "Mean squared error, mean ± standard deviation over runs",
+            (
+                *("network", f"epoch {early}, smooth half", f"epoch {early}, rough half"),
+                *("end, smooth half", "end, rough half", "last epoch's mean", f"epochs to {LEARNT:g}, each run"),
+            ),
+            tuple(learning),
+            "The paper: about 200 epochs for ReLU and DLGN, more than 2000 with frozen gates.",
+        ),
+        Table("Active paths on the smooth half, over those on the rough half", ("network", *moments), tuple(paths)),
+        Table(
+            "How much more of the smooth half a gate is open on, by layer",
+            ("layer", "ReLU, start", "ReLU, end", "DLGN, start", "DLGN, end"),
+            tilts,
+            "The share of the smooth half on which a gate is open less that of the rough half, mean over the layer's "
+            "gates: 1 is exactly the smooth half, 0 no preference, −1 the rough half.",
+        ),
+    )
+
+
+def claims(seen: Seen) -> tuple[Claim, ...]:
+    """What the paper says, decided."""
+    start, early, end = seen.shown
+    more = [
+        _in_all(
+            f"{KINDS[kind]}: more paths on the smooth half {when}",
+            [ratio > 1 for ratio in seen.path_ratio(kind, epoch).values],
+            f"ratio {seen.path_ratio(kind, epoch).text()}",
+        )
+        for kind in ("relu", "dlgn")
+        for epoch, when in ((early, f"at epoch {early}"), (end, "at the end"))
+    ]
+    first, last = 0, len(seen.looks("dlgn", start)[0]["tilt"]) - 1
+    return (
+        _learn(seen),
+        _slow(seen),
+        *more,
+        *(_early(seen, kind) for kind in ("relu", "dlgn")),
+        greater(
+            f"DLGN: the smooth half is learnt first (errors at epoch {early}, rough over smooth half)",
+            *reversed(seen.halves("dlgn", "error", early)),
+        ),
+        greater(
+            "The gates of the DLGN's last layer turn to the smooth half",
+            seen.tilt("dlgn", end, last),
+            seen.tilt("dlgn", start, last),
+        ),
+        greater("The last layer's more than the first's", seen.tilt("dlgn", end, last), seen.tilt("dlgn", end, first)),
+        greater(
+            "Frozen gates leave larger errors on the smooth half at the end",
+            seen.halves("frozen", "error", end)[0],
+            seen.halves("dlgn", "error", end)[0],
+        ),
+    )
+
+
+def _in_all(text: str, found: Sequence[bool], evidence: str) -> Claim:
+    """Holds if it does in every run, fails if in none."""
+    decision = Decision.HOLDS if all(found) else Decision.UNDECIDED if any(found) else Decision.FAILS
+    return Claim(text, decision, f"in {sum(found)} of {len(found)} runs; {evidence}")
+
+
+def _learn(seen: Seen) -> Claim:
+    epochs = [epoch for kind in ("relu", "dlgn") for epoch in seen.epochs_to_learn(kind)]
+    told = ", ".join(f"{KINDS[kind]} {_epochs_text(seen.epochs_to_learn(kind))}" for kind in ("relu", "dlgn"))
+    return _in_all(
+        f"ReLU and DLGN bring the mean square below {LEARNT:g}", [epoch is not None for epoch in epochs], told
+    )
+
+
+def _slow(seen: Seen) -> Claim:
+    """The paper says more than 2000 against 200; decided by a factor of five in the medians."""
+    limit = seen.shown[2]
+    frozen, learnt = (
+        sorted(limit if epoch is None else epoch for epoch in seen.epochs_to_learn(kind)) for kind in ("frozen", "dlgn")
+    )
+    ratio = frozen[len(frozen) // 2] / learnt[len(learnt) // 2]
+    never = None in seen.epochs_to_learn("frozen")
+    decision = Decision.HOLDS if ratio >= 5 else Decision.UNDECIDED if never else Decision.FAILS
+    bound = f"; runs that never got there count as {limit}" if never else ""
+    return Claim(
+        "With frozen gates learning takes at least five times as long",
+        decision,
+        f"medians {readable(ratio)} apart{bound}",
+    )
+
+
+def _early(seen: Seen, kind: str) -> Claim:
+    """Whether the overlap kernel at the early epoch is nearer to its end than to its start."""
+    start, early, end = (seen.overlaps(kind, epoch) for epoch in seen.shown)
+    back = [float((e - s).norm()) for s, e in zip(start, early, strict=True)]
+    ahead = [float((e - f).norm()) for e, f in zip(early, end, strict=True)]
+    far, near = (Sample(tuple(distances), percent=False).text() for distances in (back, ahead))
+    return _in_all(
+        f"{KINDS[kind]}: at epoch {seen.shown[1]} the overlap kernel is nearer to its end than to its start",
+        [a < b for a, b in zip(ahead, back, strict=True)],
+        f"‖Λ − Λ_end‖ {near}, ‖Λ − Λ_start‖ {far}",
+    )

@@ -1,0 +1,58 @@
+"""What is seen of a network on the circle at one moment of its training."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gatelab.data import Regression
+from gatelab.experiments.looks import Look, short
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.models import DeepLinearlyGatedNetwork
+from gatelab.regions import active_path_counts, half_spaces
+
+
+def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    """The kernel times n over its trace: 1 on the diagonal, on average (halfspace, Figures 3 and 4)."""
+    trace = kernel.trace()
+    return kernel * (len(kernel) / trace) if trace > 0 else kernel
+
+
+def look(model: nn.Module, data: Regression, *, closely: bool, points: int) -> Look:
+    """Errors and active paths on both halves; ``closely`` also outputs, kernels on some points, half-spaces.
+
+    Args:
+        model: the network.
+        data: the circle, ordered by angle.
+        closely: whether to see more than the means.
+        points: on how many of the data's points to give kernels.
+    """
+    gates = capture_gates(model, data.train_x)
+    upper = data.train_x[:, 1] > 0
+    with torch.no_grad():
+        outputs = model(data.train_x)[:, 0]
+    errors = (outputs - data.train_y).square()
+    paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
+    seen: Look = {"error": halves(errors, upper), "paths": halves(paths, upper), "tilt": tilt(gates, upper)}
+    if not closely:
+        return seen
+    some = torch.linspace(0, len(data.train_x) - 1, points).round().long()
+    overlap = trace_normalised(overlap_kernel(gates[some]))
+    seen |= {"outputs": short(outputs), "overlap": short(overlap)}
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        seen["tangent"] = short(trace_normalised(neural_tangent_kernel(model, data.train_x[some])))
+    if isinstance(model, DeepLinearlyGatedNetwork):
+        layers = half_spaces(model).values()
+        seen["half_spaces"] = [short(torch.cat([one.normals(), one.offsets.unsqueeze(1)], 1)) for one in layers]
+    return seen
+
+
+def halves(values: Float[Tensor, " n"], upper: Bool[Tensor, " n"]) -> tuple[float, float]:
+    """Means over the upper and the lower half of the circle."""
+    return float(values[upper].mean()), float(values[~upper].mean())
+
+
+def tilt(gates: GatePattern, upper: Bool[Tensor, " n"]) -> list[float]:
+    """For each layer how much more of the upper half than of the lower a gate is open on, on average: −1 to 1."""
+    opened = [gates[name].double() for name in gates]
+    return [float(layer[upper].mean() - layer[~upper].mean()) for layer in opened]
