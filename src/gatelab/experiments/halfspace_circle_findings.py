@@ -171,20 +171,15 @@ def _learn(seen: Seen) -> Claim:
 
 
 def _slow(seen: Seen) -> Claim:
-    """The paper says more than 2000 against 200; decided by a factor of five in the medians."""
+    """Runs that never get there count as the last epoch, which can only weaken the claim."""
     limit = seen.shown[2]
     frozen, learnt = (
-        sorted(limit if epoch is None else epoch for epoch in seen.epochs_to_learn(kind)) for kind in ("frozen", "dlgn")
+        Sample(tuple(float(limit if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind)), percent=False)
+        for kind in ("frozen", "dlgn")
     )
-    ratio = frozen[len(frozen) // 2] / learnt[len(learnt) // 2]
-    never = None in seen.epochs_to_learn("frozen")
-    decision = Decision.HOLDS if ratio >= 5 else Decision.UNDECIDED if never else Decision.FAILS
-    bound = f"; runs that never got there count as {limit}" if never else ""
-    return Claim(
-        "With frozen gates learning takes at least five times as long",
-        decision,
-        f"medians {readable(ratio)} apart{bound}",
-    )
+    ratio = readable(frozen.mean / learnt.mean)
+    text = f"Frozen gates take longer to learn: more than ten times as many epochs says the paper, {ratio} times here"
+    return greater(text, frozen, learnt)
 
 
 def _early(seen: Seen, kind: str) -> Claim:

@@ -18,29 +18,22 @@ def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     return kernel * (len(kernel) / trace) if trace > 0 else kernel
 
 
-def look(model: nn.Module, data: Regression, *, closely: bool, points: int) -> Look:
-    """Errors and active paths on both halves; ``closely`` also outputs, kernels on some points, half-spaces.
-
-    Args:
-        model: the network.
-        data: the circle, ordered by angle.
-        closely: whether to see more than the means.
-        points: on how many of the data's points to give kernels.
-    """
+def look(model: nn.Module, data: Regression, points: int) -> Look:
+    """Errors and active paths on both halves, outputs, kernels on so many of the points, half-spaces of a DLGN."""
     gates = capture_gates(model, data.train_x)
     upper = data.train_x[:, 1] > 0
     with torch.no_grad():
         outputs = model(data.train_x)[:, 0]
-    errors = (outputs - data.train_y).square()
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
-    seen: Look = {"error": halves(errors, upper), "paths": halves(paths, upper), "tilt": tilt(gates, upper)}
-    if not closely:
-        return seen
     some = torch.linspace(0, len(data.train_x) - 1, points).round().long()
-    overlap = trace_normalised(overlap_kernel(gates[some]))
-    seen |= {"outputs": short(outputs), "overlap": short(overlap)}
-    if any(parameter.requires_grad for parameter in model.parameters()):
-        seen["tangent"] = short(trace_normalised(neural_tangent_kernel(model, data.train_x[some])))
+    seen: Look = {
+        "error": halves((outputs - data.train_y).square(), upper),
+        "paths": halves(paths, upper),
+        "tilt": tilt(gates, upper),
+        "outputs": short(outputs),
+        "overlap": short(trace_normalised(overlap_kernel(gates[some]))),
+        "tangent": short(trace_normalised(neural_tangent_kernel(model, data.train_x[some]))),
+    }
     if isinstance(model, DeepLinearlyGatedNetwork):
         layers = half_spaces(model).values()
         seen["half_spaces"] = [short(torch.cat([one.normals(), one.offsets.unsqueeze(1)], 1)) for one in layers]

@@ -15,7 +15,7 @@ from gatelab.runs import Cell, Result, Work
 _MODULES = (
     *("study", "npk_table2", "npk_figure3_stages", "npk_figure3_dynamics", "npk_figure3_kernels"),
     *("npk_memorisation", "npk_theorem51", "npk_kernel_regression"),
-    *("halfspace_circle", "halfspace_fashion"),
+    *("halfspace_circle", "halfspace_fashion", "halfspace_tables"),
 )
 
 
