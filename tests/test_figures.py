@@ -21,7 +21,7 @@ def test_panels_are_laid_out_in_rows():
     assert not shapes.axison
     columns = [axes.get_subplotspec().colspan.start for axes in figure.axes]
     assert columns == [0, 1, 0]
-    assert [text.get_text() for axes in figure.axes for text in axes.texts] == ["above", "below"]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["above", "", "below"]
 
 
 def test_a_single_panel_can_be_saved(tmp_path):

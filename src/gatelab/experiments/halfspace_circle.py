@@ -36,7 +36,7 @@ class CircleConfig(SeededConfig):
     batch_size: int = Field(default=20, ge=1)
     learning_rate: float = Field(default=3e-3, gt=0)
     frames: int = Field(default=36, ge=2)  # of the animation
-    kernel_points: int = Field(default=80, ge=4)
+    kernel_points: int = Field(default=64, ge=4)
 
     def data(self) -> Regression:
         """The circle."""
@@ -70,7 +70,7 @@ def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
 
     def see(model: nn.Module, epoch: int, place: int) -> Look:
         if place == 0 or epoch in config.shown():
-            return look(model, data, config.kernel_points)
+            return look(model, data, config.kernel_points, tangent=epoch in config.shown())
         return {}  # between the paper's moments only the first run is looked at
 
     looks = Looks(context.folder, (*config.moments(), *config.shown()), see)

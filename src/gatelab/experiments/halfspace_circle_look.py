@@ -18,7 +18,7 @@ def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     return kernel * (len(kernel) / trace) if trace > 0 else kernel
 
 
-def look(model: nn.Module, data: Regression, points: int) -> Look:
+def look(model: nn.Module, data: Regression, points: int, *, tangent: bool) -> Look:
     """Errors and active paths on both halves, outputs, kernels on so many of the points, half-spaces of a DLGN."""
     gates = capture_gates(model, data.train_x)
     upper = data.train_x[:, 1] > 0
@@ -32,8 +32,9 @@ def look(model: nn.Module, data: Regression, points: int) -> Look:
         "tilt": tilt(gates, upper),
         "outputs": short(outputs),
         "overlap": short(trace_normalised(overlap_kernel(gates[some]))),
-        "tangent": short(trace_normalised(neural_tangent_kernel(model, data.train_x[some]))),
     }
+    if tangent:
+        seen["tangent"] = short(trace_normalised(neural_tangent_kernel(model, data.train_x[some])))
     if isinstance(model, DeepLinearlyGatedNetwork):
         layers = half_spaces(model).values()
         seen["half_spaces"] = [short(torch.cat([one.normals(), one.offsets.unsqueeze(1)], 1)) for one in layers]

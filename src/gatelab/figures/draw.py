@@ -42,10 +42,7 @@ def _draw_panels(picture: Panels, title: str, width: float) -> Figure:
         _draw_panel(axes, panel)
         row, column = divmod(place, columns)
         if column == 0 and row < len(picture.row_labels):
-            label = picture.row_labels[row]
-            axes.text(
-                -0.1, 0.5, label, {"ha": "right", "va": "center"}, rotation=90, transform=axes.transAxes, fontsize=8
-            )
+            axes.set_ylabel(picture.row_labels[row], fontproperties=_FONT)
     if title:
         figure.suptitle(title, fontproperties=_FONT)
     return figure
