@@ -145,6 +145,11 @@ def test_dead_layers_do_not_split():
         model[0].weight.zero_()
         model[0].bias.fill_(-1.0)
     assert len(linear_regions_2d(model, None, BOUNDS)) == 1
+    half = mlp([2, 1, 3, 1])  # dead on a half-plane, where later gates are given 0 exactly: closed
+    partition = linear_regions_2d(half, None, BOUNDS)
+    assert len(partition) == 2
+    assert not partition.gates["3"][~partition.gates["1"][:, 0]].any()
+    assert gl.capture_gates(half, partition.centres) == partition.gates
 
 
 def test_blocks_make_no_difference(monkeypatch):
