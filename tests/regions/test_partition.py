@@ -75,6 +75,7 @@ def test_a_partition_is_exact(name):
     # Each region has the gates of its centre, and no two the same.
     centres = (plane or Plane.of_inputs()).at(partition.centres)
     pattern = gl.capture_gates(model, centres)
+    assert partition.path_layers == pattern.layers
     wide = partition.areas > 1e-9
     for layer in pattern:
         assert torch.equal(partition.gates[layer][wide], pattern[layer][wide])
@@ -144,6 +145,11 @@ def test_dead_layers_do_not_split():
         model[0].weight.zero_()
         model[0].bias.fill_(-1.0)
     assert len(linear_regions_2d(model, None, BOUNDS)) == 1
+    half = mlp([2, 1, 3, 1])  # dead on a half-plane, where later gates are given 0 exactly: closed
+    partition = linear_regions_2d(half, None, BOUNDS)
+    assert len(partition) == 2
+    assert not partition.gates["3"][~partition.gates["1"][:, 0]].any()
+    assert gl.capture_gates(half, partition.centres) == partition.gates
 
 
 def test_blocks_make_no_difference(monkeypatch):
@@ -207,6 +213,7 @@ def test_the_model_is_left_alone():
         (lambda: active_path_counts(gl.capture_gates(zoo.cnn(), torch.zeros(1, 4, 8, 8))), UnsupportedModelError,
          "neural_path_kernel"),
         (lambda: region_counts(mlp([2, 4, 1])), UnsupportedModelError, "to_dlgn"),
+        (lambda: region_counts(gl.to_dlgn(Residual()), plane_in(2, 6, 6)), UnsupportedModelError, "dense networks"),
     ],
 )  # fmt: skip
 def test_bad_requests(call, error, message, unchecked):
@@ -292,8 +299,11 @@ def test_counts_do_not_overflow():
     assert active_path_counts(gl.GatePattern(gates)) == [128**60]
 
 
-def test_distribution_of_active_paths_over_the_area():
-    model = with_biases(mlp([2, 6, 5, 1], bias=True))
+@pytest.mark.parametrize(
+    "make", [lambda: mlp([2, 6, 5, 1], bias=True), lambda: DeepGatedNetwork([2, 6, 5, 2], bias=True)]
+)
+def test_distribution_of_active_paths_over_the_area(make):
+    model = with_biases(make())
     distribution = paths_per_region(linear_regions_2d(model, None, BOUNDS))
     assert sum(distribution.shares) == pytest.approx(1)
     sampled = torch.tensor(active_path_counts(gl.capture_gates(model, uniform(40_000))), dtype=torch.float64)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.gates import GateKind, GatePattern
 from gatelab.gates.bits import pack, popcount
-from gatelab.regions.halfspace import linear_gates
+from gatelab.regions.halfspace import half_spaces
 from gatelab.regions.partition import Partition, linear_regions_2d
 from gatelab.regions.plane import Bounds, Plane
 
@@ -74,7 +74,7 @@ def paths_per_region(partition: Partition) -> PathDistribution:
     """The distribution of the number of active paths, each region weighing as much as its area."""
     if partition.gates is None:
         raise InputError("the network has no gates: its one path is active everywhere")
-    per_region = active_path_counts(partition.gates)
+    per_region = active_path_counts(partition.gates.select(partition.path_layers))
     weights = (partition.areas / partition.areas.sum()).tolist()
     area, number = Counter[int](), Counter(per_region)
     for count, weight in zip(per_region, weights, strict=True):
@@ -111,17 +111,23 @@ def region_counts(
     paths are followed layer by layer as sets of regions, packed bits, and dropped as soon as their set is empty.
 
     Raises:
+        UnsupportedModelError: not a DLGN of dense layers.
         TooManyPathsError: there are more than ``limit`` paths.
     """
-    linear_gates(dlgn)
-    partition = linear_regions_2d(dlgn, plane, bounds)
-    gates = partition.gates
-    assert gates is not None
-    units = [gates.layer(name).units for name in gates]
+    layers = half_spaces(dlgn, None if plane is None else plane.origin.shape)
+    for name, layer in layers.items():
+        if len(layer.shape) != 1:
+            raise UnsupportedModelError(
+                f"layer '{name}' has gates of shape {layer.shape}; only the paths of dense networks are counted"
+            )
+    units = [layer.shape[0] for layer in layers.values()]
     paths = prod(units)
     if paths > limit:
         raise TooManyPathsError(f"{paths:,} paths are more than the limit of {limit:,}; raise limit=")
-    return RegionCounts(paths, _open_somewhere(gates), len(partition), sum(comb(sum(units), k) for k in range(3)))
+    partition = linear_regions_2d(dlgn, plane, bounds)
+    assert partition.gates is not None
+    most = sum(comb(sum(units), k) for k in range(3))
+    return RegionCounts(paths, _open_somewhere(partition.gates), len(partition), most)
 
 
 def _open_somewhere(gates: GatePattern) -> int:

@@ -38,7 +38,8 @@ class Partition:
         corners: of all polygons, one behind the other, each counter-clockwise.
         starts: where each region's corners begin, and the end of the last.
         maps: output k on a region is maps[r, k] · (1, s, t).
-        gates: the pattern of each region; n is the number of regions.
+        gates: the pattern of each region; n is the number of regions. None for a network without gates.
+        path_layers: the layers of gates that paths pass; in a deep gated network the others decide over these.
     """
 
     plane: Plane
@@ -47,6 +48,7 @@ class Partition:
     starts: Int[Tensor, " starts"]
     maps: Float[Tensor, "regions k 3"]
     gates: GatePattern | None
+    path_layers: tuple[str, ...]
 
     def __len__(self) -> int:
         """Number of regions."""
@@ -98,9 +100,9 @@ class Partition:
         """The regions in which every gate on a path is open: their union is the path's active region A_π."""
         if self.gates is None:
             raise InputError("the network has no gates, hence no paths to open")
-        units = path if isinstance(path, Mapping) else dict(zip(self.gates.layers, path, strict=False))
-        if not isinstance(path, Mapping) and len(path) != len(self.gates):
-            raise InputError(f"the path passes {len(path)} units, there are {len(self.gates)} layers of gates")
+        units = path if isinstance(path, Mapping) else dict(zip(self.path_layers, path, strict=False))
+        if not isinstance(path, Mapping) and len(path) != len(self.path_layers):
+            raise InputError(f"the path passes {len(path)} units, there are {len(self.path_layers)} layers of gates")
         opened = torch.ones(len(self), dtype=torch.bool, device=self.corners.device)
         for name, unit in units.items():
             index = (unit,) if isinstance(unit, int) else unit
@@ -230,6 +232,7 @@ class _Cells:
             torch.as_tensor(self._starts).to(device),
             torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
             GatePattern(layers, replay.dtype) if layers else None,
+            replay.path_gates,
         )
 
     def _blocks(self) -> list[slice]:

@@ -5,7 +5,7 @@ With its gates given a network is affine, so that running it on the corners of a
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from gatelab.graph import (
     is_linear_operation,
     node_operation,
     trace,
+    value_sources,
     weight_parameters,
 )
 from gatelab.observe import observable
@@ -40,6 +41,7 @@ class Replay:
     Attributes:
         gates: the names of the gates that the output depends on, those that decide over other gates included, in the
             order in which an example meets them.
+        path_gates: those of them that paths pass, as in a GatePattern; the others only decide over gates.
         device: the model's.
         dtype: the model's own, in which half-spaces are returned.
         modules: the snapshot's, by path.
@@ -71,6 +73,8 @@ class Replay:
         self._gates = {name: node for node, name in names.items() if node in needed}
         self._data = data_nodes(self._graph.nodes)
         self.gates = tuple(self._gates)
+        passed = set(self._before(self._output, sources=value_sources))
+        self.path_gates = tuple(name for name, node in self._gates.items() if node in passed)
         for node in self._gates.values():
             self._refuse_pooling(node)
 
@@ -202,11 +206,13 @@ class Replay:
             return getattr(self.model.get_submodule(owner), name)
         return constant.double() if constant.is_floating_point() else constant
 
-    def _before(self, *targets: Node) -> list[Node]:
+    def _before(
+        self, *targets: Node, sources: Callable[[Node], list[Node]] = lambda node: node.all_input_nodes
+    ) -> list[Node]:
         """The nodes that the targets depend on, and these, in order."""
         needed, waiting = set(targets), list(targets)
         while waiting:
-            for source in waiting.pop().all_input_nodes:
+            for source in sources(waiting.pop()):
                 if source not in needed:
                     needed.add(source)
                     waiting.append(source)
