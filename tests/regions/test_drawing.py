@@ -3,12 +3,12 @@ import torch
 
 import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.figures import save_figure
+from gatelab.figures import draw, save_figure
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
 from gatelab.regions import (
     Disc,
-    draw_discs,
+    disc_panel,
     draw_regions,
     half_space_discs,
     linear_regions_2d,
@@ -59,6 +59,18 @@ def test_degenerate_discs(disc, share):
     assert (len(disc.outline()) == 0) is (share == 0)
 
 
+def test_discs_stand_layer_below_layer():
+    table = half_space_discs(dlgn())
+    panel = disc_panel(table, per_row=3, corners=8)
+    circles = [polygon for polygon in panel.polygons if polygon.shade == 0]
+    assert len(circles) == 7
+    centres = [tuple(sum(axis) / 8 for axis in zip(*circle.points, strict=True)) for circle in circles]
+    rows = [round(-y / 2.3) for _, y in centres]
+    assert rows == [0, 0, 0, 1, 2, 2, 2]  # four discs of the first layer take two rows
+    opened = sum(disc.share > 0 for row in table.discs for disc in row)
+    assert len(panel.polygons) == 7 + opened
+
+
 def test_pictures_are_drawn(tmp_path):
     partition = linear_regions_2d(mlp([2, 8, 8, 1], bias=True))
     picture = region_picture(partition, partition.areas, "area", "ReLU")
@@ -67,7 +79,7 @@ def test_pictures_are_drawn(tmp_path):
     figure = draw_regions([picture, picture])
     assert sum(len(axes.collections) > 0 and axes.get_title() == "ReLU" for axes in figure.axes) == 2
     facts = figure1()
-    figures = {"regions": figure, "discs": draw_discs(half_space_discs(dlgn())), "one": draw_figure1(facts)}
+    figures = {"regions": figure, "discs": draw(disc_panel(half_space_discs(dlgn()))), "one": draw_figure1(facts)}
     for name, drawn in figures.items():
         for ending in ("png", "svg"):
             save_figure(drawn, tmp_path / f"{name}.{ending}")

@@ -1,16 +1,13 @@
 """Pictures of the circle experiment, as facts."""
 
 from collections.abc import Sequence
-from math import atan2, cos, pi, sin
+from math import atan2, pi
 from statistics import median
 
 from gatelab.experiments.findings import Animation, FigureFacts, Frame
 from gatelab.experiments.halfspace_circle_findings import KINDS, LEARNT, Seen
-from gatelab.figures import Curve, Heatmap, Panels, Plot, Polygon, Shapes
-from gatelab.regions import Disc
-
-_PER_ROW = 8
-_CORNERS = 20
+from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes
+from gatelab.regions import Disc, DiscTable, disc_panel
 
 
 def figures(seen: Seen, moments: Sequence[int]) -> tuple[FigureFacts, ...]:
@@ -103,8 +100,8 @@ def _losses(seen: Seen) -> FigureFacts:
     return FigureFacts(
         "Learning curves",
         Plot("epoch", "mean squared error in training", tuple(curves), log_y=True),
-        "Medians over runs. The paper's ReLU network and DLGN are below 0.01 after about 200 epochs, frozen gates after "
-        "more than 2000.",
+        "Medians over runs. The paper's ReLU network and DLGN are below 0.01 after about 200 epochs, frozen gates "
+        "after more than 2000.",
     )
 
 
@@ -142,19 +139,7 @@ def _outputs(seen: Seen, kind: str, epoch: int, title: str) -> Plot:
 
 
 def _disc_grid(seen: Seen, epoch: int) -> Shapes:
-    """All neurons as discs, so many in a row, layer below layer."""
-    polygons, row = [], 0
-    for layer in seen.looks("dlgn", epoch)[0]["half_spaces"]:
-        for unit, (a, b, offset) in enumerate(layer):
-            x, y = 2.3 * (unit % _PER_ROW), -2.3 * (row + unit // _PER_ROW)
-            around = [(cos(2 * pi * k / _CORNERS), sin(2 * pi * k / _CORNERS)) for k in range(_CORNERS)]
-            polygons.append(Polygon(_moved(around, x, y), 0.0))
-            opened = Disc(unit, (a, b), offset).outline(_CORNERS).tolist()
-            if opened:
-                polygons.append(Polygon(_moved(opened, x, y), 1.0))
-        row += -(-len(layer) // _PER_ROW)
-    return Shapes("half-spaces of the DLGN's neurons", tuple(polygons), axes=False)
-
-
-def _moved(points: Sequence[Sequence[float]], x: float, y: float) -> tuple[tuple[float, float], ...]:
-    return tuple((round(x + a, 3), round(y + b, 3)) for a, b in points)
+    layers = seen.looks("dlgn", epoch)[0]["half_spaces"]
+    discs = tuple(tuple(Disc(unit, (a, b), c) for unit, (a, b, c) in enumerate(layer)) for layer in layers)
+    names = tuple(f"layer {number}" for number in range(1, len(layers) + 1))
+    return disc_panel(DiscTable("half-spaces of the DLGN's neurons", names, discs), per_row=8, corners=20)

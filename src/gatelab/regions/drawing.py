@@ -12,14 +12,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, Polygon
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
+from gatelab.figures import Polygon, Shapes
 from gatelab.regions.halfspace import half_spaces
 from gatelab.regions.partition import Partition
-
-_OPEN, _CLOSED, _EDGE = "#4878a8", "#eef0f3", "#303030"
 
 
 @dataclass(frozen=True)
@@ -161,24 +159,23 @@ def half_space_discs(dlgn: nn.Module, radius: float = 1.0, units: int | None = N
     return DiscTable(title, tuple(layers), tuple(rows))
 
 
-def draw_discs(table: DiscTable, size: float = 0.62) -> Figure:
-    """Every half-space as a disc whose open part is shaded."""
-    columns = max(map(len, table.discs))
-    figure = Figure(figsize=(size * columns + 0.9, size * len(table.discs) + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    for row, discs in enumerate(table.discs):
-        for column, disc in enumerate(discs):
-            axes = figure.add_subplot(len(table.discs), columns, row * columns + column + 1, aspect="equal")
-            axes.add_patch(Circle((0, 0), disc.radius, facecolor=_CLOSED, edgecolor="none"))
-            outline = disc.outline()
-            if len(outline):
-                axes.add_patch(Polygon(outline, facecolor=_OPEN, edgecolor="none"))
-            axes.add_patch(Circle((0, 0), disc.radius, fill=False, edgecolor=_EDGE, linewidth=0.5))
-            edge = 1.05 * disc.radius
-            axes.set(xlim=(-edge, edge), ylim=(-edge, edge), xticks=[], yticks=[])
-            axes.set_frame_on(False)
-            if column == 0:
-                axes.set_ylabel(f"layer {row + 1}", fontsize=7)
-    if table.title:
-        figure.suptitle(table.title, fontsize=9)
-    return figure
+def disc_panel(table: DiscTable, per_row: int | None = None, corners: int = 40) -> Shapes:
+    """Every half-space as a disc whose open part is dark, layer below layer.
+
+    Args:
+        table: the half-spaces.
+        per_row: discs in a row; a layer that has more takes several rows. None: all of a layer.
+        corners: of the polygons that stand for circles.
+    """
+    polygons, row = [], 0
+    around = [(cos(2 * pi * k / corners), sin(2 * pi * k / corners)) for k in range(corners)]
+    for discs in table.discs:
+        columns = per_row or len(discs)
+        for place, disc in enumerate(discs):
+            x, y = 2.3 * (place % columns), -2.3 * (row + place // columns)
+            polygons.append(Polygon(tuple((round(x + a, 3), round(y + b, 3)) for a, b in around), 0.0))
+            opened = (disc.outline(corners) / disc.radius).tolist()
+            if opened:
+                polygons.append(Polygon(tuple((round(x + a, 3), round(y + b, 3)) for a, b in opened), 1.0))
+        row += ceil(len(discs) / columns)
+    return Shapes(table.title, tuple(polygons), axes=False)
