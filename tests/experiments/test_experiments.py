@@ -10,7 +10,7 @@ import torch
 from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
-from gatelab.experiments.findings import Sample, close, greater, share_of_gap
+from gatelab.experiments.findings import Sample, close, greater, positive, share_of_gap
 from gatelab.experiments.npk_kernel_regression import ridge_answers, support_vector_answers
 from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf, steps_needed
 from gatelab.experiments.study import StudyConfig, check, factory
@@ -130,6 +130,9 @@ def test_table_2_end_to_end(tmp_path):
         ("npk-figure3-dynamics", "mnist", 1),
         ("npk-figure3-kernels", "mnist", 2),
         ("npk-kernel-regression", "mnist", 1),
+        ("halfspace-fashion", "fashion-mnist", 6),
+        ("halfspace-table1", "cifar10", 1),
+        ("halfspace-table2", "cifar10", 1),
     ],
 )
 def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
@@ -140,7 +143,9 @@ def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
     assert findings.claims
 
 
-@pytest.mark.parametrize(("identifier", "claims"), [("npk-figure5", 0), ("npk-figure6", 1), ("npk-theorem51", 1)])
+@pytest.mark.parametrize(
+    ("identifier", "claims"), [("npk-figure5", 0), ("npk-figure6", 1), ("npk-theorem51", 1), ("halfspace-circle", 12)]
+)
 def test_smoke_profiles(identifier, claims, tmp_path):
     path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run", workers=2)
     assert path.exists()
@@ -209,6 +214,9 @@ def test_claims_are_decided_by_standard_errors():
     assert greater("", low, high).decision is Decision.FAILS
     assert greater("", wide, low).decision is Decision.UNDECIDED
     assert greater("", Sample((0.99,)), low).decision is Decision.UNDECIDED
+    assert positive("", low).decision is Decision.HOLDS
+    assert positive("", Sample((-0.1, -0.12, -0.11), percent=False)).decision is Decision.FAILS
+    assert positive("", Sample((-0.1, 0.12, 0.05))).decision is Decision.UNDECIDED
     assert close("", low, low, within=0.01).decision is Decision.HOLDS
     assert close("", low, high, within=0.01).decision is Decision.FAILS
 

@@ -126,8 +126,8 @@ class Sample:
 
 
 def readable(value: float) -> str:
-    """A number as people write it: 14,650 or 0.0123."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    """A number as people write it: 14,650 or 0.0123 or 1.25e+09."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
 def standard_error(first: Sample, second: Sample) -> float:
@@ -146,23 +146,29 @@ def share_of_gap(part: Sample, low: Sample, high: Sample) -> tuple[float, float]
     return (part.mean - low.mean) / gap, standard_error(part, low) / gap
 
 
+def positive(text: str, sample: Sample, evidence: str = "") -> Claim:
+    """The claim that a mean is above zero; decided if two standard errors from it. For differences within runs."""
+    return _decided(text, sample.mean, sample.error, evidence or f"mean {sample.text()}", sample)
+
+
 def greater(text: str, larger: Sample, smaller: Sample) -> Claim:
     """The claim that one mean exceeds another; decided if two standard errors apart."""
     evidence = f"{larger.text()} against {smaller.text()}"
-    return _decided(text, larger.mean - smaller.mean, evidence, larger, smaller)
+    return _decided(text, larger.mean - smaller.mean, standard_error(larger, smaller), evidence, larger, smaller)
 
 
 def close(text: str, first: Sample, second: Sample, *, within: float) -> Claim:
     """The claim that two means differ by less than ``within``; decided if two standard errors from it."""
     gap = abs(first.mean - second.mean)
     evidence = f"{first.text()} and {second.text()}, {first.number(gap)} apart; close means {first.number(within)}"
-    return _decided(text, within - gap, evidence, first, second)
+    return _decided(text, within - gap, standard_error(first, second), evidence, first, second)
 
 
-def _decided(text: str, margin: float, evidence: str, first: Sample, second: Sample) -> Claim:
-    runs, error = min(len(first.values), len(second.values)), standard_error(first, second)
+def _decided(text: str, margin: float, error: float, evidence: str, *samples: Sample) -> Claim:
+    runs = min(len(sample.values) for sample in samples)
     if runs < 2:
         return Claim(text, Decision.UNDECIDED, f"{evidence}; one run has no error bar")
     if abs(margin) < 2 * error:
-        return Claim(text, Decision.UNDECIDED, f"{evidence}; within two standard errors ({first.number(error)})")
+        told = samples[0].number(error)
+        return Claim(text, Decision.UNDECIDED, f"{evidence}; within two standard errors ({told})")
     return Claim(text, Decision.HOLDS if margin > 0 else Decision.FAILS, f"{evidence}; {runs} runs")

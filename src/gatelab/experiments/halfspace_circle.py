@@ -108,7 +108,16 @@ def _notes(config: CircleConfig) -> tuple[str, ...]:
     )
 
 
-_SMOKE: dict[str, Any] = {"runs": 2, "points": 20, "epochs": 6, "frames": 4, "kernel_points": 10, "batch_size": 10}
+_SMOKE: dict[str, Any] = {
+    "runs": 2,
+    "points": 20,
+    "layers": 3,
+    "width": 4,
+    "epochs": 6,
+    "batch_size": 10,
+    "frames": 4,
+    "kernel_points": 10,
+}
 EXPERIMENTS = (
     Experiment(
         "halfspace-circle",

@@ -40,7 +40,7 @@ def figures(seen: Seen, moments: Sequence[int]) -> tuple[FigureFacts, ...]:
                 3,
                 tuple(KINDS.values()),
             ),
-            "Output over the angle in units of π; the target is thin.",
+            "Output and target over the angle.",
         ),
         *(
             FigureFacts(
@@ -114,7 +114,7 @@ def _paths(seen: Seen, moments: Sequence[int]) -> FigureFacts:
     return FigureFacts(
         "Paths as a resource",
         Plot("epoch", "active paths, mean over points", tuple(curves), log_y=True),
-        "Of the first run. Gradient descent gives more paths to the easier half.",
+        "Of the first run. The paper finds more paths on the easier half, early and until the end.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import log
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.modified_fashion import SIMPLE
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, close, greater
+from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, close, greater, positive
 from gatelab.experiments.halfspace_circle_look import trace_normalised
 from gatelab.experiments.looks import Look, Looks, short
 from gatelab.experiments.regimes import train_cell
@@ -193,11 +194,12 @@ def _claims(seen: Mapping[str, _Seen]) -> tuple[Claim, ...]:
         one = seen[kind]
         for what, text in (("paths", "more paths are active"), ("diagonal", "the tangent kernel's diagonal is larger")):
             for place, when in ((one.middle(), "in the middle"), (-1, "at the end")):
-                found = one.more_on_simple(what, place)
-                decision = Decision.HOLDS if all(found) else Decision.UNDECIDED if any(found) else Decision.FAILS
-                numbers = " against ".join(one.part(what, part, place).text() for part in (0, 1))
-                claim = f"{name}: {text} on the simple part {when}"
-                made.append(Claim(claim, decision, f"in {sum(found)} of {len(found)} runs; {numbers}"))
+                pair = [one.part(what, part, place) for part in (0, 1)]
+                ratios = tuple(log(simple / other) for simple, other in zip(*(p.values for p in pair), strict=True))
+                numbers = " against ".join(sample.text() for sample in pair)
+                made.append(
+                    positive(f"{name}: {text} on the simple part {when}", Sample(ratios, percent=False), numbers)
+                )
         looks = range(one.middle(), len(one.epochs))
         throughout = [all(one.more_on_simple("paths", place)) for place in looks]
         made.append(

@@ -1,0 +1,29 @@
+"""An epoch of the circle experiment with all that is tracked."""
+
+import torch
+
+from benchmarks.timing import Ratio, interleaved
+from gatelab.experiments.halfspace_circle import CircleConfig
+from gatelab.experiments.halfspace_circle_look import look
+from gatelab.experiments.team import StackedTeam
+from gatelab.experiments.train import Loss, TrainConfig, make_optimiser, train_epoch
+
+LIMIT = 0.030
+
+
+def run() -> list[Ratio]:
+    """Measure one epoch of all runs of a kind, and a look at the first: outputs, paths, overlap kernel, half-spaces."""
+    config, found = CircleConfig(), []
+    data, training = config.data(), TrainConfig(epochs=1, batch_size=20, learning_rate=3e-3, loss=Loss.SQUARED)
+    for kind in ("relu", "dlgn"):
+        team = StackedTeam([config.make(kind, seed) for seed in config.seeds()])
+        optimiser = make_optimiser(team.parameters(), training)
+
+        def epoch(team: StackedTeam = team, optimiser: torch.optim.Optimizer = optimiser) -> None:
+            train_epoch(team, optimiser, data, training, config.seeds(), 0)
+            look(team.member(0), data, config.kernel_points, tangent=False)
+
+        ratio = interleaved(epoch, rounds=20)[0] / LIMIT
+        work = f"tracked epoch of the circle, {config.runs} runs, {kind}"
+        found.append(Ratio(work, "30 ms (time)", ratio, "≤ 1", ratio <= 1))
+    return found
