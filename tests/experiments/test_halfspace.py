@@ -65,6 +65,12 @@ def test_moments_begin_dense_and_end_at_the_end():
     assert steps[-2] > steps[2]
 
 
+def test_short_numbers_have_four_digits():
+    values = [1 / 3, -2 / 3e5, 0.0, 123456.0, 0.99999]
+    assert short(torch.tensor(values)) == [0.3333, -6.667e-06, 0.0, 123500.0, 1.0]
+    assert short(torch.tensor([values, values]))[1] == short(torch.tensor(values))
+
+
 def test_looks_are_kept_in_files(tmp_path):
     asked = []
 

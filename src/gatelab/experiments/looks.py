@@ -49,6 +49,6 @@ class Looks:
 
 def short(values: Tensor) -> Any:
     """Numbers, or rows of numbers, with four digits: what a picture can show."""
-    if values.ndim > 1:
-        return [short(row) for row in values]
-    return [float(f"{value:.4g}") for value in values.detach().tolist()]
+    exact = values.detach().double()
+    scale = 10.0 ** (3 - exact.abs().clamp(min=1e-99).log10().floor())
+    return ((exact * scale).round() / scale).tolist()
