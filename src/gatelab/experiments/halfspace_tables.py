@@ -274,7 +274,7 @@ EXPERIMENTS = (
         Table1Config,
         {
             "smoke": {**_LITTLE, "filters": 4, "dense": 8, "kernel_examples": 40},
-            "quick": {**_PART, "runs": 2, "epochs": 12, "learning_rate": 1e-3},
+            "quick": {**_PART, "runs": 2, "epochs": 8, "learning_rate": 1e-3},
             "paper": {},
         },
         _cells,
