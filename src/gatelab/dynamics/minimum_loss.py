@@ -23,12 +23,7 @@ def minimum_loss_balanced(moments: ClassMoments) -> float:
     Raises:
         InputError: classes of different size, for which Eq. 16 does not hold.
     """
-    if abs(moments.share - 0.5) > 1e-9:
-        raise InputError(
-            f"class y = 1 has a share of {moments.share:.4g}; Eq. 16 is for balanced classes: "
-            "use minimum_loss, or draw as many of each"
-        )
-    return 0.5 - 0.5 * explained(moments.seconds.sum(dim=0), moments.means[1])
+    return 0.5 - 0.5 * gate_objective(moments)
 
 
 def printed_gate_objective(moments: ClassMoments) -> float:
@@ -43,7 +38,12 @@ def printed_gate_objective(moments: ClassMoments) -> float:
 
 def gate_objective(moments: ClassMoments) -> float:
     r"""What Eq. 18 should be: ⟨g̃⊗x⟩₁ᵀ (⟨(g̃⊗x)(g̃⊗x)ᵀ⟩₁ + ⟨(g̃⊗x)(g̃⊗x)ᵀ⟩₀)⁺ ⟨g̃⊗x⟩₁ = 1 − 2 𝓛_OLS."""
-    return 1 - 2 * minimum_loss_balanced(moments)
+    if abs(moments.share - 0.5) > 1e-9:
+        raise InputError(
+            f"class y = 1 has a share of {moments.share:.4g}; Eq. 16 is for balanced classes: "
+            "use minimum_loss, or draw as many of each"
+        )
+    return explained(moments.seconds.sum(dim=0), moments.means[1])
 
 
 def explained(A: Tensor, b: Tensor) -> float:

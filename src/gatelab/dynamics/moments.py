@@ -1,8 +1,8 @@
 """The moments that decide a gated linear network's learning: Σʸˣ(p) and Σˣˣ(p, q) under given gates (gdln, 3.2)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -166,29 +166,40 @@ def estimate_moments(
     batch: int = 8192,
 ) -> GatedMoments:
     """Monte-Carlo moments of a source, with standard errors; any size, a batch at a time."""
-    sums: list[Tensor] | None = None
-    for features, y in _batches(source, gates, count, batch, generator, dtype):
-        products = features * y[:, None]
-        squares = features.square()
-        terms = [features.T @ features, squares.T @ squares, products.sum(dim=0), products.square().sum(dim=0)]
-        sums = terms if sums is None else [total + term for total, term in zip(sums, terms, strict=True)]
-    assert sums is not None
-    A, A_square, b, b_square = (total / count for total in sums)
-    # Classes are balanced exactly, which only makes the true errors smaller than these.
-    A_error, b_error = (((m2 - m.square()).clamp(min=0) / count).sqrt() for m, m2 in ((A, A_square), (b, b_square)))
-    return GatedMoments(A, b, gates.count, 0.5, A_error, b_error)
+    if count < 2 or count % 2:
+        raise InputError(f"{count} draws cannot be half of each class; ask for an even number, 2 or more")
+    half = count // 2
+    zero, one = (_averages(source, gates, label, half, generator, dtype, batch) for label in (0, 1))
+    # Each class is half of the mixture, and its averages are over its own draws.
+    spread = torch.stack([c.fourth - c.second.square() for c in (zero, one)]).clamp(min=0).sum(dim=0)
+    A_error = (spread / (4 * half)).sqrt()
+    b_error = ((one.square - one.mean.square()).clamp(min=0) / (4 * half)).sqrt()
+    return GatedMoments((zero.second + one.second) / 2, one.mean / 2, gates.count, 0.5, A_error, b_error)
 
 
-def _batches(
+class _Averages(NamedTuple):
+    """⟨x̃_i x̃_j⟩, ⟨x̃_i² x̃_j²⟩, ⟨x̃_i⟩ and ⟨x̃_i²⟩ over the draws of one class."""
+
+    second: Tensor
+    fourth: Tensor
+    mean: Tensor
+    square: Tensor
+
+
+def _averages(
     source: TwoClasses,
     gates: NodeGates,
+    label: int,
     count: int,
-    batch: int,
     generator: torch.Generator | None,
     dtype: torch.dtype | None,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    if count < 2:
-        raise InputError(f"{count} draws give no estimate; ask for an even number, 2 or more")
+    batch: int,
+) -> _Averages:
+    totals: list[Tensor] = []
     for start in range(0, count, batch):
-        x, y = source.sample(min(batch, count - start), generator=generator, dtype=dtype)
-        yield gated_inputs(x, gates), y
+        x = source.of_class(label, min(batch, count - start), generator=generator, dtype=dtype)
+        features = gated_inputs(x, gates)
+        squares = features.square()
+        terms = [features.T @ features, squares.T @ squares, features.sum(dim=0), squares.sum(dim=0)]
+        totals = [total.add_(term) for total, term in zip(totals, terms, strict=True)] if totals else terms
+    return _Averages(*(total / count for total in totals))

@@ -1,6 +1,6 @@
 """Gates that change in time: the closed form restarts at every switch and stays continuous (gdln, 2.3 and 5)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,7 +66,7 @@ class PiecewiseFlow:
         """w(∞) under the last gates."""
         return self.flows[-1].limit()
 
-    def _in_segments(self, t: Times, method, shape: torch.Size) -> Tensor:
+    def _in_segments(self, t: Times, method: Callable[..., Tensor], shape: torch.Size) -> Tensor:
         initial = self.flows[0].initial
         times = torch.as_tensor(t, dtype=initial.dtype, device=initial.device)
         flat = times.flatten()
@@ -78,7 +78,7 @@ class PiecewiseFlow:
         for place in segment.unique().tolist():
             chosen = segment == place
             found[chosen] = method(self.flows[place], flat[chosen] - self.starts[place])
-        return found.view(*times.shape, *shape)
+        return found.view(times.shape + shape)
 
 
 @dataclass(frozen=True)
