@@ -157,3 +157,9 @@ def test_gates_that_never_open_are_named():
     gates = FunctionGates([lambda x: x[:, 0] > 2, lambda x: x[:, 0] > 0])
     assert exact_moments(PULSES, gates).never_open == (0,)
     assert estimate_moments(PULSES, HalfSpaceGates(torch.zeros(1, 8)), 100).never_open == (0,)
+
+
+def test_gates_stay_what_they_were():
+    gates = HalfSpaceGates(torch.randn(2, 8, dtype=torch.float32))
+    assert exact_moments(PULSES, gates).A.dtype == torch.float64
+    assert gates.normals.dtype == torch.float32

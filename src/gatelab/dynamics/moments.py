@@ -137,7 +137,7 @@ def exact_class_moments(source: TwoClasses, gates: NodeGates) -> ClassMoments:
         InputError: neither is at hand; :func:`estimate_moments` estimates.
     """
     if isinstance(source, SinglePulse):
-        parts = [gated_inputs(source.support(label), gates.double()) for label in (0, 1)]
+        parts = [gated_inputs(source.support(label), gates) for label in (0, 1)]
         means = torch.stack([part.mean(dim=0) for part in parts])
         return ClassMoments(means, torch.stack([part.T @ part / len(part) for part in parts]), gates.count)
     if isinstance(gates, OpenGates):

@@ -1,7 +1,8 @@
 """Node gates: which of K linear units an example opens (gdln, Section 3.1).
 
 Every set of gates is a module that gives one score per unit; a gate is open where its score is positive, the one
-convention of gatelab. Gates that are half-spaces give the affine score itself, so that gate capture sees through them.
+convention of gatelab. Gates decide in the dtype of the example. Those that are half-spaces give the affine score
+itself, so that gate capture sees through them.
 """
 
 from abc import ABC, abstractmethod
@@ -63,7 +64,7 @@ class HalfSpaceGates(NodeGates):
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """The signed margins nᵀx + o."""
-        return nn.functional.linear(x, self.normals, self.offsets)
+        return nn.functional.linear(x, self.normals.to(x), self.offsets.to(x))
 
 
 class FunctionGates(NodeGates):
@@ -99,7 +100,8 @@ class CellGates(NodeGates):
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """One for the nearest centre, zero for the others."""
         # ‖x − c‖² without ‖x‖², which all centres share.
-        nearness = x @ self.centres.T - self.centres.square().sum(dim=1) / 2
+        centres = self.centres.to(x)
+        nearness = x @ centres.T - centres.square().sum(dim=1) / 2
         return nn.functional.one_hot(nearness.argmax(dim=1), self.count).to(x)
 
 
