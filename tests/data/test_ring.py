@@ -13,6 +13,7 @@ SOURCES = [
     NLGP((1.0, 0.4), 100.0, (9,)),
     SinglePulse(((4, 6), (1, 3)), (12,)),
     SinglePulse(((3, 4), (1, 2)), (5, 6), inverted=True),
+    SinglePulse(((3, 4), (1, 2)), (9,), centred=True),
     GaussianClone(NLGP((2.0, 0.5), 3.0, (16,))),
     GaussianClone(SinglePulse(((4, 6), (1, 3)), (12,))),
 ]
@@ -74,6 +75,14 @@ def test_support_is_everything_that_is_drawn(generator):
     assert drawn == {tuple(row) for row in source.support(1).tolist()}
     assert len(drawn) == 2 * 2 * 5 - 10  # a pulse of 2 turned over is a pulse of 3
     assert source.mean(1) == 0.5
+
+
+def test_centred_pulses_have_mean_zero():
+    source = SinglePulse(((3, 4), (1, 2)), (9,), centred=True)
+    assert source.mean(1) == pytest.approx(-source.mean(0))
+    assert source.mean(1) > 0.1
+    turned = SinglePulse(((3, 4), (1, 2)), (9,), inverted=True, centred=True)
+    assert set(turned.support(0).unique().tolist()) == {-0.5, 0.5}
 
 
 def test_pulse_on_a_torus_is_a_square():

@@ -18,6 +18,8 @@ class SinglePulse(TwoClasses):
         widths: least and largest width, both included, of the class y = 1 and of the class y = 0.
         shape: (n,) or (height, width).
         inverted: whether half of the examples are turned over, x → 1 − x.
+        centred: whether the mean over both classes is taken off, so that the number of sites that are on does not tell
+            the class to a linear unit when half of the examples are turned over.
 
     Example:
         >>> SinglePulse(widths=((2, 2), (1, 1)), shape=(3,)).support(1).tolist()
@@ -27,6 +29,7 @@ class SinglePulse(TwoClasses):
     widths: tuple[tuple[int, int], tuple[int, int]] = ((8, 10), (2, 4))
     shape: tuple[int, ...] = (40,)
     inverted: bool = False
+    centred: bool = False
 
     def __post_init__(self) -> None:
         check_shape(self.shape)
@@ -60,10 +63,20 @@ class SinglePulse(TwoClasses):
         if self.inverted:
             turned = torch.randint(2, (count, 1), generator=generator, device=device)
             x = (x - turned).abs_()
-        return x.to(dtype or torch.get_default_dtype())
+        return x.sub_(self.shift).to(dtype or torch.get_default_dtype())
 
     def support(self, label: int) -> Float[Tensor, "s d"]:
         """Every example of a class, each as likely as the others, in float64."""
+        return self._plain_support(label) - self.shift
+
+    @property
+    def shift(self) -> float:
+        """What is taken off every site."""
+        if not self.centred:
+            return 0.0
+        return sum(self._plain_support(label)[:, 0].mean().item() for label in (0, 1)) / 2
+
+    def _plain_support(self, label: int) -> Float[Tensor, "s d"]:
         low, high = self._bounds(label)
         grids = [torch.arange(low, high + 1), *(torch.arange(size) for size in self.shape)]
         places = torch.cartesian_prod(*grids)
@@ -71,7 +84,7 @@ class SinglePulse(TwoClasses):
         return torch.cat([x, 1 - x]) if self.inverted else x
 
     def mean(self, label: int) -> float:
-        """Mean share of the sites that a pulse covers; ½ if half of the examples are turned over."""
+        """Mean share of the sites that a pulse covers, ½ if half of the examples are turned over; less the shift."""
         return self.support(label)[:, 0].mean().item()
 
     def correlation(self, label: int) -> Float[Tensor, "*shape"]:
