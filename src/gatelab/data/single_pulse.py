@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from gatelab.data.ring import TwoClasses, check_label, check_shape
@@ -44,12 +44,12 @@ class SinglePulse(TwoClasses):
         check_label(label)
         return self.widths[1 - label]
 
-    def _pulses(self, start: Int64[Tensor, "n axes"], width: Int64[Tensor, " n"]) -> Float[Tensor, "n d"]:
+    def _pulses(self, start: Int64[Tensor, "n axes"], width: Int64[Tensor, " n"]) -> Bool[Tensor, "n d"]:
         inside = torch.ones(len(start), 1, dtype=torch.bool, device=start.device)
         for axis, size in enumerate(self.shape):
             offset = (torch.arange(size, device=start.device) - start[:, axis, None]) % size
             inside = (inside[:, :, None] & (offset < width[:, None])[:, None, :]).flatten(1)
-        return inside.double()
+        return inside
 
     def of_class(
         self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
@@ -62,8 +62,8 @@ class SinglePulse(TwoClasses):
         x = self._pulses(torch.stack(starts, dim=1), width)
         if self.inverted:
             turned = torch.randint(2, (count, 1), generator=generator, device=device)
-            x = (x - turned).abs_()
-        return x.sub_(self.shift).to(dtype or torch.get_default_dtype())
+            x = x ^ turned.bool()
+        return x.to(dtype or torch.get_default_dtype()).sub_(self.shift)
 
     def support(self, label: int) -> Float[Tensor, "s d"]:
         """Every example of a class, each as likely as the others, in float64."""
@@ -80,7 +80,7 @@ class SinglePulse(TwoClasses):
         low, high = self._bounds(label)
         grids = [torch.arange(low, high + 1), *(torch.arange(size) for size in self.shape)]
         places = torch.cartesian_prod(*grids)
-        x = self._pulses(places[:, 1:], places[:, 0])
+        x = self._pulses(places[:, 1:], places[:, 0]).double()
         return torch.cat([x, 1 - x]) if self.inverted else x
 
     def mean(self, label: int) -> float:

@@ -127,7 +127,7 @@ EVOLVING_GATES = Experiment(
     {
         "smoke": {
             "runs": 2,
-            "examples": 100,
+            "bases": 4,
             "horizon": 5.0,
             "records": 20,
             "sites": 20,
@@ -136,7 +136,7 @@ EVOLVING_GATES = Experiment(
             "tolerances": (0.1,),
         },
         "quick": {},
-        "paper": {"runs": 30, "examples": 20_000, "rate": 0.01, "records": 2000},
+        "paper": {"runs": 30, "bases": 1000, "rate": 0.01, "records": 2000},
     },
     cell_per_gain,
     _evolving_work,

@@ -11,6 +11,7 @@ from gatelab.dynamics import (
     inverse_participation_ratio,
     match_location,
     moments_of,
+    peak,
     self_gated_flow,
 )
 from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater
@@ -50,7 +51,7 @@ def _predict_work(config: PredictConfig, cell: Cell, context: Context) -> Result
         add("gates renewed by the flow itself", renewed.flow.weights(training.horizon), run)
         context.tell(0.5 + (run + 1) / config.runs / 2, f"run {run + 1} of {config.runs}")
     ipr = inverse_participation_ratio(training.weights[-1]).mean(dim=1).tolist()
-    return {"rows": rows, "ipr": ipr, "field": training.weights[-1, 0, 0].tolist()}
+    return {"rows": rows, "ipr": ipr, "sites": peak(training.weights[-1]).flatten().tolist()}
 
 
 def _frozen(share: float) -> str:
@@ -81,28 +82,25 @@ def _predict_findings(config: PredictConfig, results: Mapping[str, Result]) -> F
         plots.append(FigureFacts(label.capitalize(), Plot("prediction", label, curves, ticks=_short(ticks)), ""))
     chance = Sample((3 / config.sites,) * config.runs)
     claims = []
-    for name, result in results.items():
+    for place, (name, result) in enumerate(results.items()):
         own = {n: {k: sample_of(v) for k, v in r.items()} for n, r in result["rows"].items()}
         early = _frozen(config.moments[-2])
-        claims += [
-            greater(
-                f"{name}: gates at initialisation tell the location better than chance (percent within one site)",
-                own[_frozen(0.0)]["hit"],
-                chance,
-            ),
-            greater(
-                f"{name}: {early} tell it for more than 90 % of units", own[early]["hit"], Sample((0.9,) * config.runs)
-            ),
+        claims.append(
             greater(
                 f"{name}: with the final gates the flow reproduces the field (error below 5 %)",
                 Sample((0.05,) * config.runs),
                 own[_frozen(1.0)]["error"],
-            ),
-            greater(
-                f"{name}: renewing its gates as it goes, the flow tells more than half of the locations, unseen",
-                own["gates renewed by the flow itself"]["hit"],
-                Sample((0.5,) * config.runs),
-            ),
+            )
+        )
+        if place == 0:
+            continue  # in the Gaussian limit fields are not local, and have no location to tell
+        claims += [
+            greater(f"{name}: {gates} tell the location for more than {bound:.0%} of units", own[gates]["hit"], least)
+            for gates, bound, least in (
+                (_frozen(0.0), 3 / config.sites, chance),
+                (early, 0.9, Sample((0.9,) * config.runs)),
+                ("gates renewed by the flow itself", 0.9, Sample((0.9,) * config.runs)),
+            )
         ]
     last = list(results.values())[-1]["rows"]
     return Findings(
@@ -120,7 +118,12 @@ def _predict_findings(config: PredictConfig, results: Mapping[str, Result]) -> F
         ),
         tuple(plots),
         tuple(claims),
-        (f"The flow runs to the same time as descent, t = {config.horizon:g}τ per unit, on the same examples.",),
+        (
+            "Examples come with all their shifts, so that nothing but its start decides where a unit localises: the "
+            f"{config.runs * config.units} units of the sharpest data end at "
+            f"{len(set(list(results.values())[-1]['sites']))} different sites.",
+            f"The flow runs to the same time as descent, t = {config.horizon:g}τ per unit, on the same examples.",
+        ),
     )
 
 
@@ -138,9 +141,9 @@ PREDICT_LOCATION = Experiment(
     "Whether frozen gates predict where a unit localises",
     PredictConfig,
     {
-        "smoke": {"runs": 2, "examples": 100, "horizon": 5.0, "records": 10, "sites": 20, "lengths": (2.0, 0.1)},
+        "smoke": {"runs": 2, "bases": 4, "horizon": 5.0, "records": 10, "sites": 20, "lengths": (2.0, 0.1)},
         "quick": {},
-        "paper": {"runs": 50, "examples": 20_000, "rate": 0.03, "tolerance": 0.005},
+        "paper": {"runs": 50, "bases": 1000, "rate": 0.03, "tolerance": 0.005},
     },
     cell_per_gain,
     _predict_work,
