@@ -140,6 +140,7 @@ def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[C
 
 
 def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:
+    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     figures = []
     for activation in config.activations:
         curves = []
@@ -196,7 +197,15 @@ LOCALISATION = Experiment(
     "Which data and activations make receptive fields local",
     LocalisationConfig,
     {
-        "smoke": {"runs": 2, "steps": 20, "batch": 50, "sites": 20, "lengths": (2.0, 0.1)},
+        "smoke": {
+            "runs": 2,
+            "steps": 20,
+            "batch": 50,
+            "sites": 20,
+            "lengths": (2.0, 0.1),
+            "gains": (0.01, 100.0),
+            "activations": (Activation.RELU, Activation.ERF),
+        },
         "quick": {},
         "paper": {"runs": 10, "steps": 4000, "batch": 2000},
     },

@@ -12,6 +12,8 @@ from gatelab.experiments.registry import Experiment
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
 
+SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of training, at which gates are compared
+
 
 def _flipping_work(config: GatesConfig, cell: Cell, context: Context) -> Result:
     training = Training(config, cell, context)
@@ -19,12 +21,12 @@ def _flipping_work(config: GatesConfig, cell: Cell, context: Context) -> Result:
     last = training.weights[-1]
     direction = torch.nn.functional.cosine_similarity(training.weights, last.expand_as(training.weights), dim=-1)
     tenth = training.place(0.1)
+    places = [training.place(share) for share in SHARES]
+    seen = [g[places] for g in gates]
     return {
-        "times": [t / training.times[-1] for t in training.times],
-        "final": torch.stack([gate_agreement(g, g[-1]) for g in gates]).mean(dim=(0, 2)).tolist(),
-        "first": torch.stack([gate_agreement(g, g[0]) for g in gates]).mean(dim=(0, 2)).tolist(),
-        "flips": torch.stack([sign_flip_rate(g).mean(dim=1) for g in gates]).mean(dim=0).tolist(),
-        "ipr": inverse_participation_ratio(training.weights).mean(dim=(1, 2)).tolist(),
+        "final": torch.stack([gate_agreement(g, g[-1]) for g in seen]).mean(dim=(0, 2)).tolist(),
+        "flips": torch.stack([sign_flip_rate(g) for g in seen]).mean(dim=(0, 2)).tolist(),
+        "ipr": inverse_participation_ratio(training.weights[places]).mean(dim=(1, 2)).tolist(),
         "from_start": [gate_agreement(g[0], g[-1]).mean().item() for g in gates],
         "from_tenth": [gate_agreement(g[tenth], g[-1]).mean().item() for g in gates],
         "ever": [(g != g[0]).any(dim=0).double().mean().item() for g in gates],
@@ -34,6 +36,7 @@ def _flipping_work(config: GatesConfig, cell: Cell, context: Context) -> Result:
 
 
 def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
+    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
     columns = (
         "gain",
         "same at start and end",
@@ -46,8 +49,31 @@ def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Fi
         (name, *(plain(sample_of(r[key])) for key in ("from_start", "from_tenth", "ever", "direction", "growth")))
         for name, r in results.items()
     )
-    agreement = tuple(Curve(n, tuple(r["times"][1:]), tuple(r["final"][1:]), line=True) for n, r in results.items())
-    flips = tuple(Curve(n, tuple(r["times"][1:]), tuple(r["flips"]), line=True) for n, r in results.items())
+    ticks = tuple(f"{100 * share:g} %" for share in SHARES)
+    axis = tuple(float(place) for place in range(len(SHARES)))
+    plots = [
+        FigureFacts(title, Plot("share of training", label, curves, ticks=ticks), caption)
+        for title, label, caption, curves in (
+            (
+                "Gates that are already final",
+                "share of gates",
+                "A gate is final if it is what it is at the end, for an example.",
+                tuple(Curve(name, axis, tuple(r["final"]), line=True) for name, r in results.items()),
+            ),
+            (
+                "Gates that flipped since the moment before",
+                "share of gates",
+                "Moments are those on the axis.",
+                tuple(Curve(name, axis[1:], tuple(r["flips"]), line=True) for name, r in results.items()),
+            ),
+            (
+                "Localisation meanwhile",
+                "IPR",
+                "Fields localise while gates settle, and after.",
+                tuple(Curve(name, axis, tuple(r["ipr"]), line=True) for name, r in results.items()),
+            ),
+        )
+    ]
     claims = []
     for name, r in results.items():
         for text, key, bound in (
@@ -69,18 +95,7 @@ def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Fi
                 "Shares of examples; growth is ‖w(end)‖/‖w(0)‖.",
             ),
         ),
-        (
-            FigureFacts(
-                "Share of gates that are already final",
-                Plot("share of training", "agreement", agreement),
-                "A gate agrees if it is open for the same examples as at the end.",
-            ),
-            FigureFacts(
-                "Share of gates that flip from one record to the next",
-                Plot("share of training", "flips", flips),
-                "Records are the denser the earlier.",
-            ),
-        ),
+        tuple(plots),
         tuple(claims),
         ("Descent on all of a fixed, translation-invariant sample, so that nothing but learning flips a gate.",),
     )

@@ -18,6 +18,8 @@ from gatelab.figures import Curve, Plot
 from gatelab.models import NodeGates, RepeatedGates
 from gatelab.runs import Cell, Context, Result
 
+MOMENTS = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # at which theory meets simulation, as shares
+
 
 class Case(StrEnum):
     """The notes' cases."""
@@ -86,9 +88,10 @@ def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
     moments = exact_moments(config.source(), gates)
     initial = 0.1 * torch.randn(gates.count, config.sites, generator=generator, dtype=torch.float64)
     flow = GatedLinearFlow.from_moments(moments, initial=initial)
-    times = torch.cat([torch.zeros(1), torch.logspace(-1, np.log10(config.horizon), 25)]).double()
-    times[-1] = config.horizon
+    times = config.horizon * torch.tensor((0.0, *MOMENTS), dtype=torch.float64)
+    dense = config.horizon * torch.logspace(np.log10(MOMENTS[0]), 0, 60, dtype=torch.float64)
     theory, simulation = flow.weights(times), simulated(moments, initial, times)
+    moved = int((theory[-1] - theory[0]).abs().argmax())
     context.tell(0.5, "gradient flow followed")
     gaps = [
         float((descended(moments, initial, config.horizon, steps) - theory[-1]).abs().max()) for steps in config.steps
@@ -96,10 +99,12 @@ def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
     kept = (initial[0] - initial[1]) if case is Case.REDUNDANT else torch.zeros(1)
     return {
         "times": times.tolist(),
-        "theory": flow.loss(times).tolist(),
-        "simulation": moments.loss(simulation).tolist(),
-        "weight_theory": theory[:, 0, 0].tolist(),
-        "weight_simulation": simulation[:, 0, 0].tolist(),
+        "dense": dense.tolist(),
+        "loss": {"theory": flow.loss(dense).tolist(), "simulation": moments.loss(simulation).tolist()},
+        "weight": {
+            "theory": flow.weights(dense).flatten(1)[:, moved].tolist(),
+            "simulation": simulation.flatten(1)[:, moved].tolist(),
+        },
         "difference": float((theory - simulation).abs().max()),
         "descent": gaps,
         "groups": len(flow.groups),
@@ -114,6 +119,7 @@ def order_of(steps: tuple[int, ...], gaps: list[float], horizon: float) -> float
 
 
 def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
+    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     rows, claims, figures = [], [], []
     for case in Case:
         own = [result for name, result in results.items() if name.startswith(f"{case}, ")]
@@ -152,26 +158,18 @@ def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
                     f"largest drift in the simulation {max(drifts):.1e}",
                 )
             )
-        times = tuple(shown["times"][1:])
-        curves = (
-            Curve("theory", times, tuple(shown["theory"][1:]), line=True),
-            Curve("simulation", times, tuple(shown["simulation"][1:])),
-        )
+    for what, label, log in (("loss", "L = ½⟨(y − ŷ)²⟩", True), ("weight", "the weight that moves most", False)):
+        curves = []
+        for case in Case:
+            shown = results[f"{case}, run 0"]
+            curves += [
+                Curve(f"{case}, simulation", tuple(shown["times"][1:]), tuple(shown[what]["simulation"][1:])),
+                Curve(f"{case}, theory", tuple(shown["dense"]), tuple(shown[what]["theory"]), line=True),
+            ]
+        caption = "Lines are the closed form, points an integrated gradient flow."
         figures.append(
-            FigureFacts(
-                f"Loss, {case}",
-                Plot("time / τ", "L = ½⟨(y − ŷ)²⟩", curves, log=True),
-                "The line is the closed form, the points an integrated gradient flow.",
-            )
+            FigureFacts(f"Theory over simulation: {what}", Plot("time / τ", label, tuple(curves), log=log), caption)
         )
-    curves = []
-    for case in Case:
-        shown = results[f"{case}, run 0"]
-        curves += [
-            Curve(f"{case}, theory", tuple(shown["times"]), tuple(shown["weight_theory"]), line=True),
-            Curve(f"{case}, simulation", tuple(shown["times"]), tuple(shown["weight_simulation"])),
-        ]
-    figures.append(FigureFacts("One weight over time, all cases", Plot("time / τ", "w₁ at site 0", tuple(curves)), ""))
     worst = max(result["difference"] for result in results.values())
     return Findings(
         "gdln, Section 4: theory over simulation",
