@@ -41,7 +41,8 @@ class BestGatesConfig(SeededConfig):
     pool: int = Field(default=12, ge=4)
     examples: int = Field(default=20_000, ge=2)
     steps: int = Field(default=3000, ge=1)  # of the network whose gates are learnt
-    random_sets: int = Field(default=40, ge=3)
+    draws: int = Field(default=5, ge=1)  # random sets whose losses a run averages
+    random_sets: int = Field(default=40, ge=3)  # whose precision matrices are compared
 
     @property
     def units(self) -> int:
@@ -105,17 +106,21 @@ def _work(config: BestGatesConfig, cell: Cell, context: Context) -> Result:
     of_pool = data.moments(pool)
     best, greedy = exhaustive_gates(of_pool, K), greedy_gates(of_pool, K)
     context.tell(0.6, "pool searched")
-    sets: dict[str, NodeGates] = {
-        "no gates": OpenGates(1),
-        "random half-spaces": random_half_spaces(n, K, generator=generator, dtype=double),
-        "half-spaces at equal angles": angle_half_spaces(fourier_plane(n), K),
-        "random tiling": random_tiling(n, config.planes, generator=generator, dtype=double),
-        "k-means cells": kmeans_cells(data.x[:5000], K, seed=config.seed),
-        f"greedy, {config.pool} half-spaces": ChosenGates(pool, greedy.places),
-        f"exhaustive, {config.pool} half-spaces": ChosenGates(pool, best.places),
-        "learnt half-spaces": learnt,
+    sets: dict[str, list[NodeGates]] = {
+        "no gates": [OpenGates(1)],
+        "random half-spaces": [
+            random_half_spaces(n, K, generator=generator, dtype=double) for _ in range(config.draws)
+        ],
+        "half-spaces at equal angles": [angle_half_spaces(fourier_plane(n), K)],
+        "random tiling": [
+            random_tiling(n, config.planes, generator=generator, dtype=double) for _ in range(config.draws)
+        ],
+        "k-means cells": [kmeans_cells(data.x[:5000], K, seed=config.seed)],
+        f"greedy, {config.pool} half-spaces": [ChosenGates(pool, greedy.places)],
+        f"exhaustive, {config.pool} half-spaces": [ChosenGates(pool, best.places)],
+        "learnt half-spaces": [learnt],
     }
-    losses = {name: data.loss(gates) for name, gates in sets.items()}
+    losses = {name: mean(data.loss(gates) for gates in several) for name, several in sets.items()}
     shares, random_losses = [], []
     for _ in range(config.random_sets):
         moments = data.moments(random_half_spaces(n, K, generator=generator, dtype=double))

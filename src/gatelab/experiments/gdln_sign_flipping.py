@@ -69,7 +69,7 @@ def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Fi
             (
                 "Localisation meanwhile",
                 "IPR",
-                "Fields localise while gates settle, and after.",
+                "Fields localise while their gates settle.",
                 tuple(Curve(name, axis, tuple(r["ipr"]), line=True) for name, r in results.items()),
             ),
         )
