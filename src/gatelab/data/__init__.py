@@ -1,4 +1,4 @@
-"""Data sets: digits, the MNIST family, CIFAR; found, fetched, verified."""
+"""Data sets: digits, the MNIST family, CIFAR; found, fetched, verified. Sources on a ring: NLGP and single pulse."""
 
 from gatelab.data.catalogue import ENTRIES, Entry
 from gatelab.data.circle import Regression, circle, circle_target
@@ -6,15 +6,23 @@ from gatelab.data.dataset import Dataset, Examples, jpeg_archive, load, names
 from gatelab.data.fetching import fetch
 from gatelab.data.folders import data_folders, find, read_whole
 from gatelab.data.modified_fashion import modified_fashion
+from gatelab.data.nlgp import NLGP, GaussianClone
+from gatelab.data.ring import TwoClasses, circulant
+from gatelab.data.single_pulse import SinglePulse
 
 __all__ = [
     "ENTRIES",
+    "NLGP",
     "Dataset",
     "Entry",
     "Examples",
+    "GaussianClone",
     "Regression",
+    "SinglePulse",
+    "TwoClasses",
     "circle",
     "circle_target",
+    "circulant",
     "data_folders",
     "fetch",
     "find",

@@ -16,6 +16,8 @@ _MODULES = (
     *("study", "npk_table2", "npk_figure3_stages", "npk_figure3_dynamics", "npk_figure3_kernels"),
     *("npk_memorisation", "npk_theorem51", "npk_kernel_regression"),
     *("halfspace_circle", "halfspace_fashion", "halfspace_tables"),
+    *("gdln_localisation", "gdln_sign_flipping", "gdln_predict_location", "gdln_evolving_gates"),
+    *("gdln_theory", "gdln_best_gates"),
 )
 
 

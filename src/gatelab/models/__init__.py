@@ -3,15 +3,42 @@
 from gatelab.models.convolutional import gconv, halfspace_cnn, vconv
 from gatelab.models.dgn import DeepGatedNetwork
 from gatelab.models.dlgn import DeepLinearlyGatedNetwork, dln
+from gatelab.models.gdln import Erf, GatedDeepLinearNetwork, MeanReadoutNetwork, PathwayNetwork
 from gatelab.models.init import bernoulli_, fans, glorot_, he_, initialise
 from gatelab.models.memorisation import MemorisationNetwork
 from gatelab.models.mlp import mlp
+from gatelab.models.node_gates import (
+    CellGates,
+    ChosenGates,
+    CodeGates,
+    FirstOpenGates,
+    FunctionGates,
+    HalfSpaceGates,
+    JoinedGates,
+    NodeGates,
+    OpenGates,
+    RepeatedGates,
+)
 from gatelab.models.resnet import ResidualBlock, ResNet, resnet
 
 __all__ = [
+    "CellGates",
+    "ChosenGates",
+    "CodeGates",
     "DeepGatedNetwork",
     "DeepLinearlyGatedNetwork",
+    "Erf",
+    "FirstOpenGates",
+    "FunctionGates",
+    "GatedDeepLinearNetwork",
+    "HalfSpaceGates",
+    "JoinedGates",
+    "MeanReadoutNetwork",
     "MemorisationNetwork",
+    "NodeGates",
+    "OpenGates",
+    "PathwayNetwork",
+    "RepeatedGates",
     "ResNet",
     "ResidualBlock",
     "bernoulli_",

@@ -1,0 +1,124 @@
+"""The nonlinear Gaussian process: a Gaussian field on a ring or torus, squashed by erf; and its Gaussian clone."""
+
+from dataclasses import dataclass
+from math import inf, pi, sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.data.ring import TwoClasses, check_label, check_shape, gaussian_field, root_spectrum, squared_distances
+from gatelab.errors import InputError
+
+
+@dataclass(frozen=True)
+class NLGP(TwoClasses):
+    r"""The nonlinear Gaussian process of gdln, Section 1.
+
+    .. math::
+        z \sim N(0, C),\quad C_{ij} = e^{-d_{ij}^2/\xi^2},\qquad x = \mathrm{erf}(g z)/Z,\quad
+        Z^2 = \tfrac{2}{\pi} \arcsin \tfrac{2 g^2}{1 + 2 g^2}
+
+    d is the distance on the ring or torus, so that ⟨x_i²⟩ = 1. A small gain g leaves the field Gaussian, a large one
+    turns it into signs.
+
+    Attributes:
+        lengths: ξ₁ of the class y = 1 and ξ₂ of the class y = 0.
+        gain: g.
+        shape: (n,) or (height, width).
+
+    Example:
+        >>> source = NLGP(lengths=(3.0, 0.1), gain=3.0)
+        >>> x, y = source.sample(1000, generator=torch.Generator().manual_seed(0))
+        >>> x.shape, y[:4].tolist()
+        (torch.Size([1000, 40]), [1.0, 0.0, 1.0, 0.0])
+    """
+
+    lengths: tuple[float, float]
+    gain: float
+    shape: tuple[int, ...] = (40,)
+
+    def __post_init__(self) -> None:
+        check_shape(self.shape)
+        if not 0 < self.gain < inf:
+            raise InputError(f"the gain is {self.gain}; it must be positive, e.g. 0.01 (Gaussian) or 3 (sharp)")
+        for name, length in zip(("ξ₁", "ξ₂"), self.lengths, strict=True):
+            if not 0 < length < inf:
+                raise InputError(f"{name} = {length}; correlation lengths must be positive")
+            root_spectrum(_kernel(self.shape, length), self._kernel_name(length))
+
+    def _kernel_name(self, length: float) -> str:
+        return (
+            f"exp(−d²/ξ²) with ξ = {length:g} on a ring of {min(self.shape)} sites, where the two ways round meet "
+            f"(take ξ ≤ {min(self.shape) / 8:g}, or more sites),"
+        )
+
+    def _root(self, label: int) -> Tensor:
+        check_label(label)
+        length = self.lengths[1 - label]
+        return root_spectrum(_kernel(self.shape, length), self._kernel_name(length))
+
+    def field_covariance(self, label: int) -> Float[Tensor, "*shape"]:
+        """C_0j of the Gaussian field, in float64."""
+        return torch.fft.irfftn(self._root(label).square().to(torch.complex128), s=self.shape)
+
+    def of_class(
+        self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "n d"]:
+        """Independent draws from one class, on the generator's device."""
+        z = gaussian_field(self._root(label), self.shape, count, generator, dtype or torch.get_default_dtype())
+        return z.mul_(self.gain).erf_().div_(self.scale(label))
+
+    def scale(self, label: int = 1) -> float:
+        """Z, for which ⟨x_i²⟩ = 1."""
+        return sqrt(_erf_correlation(self.gain, self.field_covariance(label)).flatten()[0].item())
+
+    def mean(self, label: int) -> float:
+        """0: erf is odd."""
+        check_label(label)
+        return 0.0
+
+    def correlation(self, label: int) -> Float[Tensor, "*shape"]:
+        r"""⟨x_0 x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) · C_0j), in float64."""
+        found = _erf_correlation(self.gain, self.field_covariance(label))
+        return found / found.flatten()[0]
+
+
+@dataclass(frozen=True)
+class GaussianClone(TwoClasses):
+    """Gaussians with the class means and covariances of another source, and nothing else of it."""
+
+    source: TwoClasses
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The source's shape."""
+        return self.source.shape
+
+    def of_class(
+        self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "n d"]:
+        """Independent draws from one class, on the generator's device."""
+        row = self.correlation(label) - self.mean(label) ** 2
+        root = root_spectrum(row, f"the covariance of class {label}")
+        field = gaussian_field(root, self.shape, count, generator, dtype or torch.get_default_dtype())
+        return field.add_(self.mean(label))
+
+    def mean(self, label: int) -> float:
+        """The source's mean."""
+        return self.source.mean(label)
+
+    def correlation(self, label: int) -> Float[Tensor, "*shape"]:
+        """The source's ⟨x_0 x_j⟩."""
+        return self.source.correlation(label)
+
+
+def _kernel(shape: tuple[int, ...], length: float) -> Float[Tensor, "*shape"]:
+    return (-squared_distances(shape) / length**2).exp()
+
+
+def _erf_correlation(gain: float, row: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """⟨erf(g z_0) erf(g z_j)⟩ = (2/π) arcsin(2g² C_0j / (1 + 2g² C_00)) for jointly Gaussian z."""
+    variance = row.flatten()[0].item()
+    ratio = (row / variance).clamp(-1, 1) * (2 * gain**2 * variance / (1 + 2 * gain**2 * variance))
+    return (2 / pi) * ratio.asin()

@@ -1,0 +1,96 @@
+"""ReLU networks of which only the gates stand between them and a linear flow (gdln, Section 2)."""
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from gatelab.data import NLGP
+from gatelab.dynamics import open_gates
+from gatelab.experiments.findings import Sample
+from gatelab.experiments.gdln_fields import relu_descent, starts
+from gatelab.experiments.registry import SeededConfig
+from gatelab.runs import Cell, Context
+
+
+class GatesConfig(SeededConfig):
+    """ReLU networks on a fixed sample of an NLGP, by descent on all of it."""
+
+    runs: int = Field(default=16, ge=1)
+    sites: int = Field(default=40, ge=20)
+    lengths: tuple[float, float] = (3.0, 0.1)
+    gains: tuple[float, ...] = (0.01, 3.0, 100.0)
+    units: int = Field(default=1, ge=1)
+    bases: int = Field(default=100, ge=2, multiple_of=2)  # examples, each with all its shifts
+    horizon: float = Field(default=300.0, gt=0)  # in units of τ, for one unit; K units take K times as long
+    rate: float = Field(default=0.1, gt=0)
+    records: int = Field(default=120, ge=4)
+    scale: float = 0.1
+
+
+def cell_per_gain(config: GatesConfig) -> list[Cell]:
+    """The gains as pieces that do not need each other."""
+    return [Cell(f"gain {gain:g}", {"gain": gain}) for gain in config.gains]
+
+
+class Training:
+    """The examples, and what descent made of the networks."""
+
+    def __init__(self, config: GatesConfig, cell: Cell, context: Context, share: float = 1.0):
+        """Train; ``share`` of the cell's work is done then."""
+        source = NLGP(config.lengths, float(cell.parameters["gain"]), (config.sites,))
+        generator = torch.Generator().manual_seed(config.seed)
+        bases, labels = source.sample(config.bases, generator=generator, dtype=torch.float64)
+        self.x, self.y = all_shifts(bases), labels.repeat_interleave(config.sites)
+        # A mean over K units makes each K times as slow.
+        self.horizon = config.horizon * config.units
+        rate = config.rate * config.units
+        steps = round(self.horizon / rate)
+        self.fields = relu_descent(
+            self.x,
+            self.y,
+            starts(config.seeds(), config.units, config.sites, config.scale),
+            steps,
+            rate,
+            records=config.records,
+            tell=lambda done, text: context.tell(share * done, text),
+        )
+        self.times = tuple(step * rate for step in self.fields.steps)
+
+    @property
+    def weights(self) -> Float[Tensor, "t r k d"]:
+        """What was recorded."""
+        return self.fields.weights
+
+    def gates(self, run: int) -> Bool[Tensor, "t k n"]:
+        """Of one network, at every record."""
+        return open_gates(self.weights[:, run], self.x)
+
+    def error(self, predicted: Float[Tensor, "k d"], run: int) -> float:
+        """Distance of a prediction from the network's last weights, relative to them."""
+        observed = self.weights[-1, run]
+        return float((predicted - observed).norm() / observed.norm())
+
+    def place(self, share: float) -> int:
+        """The record nearest to a share of training."""
+        return min(range(len(self.times)), key=lambda p: abs(self.times[p] - share * self.times[-1]))
+
+
+def all_shifts(x: Float[Tensor, "n d"]) -> Float[Tensor, "nd d"]:
+    """Every example at every place of the ring.
+
+    A finite sample is not translation-invariant: it has a site of its own at which units like to localise, and
+    that would be mistaken for a prediction. With all shifts, only the start of a unit tells its place.
+    """
+    sites = torch.arange(x.shape[1], device=x.device)
+    return x[:, (sites - sites[:, None]) % len(sites)].flatten(0, 1)
+
+
+def sample_of(values: list[float]) -> Sample:
+    """One value for each run."""
+    return Sample(tuple(values))
+
+
+def plain(sample: Sample) -> str:
+    """Mean ± standard deviation."""
+    return f"{sample.mean:.3f} ± {sample.spread:.3f}"

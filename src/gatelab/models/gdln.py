@@ -1,0 +1,161 @@
+"""The networks of gdln: one hidden layer with a fixed mean readout, its gated linear twin, and deeper pathways."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.errors import InputError
+from gatelab.gates import HardGate, gated
+from gatelab.models.init import initialise
+from gatelab.models.node_gates import HalfSpaceGates, NodeGates
+
+
+class Erf(nn.Module):
+    """σ(h) = erf(h/√2) (gdln, Section 1)."""
+
+    def forward(self, h: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The activation."""
+        return torch.erf(h / sqrt(2))
+
+
+class MeanReadoutNetwork(nn.Sequential):
+    r"""The notes' network, :math:`\hat y = \frac{1}{K} \mathbf{1}^\top \sigma(W_1 x + b_1) + b_2` (gdln, Eq. 1).
+
+    The readout 1/K is fixed; W₁ trains, and b₁, b₂ if there are biases. W₁ starts Gaussian with variance scale²/d.
+    The loss is the caller's: squared error on the output, or cross-entropy on it as a logit.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        units: int,
+        activation: nn.Module | None = None,
+        *,
+        bias: float | None = None,
+        scale: float = 0.1,
+        dtype: torch.dtype | None = None,
+        generator: torch.Generator | None = None,
+    ):
+        """Make the network.
+
+        Args:
+            dim: d, of the input.
+            units: K, in the hidden layer.
+            activation: ReLU by default; :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero and need a bias
+                that starts elsewhere to tell zero-mean classes apart.
+            bias: where b₁ starts, b₂ at 0; None leaves both out.
+            scale: of W₁.
+            dtype: of the parameters.
+            generator: where W₁ comes from.
+        """
+        if dim < 1 or units < 1:
+            raise InputError(f"dim = {dim}, units = {units}: both must be positive")
+        hidden = nn.Linear(dim, units, bias=bias is not None, dtype=dtype)
+        readout = _mean_readout(units, bias is not None, dtype)
+        super().__init__(OrderedDict(hidden=hidden, activation=activation or nn.ReLU(), readout=readout))
+        with torch.no_grad():
+            hidden.weight.normal_(0.0, scale / sqrt(dim), generator=generator)
+            if bias is not None:
+                hidden.bias.fill_(bias)
+
+    @property
+    def weights(self) -> Float[Tensor, "k d"]:
+        """W₁ (gdln, Eq. 4): the receptive fields."""
+        return cast("nn.Linear", self.hidden).weight
+
+    def frozen_gates(self) -> HalfSpaceGates:
+        """The half-spaces W₁x + b₁ > 0 as they are now (gdln, Eq. 2, with > for ≥)."""
+        hidden = cast("nn.Linear", self.hidden)
+        return HalfSpaceGates(hidden.weight, hidden.bias)
+
+
+class GatedDeepLinearNetwork(nn.Module):
+    r"""The GDLN :math:`\hat y = \frac{1}{K} \sum_k g_k(x)\, w_k^\top x` (gdln, Eq. 3). W starts at zero."""
+
+    def __init__(self, dim: int, gates: NodeGates, *, dtype: torch.dtype | None = None):
+        """Make a network with one linear unit for each gate."""
+        super().__init__()
+        self.gates = gates
+        self.hidden = nn.Linear(dim, gates.count, bias=False, dtype=dtype)
+        self.readout = _mean_readout(gates.count, False, dtype)
+        nn.init.zeros_(self.hidden.weight)
+
+    @property
+    def weights(self) -> Float[Tensor, "k d"]:
+        """W₁ (gdln, Eq. 4)."""
+        return self.hidden.weight
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n 1"]:
+        """The mean over the units of what passes their gates."""
+        return self.readout(gated(self.hidden(x), self.gates(x), HardGate()))
+
+
+class PathwayNetwork(nn.Module):
+    r"""A deep linear network whose hidden nodes are gated, each node a group of units that open together.
+
+    .. math:: h_0 = x,\qquad h_\ell = G_\ell(x) \odot W_\ell h_{\ell-1},\qquad \hat y = W_L h_{L-1}
+
+    A pathway is one node from each hidden layer; it is open when all its nodes are.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        outputs: int,
+        gates: Sequence[NodeGates],
+        node_widths: Sequence[int],
+        *,
+        dtype: torch.dtype | None = None,
+        generator: torch.Generator | None = None,
+    ):
+        """Make the network, Glorot-initialised.
+
+        Args:
+            dim: d, of the input.
+            outputs: k.
+            gates: those of each hidden layer's nodes, functions of x.
+            node_widths: units in a node, for each hidden layer.
+            dtype: of the weights.
+            generator: where the weights come from.
+        """
+        super().__init__()
+        if not gates or len(gates) != len(node_widths) or min(node_widths) < 1:
+            raise InputError(
+                f"{len(gates)} sets of gates, node widths {list(node_widths)}; give one positive width for each set"
+            )
+        self.gates = nn.ModuleList(gates)
+        self.node_widths = tuple(node_widths)
+        hidden = [gate.count * width for gate, width in zip(gates, node_widths, strict=True)]
+        widths = [dim, *hidden, outputs]
+        self.layers = nn.ModuleList(nn.Linear(a, b, bias=False, dtype=dtype) for a, b in pairwise(widths))
+        initialise(self, generator)
+
+    def node_gates(self) -> list[NodeGates]:
+        """The gates of every hidden layer."""
+        return [cast("NodeGates", gates) for gates in self.gates]
+
+    def weights(self) -> list[Tensor]:
+        """W of every layer."""
+        return [cast("nn.Linear", layer).weight for layer in self.layers]
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        """The output of the open pathways."""
+        *hidden, last = self.layers
+        h = x
+        for layer, gates, width in zip(hidden, self.gates, self.node_widths, strict=True):
+            h = gated(layer(h), gates(x).repeat_interleave(width, dim=1), HardGate())
+        return last(h)
+
+
+def _mean_readout(units: int, bias: bool, dtype: torch.dtype | None) -> nn.Linear:
+    readout = nn.Linear(units, 1, bias=bias, dtype=dtype)
+    nn.init.constant_(readout.weight, 1 / units).requires_grad_(False)
+    if bias:
+        nn.init.zeros_(readout.bias)
+    return readout
