@@ -44,8 +44,8 @@ def standardise(
         constant = (variance.detach().sqrt() <= rounding).nonzero().flatten()
         if len(constant):
             raise InputError(
-                f"{place}, node {int(constant[0])}: the activation is {mean[constant[0]].item():g} for every input, and "
-                "zero variance cannot be normalised; initialise otherwise, or use eps > 0"
+                f"{place}, node {int(constant[0])}: the activation is {mean[constant[0]].item():g} for every input, "
+                "and zero variance cannot be normalised; initialise otherwise, or use eps > 0"
             )
     deviation = (variance + eps).sqrt()
     return Standardised(centred / deviation, mean, deviation)

@@ -106,7 +106,9 @@ def given_events(
         InputError: rows that do not sum to one, sizes that do not fit, or parents that disagree about a child.
     """
     if set(matrices) != set(fields.edges):
-        raise InputError(f"matrices are given for {sorted(matrices)}; the hierarchy has the edges {sorted(fields.edges)}")
+        raise InputError(
+            f"matrices are given for {sorted(matrices)}; the hierarchy has the edges {sorted(fields.edges)}"
+        )
     _check_rows(f"the prior of '{fields.top}'", top_prior.unsqueeze(0))
     priors = {fields.top: top_prior}
     for parent in reversed(fields.inner):
@@ -115,17 +117,40 @@ def given_events(
             _check_rows(f"P of ('{parent}', '{child}')", matrix)
             if len(matrix) != len(priors[parent]):
                 raise InputError(
-                    f"P of ('{parent}', '{child}') has {len(matrix)} rows, but '{parent}' takes {len(priors[parent])} values"
+                    f"P of ('{parent}', '{child}') has {len(matrix)} rows, but '{parent}' takes "
+                    f"{len(priors[parent])} values"
                 )
             prior = priors[parent] @ matrix
             known = priors.setdefault(child, prior)
             if known.shape != prior.shape or not torch.allclose(known, prior, atol=_ROW_TOLERANCE):
                 raise InputError(
-                    f"the parents of '{child}' disagree about its probabilities: {known.tolist()} and, from '{parent}', "
-                    f"{prior.tolist()}; a joint distribution has one marginal"
+                    f"the parents of '{child}' disagree about its probabilities: {known.tolist()} and, from "
+                    f"'{parent}', {prior.tolist()}; a joint distribution has one marginal"
                 )
     labels = torch.arange(len(top_prior), device=top_prior.device) if labels is None else labels
     return Events(fields, priors, dict(matrices), labels)
+
+
+def times(matrix: Tensor, values: Float[Tensor, "k w"]) -> Float[Tensor, "m w"]:
+    """P F. Torch's own sparse product sorts and converts on every call; few columns make that the larger part."""
+    if not matrix.is_sparse:
+        return matrix @ values
+    (rows, columns), entries = matrix.indices(), matrix.values()
+    return _scattered(rows, entries, values[columns], matrix.shape[0])
+
+
+def transposed_times(matrix: Tensor, values: Float[Tensor, "m w"]) -> Float[Tensor, "k w"]:
+    """Pᵀ G̃."""
+    if not matrix.is_sparse:
+        return matrix.T @ values
+    (rows, columns), entries = matrix.indices(), matrix.values()
+    return _scattered(columns, entries, values[rows], matrix.shape[1])
+
+
+def _scattered(
+    index: Int[Tensor, " k"], entries: Float[Tensor, " k"], values: Float[Tensor, "k w"], size: int
+) -> Float[Tensor, "m w"]:
+    return values.new_zeros(size, values.shape[1]).index_add_(0, index, entries.unsqueeze(1) * values)
 
 
 def _check_rows(what: str, matrix: Float[Tensor, "m k"]) -> None:
@@ -163,4 +188,4 @@ def _sums(codes: Int[Tensor, " n"], weights: Float[Tensor, " n"], size: int) -> 
 
 def _sparse(index: Int[Tensor, "2 k"], values: Float[Tensor, " k"], shape: torch.Size) -> Tensor:
     # The indices come sorted and unique, so that nothing needs to be merged.
-    return torch.sparse_coo_tensor(index, values, shape, is_coalesced=True)
+    return torch.sparse_coo_tensor(index, values, shape, is_coalesced=True, check_invariants=False)

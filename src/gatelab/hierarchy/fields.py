@@ -97,7 +97,9 @@ class ReceptiveFields:
         seen: dict[tuple[int, ...], str] = {}
         for name, positions in self.regions.items():
             if not name or "." in name:
-                raise InputError(f"'{name}' cannot name a region, since nodes are stored under it; use a name without '.'")
+                raise InputError(
+                    f"'{name}' cannot name a region, since nodes are stored under it; use a name without '.'"
+                )
             if not positions:
                 raise InputError(f"region '{name}' is empty; give it positions or leave it out")
             if positions in seen:

@@ -100,7 +100,9 @@ class MarkovChain(Inputs):
         self.transition = _distribution("transition", transition.double())
         self.n_positions, self.values = n_positions, len(initial)
         if self.transition.shape != (self.values, self.values):
-            raise InputError(f"the transition matrix is {tuple(transition.shape)}; for {self.values} values use a square one")
+            raise InputError(
+                f"the transition matrix is {tuple(transition.shape)}; for {self.values} values use a square one"
+            )
 
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """p(x_0) Π_i T(x_{i−1}, x_i)."""
@@ -124,9 +126,7 @@ class Empirical(Inputs):
         weights: of the examples; they need not sum to one.
     """
 
-    def __init__(
-        self, x: Int[Tensor, "n d"], values: int | None = None, weights: Float[Tensor, " n"] | None = None
-    ):
+    def __init__(self, x: Int[Tensor, "n d"], values: int | None = None, weights: Float[Tensor, " n"] | None = None):
         if x.shape[0] == 0 or int(x.min()) < 0:
             raise InputError(f"a data set needs examples with values 0, 1, …; x has shape {tuple(x.shape)}")
         self.n_positions = x.shape[1]

@@ -78,13 +78,17 @@ def observe_student(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d
         probability = torch.full((len(x),), 1 / max(1, len(x)), dtype=torch.float64)
     x, probability = x.to(parameter.device), probability.to(parameter)
     z = teacher(x)
-    target = one_hot(teacher.labels.to(x.device)[z[teacher.fields.top]], student.n_nodes(student.fields.top), probability)
+    target = one_hot(
+        teacher.labels.to(x.device)[z[teacher.fields.top]], student.n_nodes(student.fields.top), probability
+    )
     with torch.enable_grad():
         states = student.states(x, probability)
         loss = squared_loss(states[student.fields.top].output, target, probability)
         wanted = [tensor for state in states.values() for tensor in (state.raw, state.active)]
         gradients = [-g / probability.unsqueeze(1) for g in torch.autograd.grad(loss, wanted)]
-    detached = {r: State(s.raw.detach(), s.gated.detach(), s.active.detach(), s.output.detach()) for r, s in states.items()}
+    detached = {
+        r: State(s.raw.detach(), s.gated.detach(), s.active.detach(), s.output.detach()) for r, s in states.items()
+    }
     return Observation(
         x,
         probability,
@@ -112,7 +116,9 @@ def one_hot(labels: Int[Tensor, " n"], classes: int, like: Tensor) -> Float[Tens
         InputError: a label that has no output.
     """
     if int(labels.max()) >= classes:
-        raise InputError(f"there is a label {int(labels.max())}, but the student has {classes} outputs; give it one more")
+        raise InputError(
+            f"there is a label {int(labels.max())}, but the student has {classes} outputs; give it one more"
+        )
     return torch.eye(classes, dtype=like.dtype, device=like.device)[labels]
 
 

@@ -64,9 +64,7 @@ def _remember(teacher: Teacher, region: str, keep: int) -> tuple[_Memory, Int[Te
     return _Memory(kept, values[:, 0], values[:, 1:]), known
 
 
-def _rule(
-    teacher: Teacher, region: str, children: list[_Memory], memory: _Memory, known: Int[Tensor, " m"]
-) -> Rule:
+def _rule(teacher: Teacher, region: str, children: list[_Memory], memory: _Memory, known: Int[Tensor, " m"]) -> Rule:
     source = {}  # position → (child, column) that remembers it
     for index, child in enumerate(children):
         source |= {position: (index, column) for column, position in enumerate(child.positions)}

@@ -2,8 +2,8 @@ r"""Gradient descent on the teacher's variables instead of the inputs (hierarchy
 
 .. math::
     F_\alpha = D_\alpha \circ \sum_{\beta \in ch(\alpha)} P_{\alpha\beta} F_\beta W_{\beta\alpha}, \qquad
-    \tilde G_\beta = D_\beta \circ \sum_{\alpha \in pa(\beta)} P_{\alpha\beta}^T \tilde G_\alpha W_{\beta\alpha}^T, \qquad
-    \Delta W_{\beta\alpha} = (P_{\alpha\beta} F_\beta)^T \tilde G_\alpha
+    \tilde G_\beta = D_\beta \circ \sum_{\alpha \in pa(\beta)} P_{\alpha\beta}^T \tilde G_\alpha W_{\beta\alpha}^T,
+    \qquad \Delta W_{\beta\alpha} = (P_{\alpha\beta} F_\beta)^T \tilde G_\alpha
 
 F, D and G̃ have one row for each value of z_α and one column for each node. At the top G_ω = T − F_ω with T the one-hot
 labels; at the leaves F_β is the student's code of the values.
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, standardise
-from gatelab.hierarchy.events import Events
+from gatelab.hierarchy.events import Events, times, transposed_times
 from gatelab.hierarchy.marginals import observe_student, one_hot, squared_loss
 from gatelab.hierarchy.student import LocalNetwork, Norm
 from gatelab.hierarchy.teacher import Teacher
@@ -54,7 +54,7 @@ class Reformulated:
 def own_gates(student: LocalNetwork) -> Gates:
     """D_α = 1 where the averaged node is positive: no input is needed, and exact if z_α tells all of x_α."""
     del student
-    return lambda region, gated: (gated > 0).to(gated.dtype)
+    return lambda _region, gated: (gated > 0).to(gated.dtype)
 
 
 def measured_gates(teacher: Teacher) -> GateSource:
@@ -82,7 +82,16 @@ def reformulate(student: LocalNetwork, events: Events, gates: GateSource = own_g
     output = upward.activations[top]
     downward = _Backward(student, events, upward, prior.unsqueeze(1) * (target - output))
     loss = squared_loss(output, target, prior).item()
-    return Reformulated(upward.activations, upward.gates, downward.gradients, *downward.moves, loss)
+    return Reformulated(
+        upward.activations,
+        upward.gates,
+        downward.gradients,
+        downward.weights,
+        downward.biases,
+        downward.scales,
+        downward.shifts,
+        loss,
+    )
 
 
 class _Forward:
@@ -97,7 +106,7 @@ class _Forward:
             # P (F W) instead of (P F) W: P is the largest factor, and W often makes F narrower.
             raw = sum(
                 (
-                    events.matrix(region, child) @ (self.activations[child] @ weight)
+                    times(events.matrix(region, child), self.activations[child] @ weight)
                     for child, weight in student.incoming(region).items()
                 ),
                 start=events.priors[region].new_zeros(()),
@@ -121,8 +130,10 @@ class _Backward:
 
     def __init__(self, student: LocalNetwork, events: Events, forward: _Forward, top: Float[Tensor, "m k"]):
         self.gradients: dict[str, Tensor] = {}
-        self.moves: tuple[dict[str, Tensor], ...] = ({}, {}, {}, {})
-        weights, biases, scales, shifts = self.moves
+        self.weights: dict[str, Tensor] = {}
+        self.biases: dict[str, Tensor] = {}
+        self.scales: dict[str, Tensor] = {}
+        self.shifts: dict[str, Tensor] = {}
         arriving = {student.fields.top: top}
         for region in reversed(student.fields.inner):
             unit, gradient = student.units[region], arriving.pop(region)
@@ -131,7 +142,7 @@ class _Backward:
                 gradient = gate * gradient
             else:
                 inward = gate * gradient if unit.norm is Norm.AFTER_LINEAR else gradient
-                gradient, scales[region], shifts[region] = batch_norm_backward(
+                gradient, self.scales[region], self.shifts[region] = batch_norm_backward(
                     forward.norms[region], inward, student.scales[region], events.priors[region]
                 )
                 gradient = gate * gradient if unit.norm is Norm.AFTER_RELU else gradient
@@ -139,10 +150,10 @@ class _Backward:
             parts = []
             for child, weight in student.incoming(region).items():
                 # Pᵀ G̃ serves both the child's gradient and, as Fᵀ (Pᵀ G̃), the weights' move.
-                passed = events.matrix(region, child).t() @ gradient
+                passed = transposed_times(events.matrix(region, child), gradient)
                 parts.append(forward.activations[child].T @ passed)
                 if child in student.units:
                     arriving[child] = arriving.get(child, 0) + passed @ weight.T
-            weights[region] = torch.cat(parts)
+            self.weights[region] = torch.cat(parts)
             if unit.bias:
-                biases[region] = gradient.sum(dim=0)
+                self.biases[region] = gradient.sum(dim=0)

@@ -46,7 +46,9 @@ def lookup(table: Int[Tensor, "*children"], values: int | None = None) -> Rule:
     """φ as a table with one axis for each child; ``values`` defaults to the largest entry plus one."""
     size = int(table.max()) + 1 if values is None else values
     if int(table.min()) < 0 or int(table.max()) >= size:
-        raise InputError(f"a table with entries {int(table.min())} … {int(table.max())} cannot have {size} values 0, 1, …")
+        raise InputError(
+            f"a table with entries {int(table.min())} … {int(table.max())} cannot have {size} values 0, 1, …"
+        )
     flat, children = table.flatten(), tuple(table.shape)
     return Rule(lambda z: flat.to(z.device)[encode(z, children)], children, size)
 

@@ -58,7 +58,7 @@ class State:
 
     @property
     def gate(self) -> Float[Tensor, "n w"]:
-        """f' ∈ {0, 1}: whether the gate is open."""
+        """F' ∈ {0, 1}: whether the gate is open."""
         return (self.gated > 0).to(self.gated.dtype)
 
 
@@ -133,9 +133,7 @@ class LocalNetwork(nn.Module):
         parts = self.weights[region].split([self._nodes[child] for child in children])
         return dict(zip(children, parts, strict=True))
 
-    def states(
-        self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None
-    ) -> dict[str, State]:
+    def states(self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> dict[str, State]:
         """Every inner region's nodes at each input; ``weights`` are the inputs' probabilities, for batch norm."""
         if x.ndim != 2 or x.shape[1] != self.fields.n_positions or len(x) == 0:
             raise InputError(f"x has shape {tuple(x.shape)}; this network reads (n, {self.fields.n_positions})")

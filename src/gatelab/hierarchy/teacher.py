@@ -84,7 +84,9 @@ class Teacher:
         size = self.sizes[region]
         bits = size.bit_length() - 1
         if size != 2**bits:
-            raise InputError(f"region '{region}' takes {size} values, which is no power of two: it has no binary factors")
+            raise InputError(
+                f"region '{region}' takes {size} values, which is no power of two: it has no binary factors"
+            )
         return bits
 
     def _check(self, x: Tensor) -> None:

@@ -22,9 +22,7 @@ class ReformulatedTrainer:
         gates: where the gating probabilities D come from; :func:`own_gates` by default.
     """
 
-    def __init__(
-        self, student: LocalNetwork, events: Events, learning_rate: float, gates: GateSource = own_gates
-    ):
+    def __init__(self, student: LocalNetwork, events: Events, learning_rate: float, gates: GateSource = own_gates):
         self.student, self.learning_rate, self._gates = student, _positive(learning_rate), gates
         self.events = events
 
