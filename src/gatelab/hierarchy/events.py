@@ -27,14 +27,14 @@ class Events:
         fields: the hierarchy.
         priors: region → P(z_α), the diagonal of Λ_α.
         matrices: (parent α, child β) → P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse.
-        labels: the class of each value at the top.
+        targets: what the student's top nodes should say for each value at the top.
         samples: how many inputs were counted; None if the numbers are exact.
     """
 
     fields: ReceptiveFields
     priors: dict[str, Float[Tensor, " m"]]
     matrices: dict[tuple[str, str], Tensor]
-    labels: Int[Tensor, " m"]
+    targets: Float[Tensor, "m k"]
     samples: int | None = None
 
     def matrix(self, parent: str, child: str) -> Tensor:
@@ -74,7 +74,7 @@ class Events:
             self,
             priors={region: prior.to(device=device, dtype=dtype) for region, prior in self.priors.items()},
             matrices={edge: matrix.to(device=device, dtype=dtype) for edge, matrix in self.matrices.items()},
-            labels=self.labels.to(device=device),
+            targets=self.targets.to(device=device, dtype=dtype),
         )
 
 
@@ -98,9 +98,11 @@ def given_events(
     fields: ReceptiveFields,
     top_prior: Float[Tensor, " m"],
     matrices: Mapping[tuple[str, str], Float[Tensor, "_ _"]],
-    labels: Int[Tensor, " m"] | None = None,
+    targets: Float[Tensor, "m k"] | None = None,
 ) -> Events:
     """The probabilities as specified, (parent, child) → P(z_β | z_α); priors follow from the top.
+
+    Targets are the identity by default: every value at the top a class of its own.
 
     Raises:
         InputError: rows that do not sum to one, sizes that do not fit, or parents that disagree about a child.
@@ -127,8 +129,9 @@ def given_events(
                     f"the parents of '{child}' disagree about its probabilities: {known.tolist()} and, from "
                     f"'{parent}', {prior.tolist()}; a joint distribution has one marginal"
                 )
-    labels = torch.arange(len(top_prior), device=top_prior.device) if labels is None else labels
-    return Events(fields, priors, dict(matrices), labels)
+    if targets is None:
+        targets = torch.eye(len(top_prior), dtype=top_prior.dtype, device=top_prior.device)
+    return Events(fields, priors, dict(matrices), targets)
 
 
 def times(matrix: Tensor, values: Float[Tensor, "k w"]) -> Float[Tensor, "m w"]:
@@ -179,7 +182,7 @@ def _events(teacher: Teacher, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"
             rows, columns = present // shape[1], present % shape[1]
             values = _sums(index, weights, len(present)) * inverse[rows]
             matrices[parent, child] = _sparse(torch.stack([rows, columns]), values, torch.Size(shape))
-    return Events(teacher.fields, priors, matrices, teacher.labels.to(x.device), samples)
+    return Events(teacher.fields, priors, matrices, teacher.targets.to(x.device), samples)
 
 
 def _sums(codes: Int[Tensor, " n"], weights: Float[Tensor, " n"], size: int) -> Float[Tensor, " m"]:

@@ -1,6 +1,6 @@
 """What ReLU networks can say and linear ones cannot (hierarchy, Thms 6 and 7)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -84,8 +84,9 @@ class Expressibility:
 def expressibility(events: Events, *, values: int = 2) -> Expressibility:
     """The losses ‖F_ω − I‖² of the constructed ReLU network and of the best linear one."""
     network = expressive_network(events, values=values)
-    output = reformulate(network, _identity_labels(events)).activations[events.fields.top]
-    identity = torch.eye(len(output), dtype=output.dtype, device=output.device)
+    top = events.fields.top
+    identity = torch.eye(len(events.priors[top])).to(events.priors[top])
+    output = reformulate(network, replace(events, targets=identity)).activations[top]
     best = best_linear(events)
     rank = int(torch.linalg.matrix_rank(best))
     return Expressibility(
@@ -116,9 +117,3 @@ def _basis(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m r"]:
 
 def _dense(matrix: Tensor) -> Tensor:
     return matrix.to_dense() if matrix.is_sparse else matrix
-
-
-def _identity_labels(events: Events) -> Events:
-    """Every value at the top a class of its own."""
-    top = events.priors[events.fields.top]
-    return Events(events.fields, events.priors, events.matrices, torch.arange(len(top), device=top.device))

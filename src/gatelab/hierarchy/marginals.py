@@ -16,7 +16,7 @@ class Observation:
     """Every node at every input, and the teacher's variables there.
 
     Gradients have the paper's sign and scale: g_j(x) = −∂L/∂f_j^raw (x), divided by the input's probability, for the
-    loss L = ½ E‖onehot(y) − f_ω‖², so that gradient descent moves w_jk by E[f_k g_j].
+    loss L = ½ E‖target − f_ω‖², so that gradient descent moves w_jk by E[f_k g_j].
 
     Attributes:
         x: the inputs.
@@ -78,9 +78,7 @@ def observe_student(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d
         probability = torch.full((len(x),), 1 / max(1, len(x)), dtype=torch.float64)
     x, probability = x.to(parameter.device), probability.to(parameter)
     z = teacher(x)
-    target = one_hot(
-        teacher.labels.to(x.device)[z[teacher.fields.top]], student.n_nodes(student.fields.top), probability
-    )
+    target = fitting_targets(student, teacher.targets)[z[teacher.fields.top]]
     with torch.enable_grad():
         states = student.states(x, probability)
         loss = squared_loss(states[student.fields.top].output, target, probability)
@@ -109,17 +107,16 @@ def squared_loss(
     return weights @ (target - output).square().sum(dim=1) / 2
 
 
-def one_hot(labels: Int[Tensor, " n"], classes: int, like: Tensor) -> Float[Tensor, "n k"]:
-    """A row of the identity for each label.
+def fitting_targets(student: LocalNetwork, targets: Float[Tensor, "m k"]) -> Float[Tensor, "m k"]:
+    """The targets in the student's precision and on its device.
 
     Raises:
-        InputError: a label that has no output.
+        InputError: the student has another number of outputs.
     """
-    if int(labels.max()) >= classes:
-        raise InputError(
-            f"there is a label {int(labels.max())}, but the student has {classes} outputs; give it one more"
-        )
-    return torch.eye(classes, dtype=like.dtype, device=like.device)[labels]
+    outputs = student.n_nodes(student.fields.top)
+    if targets.shape[1] != outputs:
+        raise InputError(f"the teacher's targets have {targets.shape[1]} columns, the student {outputs} outputs")
+    return targets.to(student.weights[student.fields.top].detach())
 
 
 def conditional_mean(

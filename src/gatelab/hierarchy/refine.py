@@ -22,7 +22,7 @@ class _Memory:
 
 
 def refined(teacher: Teacher, keep: int) -> Teacher:
-    """The teacher with z'_α = (z_α, what stands at the first ``keep`` positions of α); the labels stay as they are.
+    """The teacher with z'_α = (z_α, what stands at the first ``keep`` positions of α); its targets stay as they are.
 
     keep = 0 is the teacher itself (on values that occur), keep = d carries all information (hierarchy, Thm. 3). The
     first positions of a region are among the first positions of its children, so that z' is again computed from below.
@@ -42,7 +42,8 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
         memory, known = _remember(teacher, region, keep)
         rules[region] = _rule(teacher, region, [memories[child] for child in fields.children(region)], memory, known)
         memories[region] = memory
-    return Teacher(fields, rules, teacher.inputs, labels=teacher.labels[memories[fields.top].z])
+    old = memories[fields.top].z
+    return Teacher(fields, rules, teacher.inputs, labels=teacher.labels[old], targets=teacher.targets[old])
 
 
 def full_information(teacher: Teacher) -> Teacher:

@@ -5,8 +5,8 @@ r"""Gradient descent on the teacher's variables instead of the inputs (hierarchy
     \tilde G_\beta = D_\beta \circ \sum_{\alpha \in pa(\beta)} P_{\alpha\beta}^T \tilde G_\alpha W_{\beta\alpha}^T,
     \qquad \Delta W_{\beta\alpha} = (P_{\alpha\beta} F_\beta)^T \tilde G_\alpha
 
-F, D and G̃ have one row for each value of z_α and one column for each node. At the top G_ω = T − F_ω with T the one-hot
-labels; at the leaves F_β is the student's code of the values.
+F, D and G̃ have one row for each value of z_α and one column for each node. At the top G_ω = T − F_ω with T the
+targets, one-hot labels say; at the leaves F_β is the student's code of the values.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, standardise
 from gatelab.hierarchy.events import Events, times, transposed_times
-from gatelab.hierarchy.marginals import observe_student, one_hot, squared_loss
+from gatelab.hierarchy.marginals import fitting_targets, observe_student, squared_loss
 from gatelab.hierarchy.student import LocalNetwork, Norm
 from gatelab.hierarchy.teacher import Teacher
 
@@ -78,7 +78,7 @@ def reformulate(student: LocalNetwork, events: Events, gates: GateSource = own_g
     upward = _Forward(student, events, gates(student))
     top = student.fields.top
     prior = events.priors[top]
-    target = one_hot(events.labels, student.n_nodes(top), prior)
+    target = fitting_targets(student, events.targets)
     output = upward.activations[top]
     downward = _Backward(student, events, upward, prior.unsqueeze(1) * (target - output))
     loss = squared_loss(output, target, prior).item()

@@ -181,7 +181,7 @@ def student_for(
     return LocalNetwork(
         teacher.fields,
         nodes,
-        teacher.n_classes,
+        teacher.n_outputs,
         values=teacher.inputs.values,
         encodings=encodings,
         hidden=hidden,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
@@ -17,13 +17,14 @@ class Teacher:
     """Rules φ_α on a hierarchy, and the distribution of the inputs (hierarchy, Section 2.2).
 
     The variable of a leaf is what stands there (several positions: one number). The label is z_ω itself, or a class
-    for each of its values.
+    for each of its values; the student is to answer with one node for each class, or with any other target.
 
     Attributes:
         fields: the hierarchy.
         inputs: the distribution of x.
         sizes: region → m_α, the number of values of z_α.
         labels: the class of each value of z_ω.
+        targets: what the student's top nodes should say for each value of z_ω; one-hot labels by default.
 
     Raises:
         InputError: rules that are missing, too many, or made for other children.
@@ -36,6 +37,7 @@ class Teacher:
         inputs: Inputs | None = None,
         *,
         labels: Int[Tensor, " m"] | None = None,
+        targets: Float[Tensor, "m k"] | None = None,
     ):
         self.fields = fields
         self.inputs = Uniform(fields.n_positions) if inputs is None else inputs
@@ -49,11 +51,15 @@ class Teacher:
         self.labels = torch.arange(top) if labels is None else labels
         if len(self.labels) != top:
             raise InputError(f"there are {len(self.labels)} labels for the {top} values of '{fields.top}'")
+        classes = torch.eye(int(self.labels.max()) + 1, dtype=torch.float64)
+        self.targets = classes.to(self.labels.device)[self.labels] if targets is None else targets
+        if len(self.targets) != top:
+            raise InputError(f"there are {len(self.targets)} targets for the {top} values of '{fields.top}'")
 
     @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return int(self.labels.max()) + 1
+    def n_outputs(self) -> int:
+        """How many nodes a student needs at the top."""
+        return self.targets.shape[1]
 
     def __call__(self, x: Int[Tensor, "n d"]) -> dict[str, Int[Tensor, " n"]]:
         """All summarisation variables of each input: region → z_α(x)."""
@@ -73,6 +79,10 @@ class Teacher:
     def label(self, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """The class of each input."""
         return self.labels.to(x.device)[self(x)[self.fields.top]]
+
+    def target(self, x: Int[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        """What the student should answer to each input."""
+        return self.targets.to(x.device)[self(x)[self.fields.top]]
 
     def contents(self, region: str, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """What stands in a region, x_α, as one number."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.events import Events
-from gatelab.hierarchy.marginals import one_hot, squared_loss
+from gatelab.hierarchy.marginals import fitting_targets, squared_loss
 from gatelab.hierarchy.reformulation import GateSource, own_gates, reformulate
 from gatelab.hierarchy.student import LocalNetwork
 from gatelab.hierarchy.teacher import Teacher
@@ -54,11 +54,11 @@ class ReformulatedTrainer:
 
 
 class GradientTrainer:
-    """Trains a student by gradient descent on ½ E‖onehot(y) − f_ω‖² over every input of the teacher, or a sample.
+    """Trains a student by gradient descent on ½ E‖target − f_ω‖² over every input of the teacher, or a sample.
 
     Args:
         student: whose parameters move.
-        teacher: gives inputs and labels.
+        teacher: gives inputs and targets.
         learning_rate: the step η.
         x: a sample to train on instead of all inputs, each equally likely.
     """
@@ -73,8 +73,7 @@ class GradientTrainer:
         else:
             weights = torch.full((len(x),), 1 / max(1, len(x)), dtype=torch.float64)
         self._x, self._weights = x.to(parameter.device), weights.to(parameter)
-        labels = teacher.label(self._x)
-        self._target = one_hot(labels, student.n_nodes(student.fields.top), parameter)
+        self._target = fitting_targets(student, teacher.targets)[teacher(self._x)[teacher.fields.top]]
         self._parameters = [p for p in student.parameters() if p.requires_grad]
 
     def step(self, batch: Int[Tensor, " b"] | None = None) -> float:
