@@ -32,7 +32,7 @@ class Events:
     """
 
     fields: ReceptiveFields
-    priors: dict[str, Float[Tensor, " m"]]
+    priors: dict[str, Float[Tensor, " _"]]
     matrices: dict[tuple[str, str], Tensor]
     targets: Float[Tensor, "m k"]
     samples: int | None = None

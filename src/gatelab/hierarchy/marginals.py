@@ -36,8 +36,8 @@ class Observation:
     contents: dict[str, Int[Tensor, " n"]]
     sizes: dict[str, int]
     states: dict[str, State]
-    gradients: dict[str, Float[Tensor, "n w"]]
-    raw_gradients: dict[str, Float[Tensor, "n w"]]
+    gradients: dict[str, Float[Tensor, "n _"]]
+    raw_gradients: dict[str, Float[Tensor, "n _"]]
     loss: float
 
     def given_z(self, values: Float[Tensor, "n w"], region: str) -> Float[Tensor, "m w"]:

@@ -41,13 +41,13 @@ class Reformulated:
         loss: ½ Σ_z P(z_ω) ‖T − F_ω‖².
     """
 
-    activations: dict[str, Float[Tensor, "m w"]]
-    gates: dict[str, Float[Tensor, "m w"]]
-    gradients: dict[str, Float[Tensor, "m w"]]
-    weights: dict[str, Float[Tensor, "k w"]]
-    biases: dict[str, Float[Tensor, " w"]]
-    scales: dict[str, Float[Tensor, " w"]]
-    shifts: dict[str, Float[Tensor, " w"]]
+    activations: dict[str, Float[Tensor, "_ _"]]
+    gates: dict[str, Float[Tensor, "_ _"]]
+    gradients: dict[str, Float[Tensor, "_ _"]]
+    weights: dict[str, Float[Tensor, "_ _"]]
+    biases: dict[str, Float[Tensor, " _"]]
+    scales: dict[str, Float[Tensor, " _"]]
+    shifts: dict[str, Float[Tensor, " _"]]
     loss: float
 
 

@@ -93,7 +93,7 @@ class LocalNetwork(nn.Module):
         outputs: int,
         *,
         values: int = 2,
-        encodings: Mapping[str, Float[Tensor, "m _"]] | None = None,
+        encodings: Mapping[str, Float[Tensor, "_ _"]] | None = None,
         hidden: Unit | None = None,
         top: Unit | None = None,
         dtype: torch.dtype | None = None,
@@ -127,7 +127,7 @@ class LocalNetwork(nn.Module):
         """n_α."""
         return self._nodes[region]
 
-    def incoming(self, region: str) -> dict[str, Float[Tensor, "k w"]]:
+    def incoming(self, region: str) -> dict[str, Float[Tensor, "_ w"]]:
         """Child β → W_βα, the weights from its nodes: views of the region's weight."""
         children = self.fields.children(region)
         parts = self.weights[region].split([self._nodes[child] for child in children])
@@ -171,7 +171,7 @@ def student_for(
     teacher: Teacher,
     nodes: int | Mapping[str, int],
     *,
-    encodings: Mapping[str, Float[Tensor, "m _"]] | None = None,
+    encodings: Mapping[str, Float[Tensor, "_ _"]] | None = None,
     hidden: Unit | None = None,
     top: Unit | None = None,
     dtype: torch.dtype | None = None,
