@@ -79,8 +79,8 @@ def test_gradients_of_the_network_reach_exactly_its_regions():
         ({"a.b": [0]}, "cannot name a region"),
         ({"top": [0, 1, 2], "a": [0], "b": [1]}, r"positions \[2\] are in none of its children"),
         (
-            {"top": [0, 1, 2, 3], "left": [0, 1, 2], "l": [0, 1], "c": [2], "a": [0], "b": [1], "right": [2, 3], "d": [3],
-             "mid": [1, 2, 3]},
+            {"top": [0, 1, 2, 3], "left": [0, 1, 2], "l": [0, 1], "c": [2], "a": [0], "b": [1],
+             "right": [2, 3], "d": [3], "mid": [1, 2, 3]},
             "several layers",
         ),
     ],

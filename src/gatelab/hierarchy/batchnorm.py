@@ -12,7 +12,7 @@ projection is orthogonal in the inner product ⟨f, g⟩ = fᵀ Λ g. A batch is
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
@@ -40,8 +40,7 @@ def standardise(
     centred = f - mean
     variance = weights @ centred.square()
     if eps == 0.0:
-        rounding = 8 * torch.finfo(f.dtype).eps * f.detach().abs().amax(dim=0)
-        constant = (variance.detach().sqrt() <= rounding).nonzero().flatten()
+        constant = constant_columns(f.detach(), variance.detach())
         if len(constant):
             raise InputError(
                 f"{place}, node {int(constant[0])}: the activation is {mean[constant[0]].item():g} for every input, "
@@ -91,6 +90,12 @@ def row_energy(weight: Float[Tensor, "k w"]) -> Float[Tensor, " w"]:
     One step of gradient descent of size η raises it by exactly ½ η² Σ_k Δw_jk².
     """
     return weight.square().sum(dim=0) / 2
+
+
+def constant_columns(f: Float[Tensor, "n w"], variance: Float[Tensor, " w"]) -> Int[Tensor, " k"]:
+    """Which columns do not vary, up to rounding."""
+    rounding = 8 * torch.finfo(f.dtype).eps * f.abs().amax(dim=0)
+    return (variance.sqrt() <= rounding).nonzero().flatten()
 
 
 def _uniform(f: Float[Tensor, "n *rest"]) -> Float[Tensor, " n"]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward
+from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, constant_columns
 from gatelab.observe import examples, stand_in, undisturbed
 
 
@@ -103,7 +103,7 @@ def _projection(
     mean = batch.mean(dim=0)
     centred = batch - mean
     variance = centred.square().mean(dim=0)
-    constant = (variance == 0).nonzero().flatten()
+    constant = constant_columns(batch, variance)
     if len(constant):
         raise InputError(
             f"layer '{label}', channel {int(constant[0])}: the activation is the same for the whole batch, so that "
