@@ -139,7 +139,7 @@ def times(matrix: Tensor, values: Float[Tensor, "k w"]) -> Float[Tensor, "m w"]:
     if not matrix.is_sparse:
         return matrix @ values
     (rows, columns), entries = matrix.indices(), matrix.values()
-    return _scattered(rows, entries, values[columns], matrix.shape[0])
+    return _scattered(rows, entries, values.index_select(0, columns), matrix.shape[0])
 
 
 def transposed_times(matrix: Tensor, values: Float[Tensor, "m w"]) -> Float[Tensor, "k w"]:
@@ -147,7 +147,7 @@ def transposed_times(matrix: Tensor, values: Float[Tensor, "m w"]) -> Float[Tens
     if not matrix.is_sparse:
         return matrix.T @ values
     (rows, columns), entries = matrix.indices(), matrix.values()
-    return _scattered(columns, entries, values[rows], matrix.shape[1])
+    return _scattered(columns, entries, values.index_select(0, rows), matrix.shape[1])
 
 
 def _scattered(
