@@ -104,14 +104,26 @@ def test_convolutions_and_shared_layers():
     assert max(layer.residual for layer in report) < 1e-10
 
 
+def test_channels_that_do_not_vary_lose_their_mean_only():
+    model, y = nn.Sequential(nn.BatchNorm1d(2)), torch.randn(9, 2)
+    x = torch.stack([torch.full((9,), 0.3), torch.randn(9)], dim=1)
+    (layer,) = batchnorm_projection_report(model, x, lambda out: (out - y).square().sum())
+    assert layer.activation_share[0] == 0
+    assert layer.removed[0] == layer.mean_share[0] < 1
+    assert layer.leak[0].item() == pytest.approx(1)
+
+
+def test_epsilon_enters_the_deviation():
+    f = torch.randn(9, 2)
+    torch.testing.assert_close(standardise(f, eps=0.5).deviation, (f.var(dim=0, correction=0) + 0.5).sqrt())
+
+
 def test_what_cannot_be_reported_is_refused():
     x = torch.randn(6, 5)
     with pytest.raises(UnsupportedModelError, match="no batch-norm layer"):
         batchnorm_projection_report(nn.Linear(5, 1), x, torch.sum)
     with pytest.raises(InputError, match=r"shape \(6, 1\); it must return a scalar"):
         batchnorm_projection_report(net(), x, lambda out: out)
-    with pytest.raises(InputError, match=r"layer '1', channel 0: the activation is the same for the whole batch"):
-        batchnorm_projection_report(net(), torch.ones(6, 5), torch.sum)
     with pytest.raises(UnsupportedModelError, match="no gradient of the loss reaches it"):
         batchnorm_projection_report(net(), x, lambda out: out.detach().sum().requires_grad_())
     with pytest.raises(InputError, match="zero variance cannot be normalised"):

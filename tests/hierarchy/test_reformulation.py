@@ -59,6 +59,18 @@ def test_both_trainings_agree_when_z_tells_everything(lossy, generator, monkeypa
     torch.testing.assert_close(parameters(twin), parameters(student), atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("norm", list(Norm))
+def test_regions_with_several_parents(generator, norm):
+    """Three layers of overlapping regions: gradients arrive from two parents at once."""
+    teacher = full_information(build_teacher(string_fields(5, [2, 2], [1, 1]), random_table(3, generator), CHAIN))
+    student = student_for(teacher, 4, hidden=Unit(norm=norm, eps=1e-6), generator=generator)
+    assert any(len(teacher.fields.parents(region)) > 1 for region in teacher.fields.inner)
+    found, update = reformulate(student, exact_events(teacher)), GradientTrainer(student, teacher, 1.0).update()
+    assert list(found.weights) == list(update)
+    for region, move in update.items():
+        torch.testing.assert_close(found.weights[region], move, atol=1e-12, rtol=1e-10)
+
+
 def test_a_lossy_teacher_makes_the_reformulation_depart(lossy, generator):
     student = student_for(lossy, 6, generator=generator)
     found, seen = reformulate(student, exact_events(lossy)), observe_student(student, lossy)

@@ -16,6 +16,8 @@ _MODULES = (
     *("study", "npk_table2", "npk_figure3_stages", "npk_figure3_dynamics", "npk_figure3_kernels"),
     *("npk_memorisation", "npk_theorem51", "npk_kernel_regression"),
     *("halfspace_circle", "halfspace_fashion", "halfspace_tables"),
+    *("hierarchy_reformulation", "hierarchy_batchnorm", "hierarchy_expressibility"),
+    *("hierarchy_disentangle", "hierarchy_overfitting", "hierarchy_selectivity"),
 )
 
 

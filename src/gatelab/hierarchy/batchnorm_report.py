@@ -21,7 +21,7 @@ class BatchNormProjection:
         layer: the module's name; #2, #3 … when it is used again.
         removed: share of ‖g_bn‖² that lies in the span of {f, 1} and does not come back.
         mean_share: the part of it along 1.
-        activation_share: the part of it along the centred f.
+        activation_share: the part of it along the centred f; 0 if f does not vary over the batch.
         factor: c₁/σ, by which the rest is scaled.
         leak: share of the component along f that ε lets through, ε/(σ² + ε); 0 in theory.
         residual: largest deviation of autograd's gradient from Theorem 5 (with this ε), relative to the largest entry.
@@ -51,7 +51,7 @@ def batchnorm_projection_report(
 
     Raises:
         UnsupportedModelError: there is no batch-norm layer, or it does not act on the way from x to the loss.
-        InputError: the loss is no scalar, or an activation does not vary over the batch.
+        InputError: the loss is no scalar.
     """
     x = examples(x, model)
     copied = stand_in(model)
@@ -103,12 +103,6 @@ def _projection(
     mean = batch.mean(dim=0)
     centred = batch - mean
     variance = centred.square().mean(dim=0)
-    constant = constant_columns(batch, variance)
-    if len(constant):
-        raise InputError(
-            f"layer '{label}', channel {int(constant[0])}: the activation is the same for the whole batch, so that "
-            "there is no direction f to project out; use other examples"
-        )
     eps = module.eps
     deviation = (variance + eps).sqrt()
     scale = torch.ones_like(mean) if module.weight is None else module.weight.detach()
@@ -116,6 +110,7 @@ def _projection(
     energy = gradient.square().sum(dim=0).clamp(min=torch.finfo(f.dtype).tiny)
     along_one = gradient.sum(dim=0).square() / len(batch)
     along_f = (centred * gradient).sum(dim=0).square() / (variance * len(batch))
+    along_f[constant_columns(batch, variance)] = 0  # there is no direction f to remove
     residual = 0.0
     if inner is not None:
         residual = ((_columns(inner) - predicted).abs().max() / predicted.abs().max()).item()

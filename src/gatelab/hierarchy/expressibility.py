@@ -97,14 +97,14 @@ def expressibility(events: Events, *, values: int = 2) -> Expressibility:
 def best_linear(events: Events) -> Float[Tensor, "m m"]:
     r"""The F_ω nearest to I that a linear network can reach, whatever its width.
 
-    Without gates :math:`F_\omega = A_\omega W` with :math:`A_\alpha = [1, P_{\alpha\beta} A_\beta, …]` and A = I at the
-    leaves; a width of m_α loses nothing of A_α. The best F_ω projects onto the columns of A_ω.
+    Without gates :math:`F_\omega = A_\omega W` with :math:`A_\alpha = [P_{\alpha\beta} A_\beta, …]` and A = I at the
+    leaves; a width of m_α loses nothing of A_α, and biases add nothing, since the rows of P sum to one. The best F_ω
+    projects onto the columns of A_ω.
     """
     spans = {leaf: torch.eye(len(events.priors[leaf])).to(events.priors[leaf]) for leaf in events.fields.leaves}
     for region in events.fields.inner:
         parts = [events.matrix(region, child) @ spans[child] for child in events.fields.children(region)]
-        ones = torch.ones(len(events.priors[region]), 1).to(events.priors[region])
-        spans[region] = _basis(torch.cat([ones, *parts], dim=1))
+        spans[region] = _basis(torch.cat(parts, dim=1))
     top = spans[events.fields.top]
     return top @ top.T
 

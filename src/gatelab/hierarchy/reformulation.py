@@ -85,13 +85,18 @@ def reformulate(student: LocalNetwork, events: Events, gates: GateSource = own_g
     return Reformulated(
         upward.activations,
         upward.gates,
-        downward.gradients,
-        downward.weights,
-        downward.biases,
-        downward.scales,
-        downward.shifts,
+        _from_below(downward.gradients),
+        _from_below(downward.weights),
+        _from_below(downward.biases),
+        _from_below(downward.scales),
+        _from_below(downward.shifts),
         loss,
     )
+
+
+def _from_below(found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The way back finds the top first; the student's parameters begin below."""
+    return dict(reversed(found.items()))
 
 
 class _Forward:

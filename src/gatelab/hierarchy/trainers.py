@@ -1,7 +1,9 @@
 """Two ways to train one student: the reformulation, and ordinary gradient descent on all inputs."""
 
+from collections.abc import Sequence
+
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
@@ -78,17 +80,26 @@ class GradientTrainer:
 
     def step(self, batch: Int[Tensor, " b"] | None = None) -> float:
         """Move all parameters once, by all examples or by those of a batch; return the loss before."""
+        loss, gradients = self._gradients(self._parameters, batch)
+        with torch.no_grad():
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                parameter.sub_(gradient, alpha=self.learning_rate)
+        return loss
+
+    def update(self, batch: Int[Tensor, " b"] | None = None) -> dict[str, Float[Tensor, "_ _"]]:
+        """Region → ΔW_α = E[f_k g_j], the direction in which a step would move the weights (Eq. 17); nothing moves."""
+        weights = self.student.weights
+        _, gradients = self._gradients(list(weights.values()), batch)
+        return {region: -gradient for region, gradient in zip(weights, gradients, strict=True)}
+
+    def _gradients(self, wanted: Sequence[Tensor], batch: Tensor | None) -> tuple[float, tuple[Tensor, ...]]:
         x, target, weights = self._x, self._target, self._weights
         if batch is not None:
             x, target = x[batch], target[batch]
             weights = weights[batch] / weights[batch].sum()
         with torch.enable_grad():
             loss = squared_loss(self.student(x, weights), target, weights)
-            gradients = torch.autograd.grad(loss, self._parameters)
-        with torch.no_grad():
-            for parameter, gradient in zip(self._parameters, gradients, strict=True):
-                parameter.sub_(gradient, alpha=self.learning_rate)
-        return loss.item()
+            return loss.item(), torch.autograd.grad(loss, wanted)
 
 
 def _positive(learning_rate: float) -> float:
