@@ -157,7 +157,6 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
         (
             "In the paper the subtle cause is invisible to a random start. Parity is nearly so: no bit alone says "
             "anything about it.",
-            "A lossy z misses the noise of what it does not tell; averaged activations and own gates change the rest.",
         ),
     )
 
