@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, readable
 from gatelab.experiments.registry import Experiment, SeededConfig
+from gatelab.experiments.trends import mean_curve
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     LocalNetwork,
@@ -59,7 +60,7 @@ def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
 
 def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Findings:
     found = [results[f"{size} bits"] for size in config.sizes]
-    sizes = tuple(map(float, config.sizes))
+    places = tuple(float(place) for place in range(len(config.sizes)))
     linear = [result["linear"] for result in found]
     ratios = [b / a for a, b in pairwise(linear)]
     relu = max(result["relu"] for result in found)
@@ -89,16 +90,16 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
                 "Loss against region size",
                 Plot(
                     "bits d under the region",
-                    "‖F_ω − I‖² (m = 2^d events)",
+                    "‖F_ω − I‖²",
                     (
-                        Curve("best linear network, 2^d − d − 1", sizes, tuple(linear), line=True),
-                        Curve("linear, trained", sizes, tuple(s.mean for s in trained_linear)),
-                        Curve("ReLU, trained", sizes, tuple(max(s.mean, 1e-32) for s in trained)),
-                        Curve("ReLU, constructed", sizes, tuple(max(r["relu"], 1e-32) for r in found)),
+                        Curve("best linear network, 2^d − d − 1", places, tuple(linear), line=True),
+                        Curve("linear, trained", places, tuple(s.mean for s in trained_linear)),
+                        mean_curve("ReLU, trained", places, trained),
+                        Curve("ReLU, constructed", places, tuple(r["relu"] for r in found)),
                     ),
-                    log_y=True,
+                    ticks=tuple(map(str, config.sizes)),
                 ),
-                "Zeros are drawn at 1e-32.",
+                "Of m = 2^d events; F_ω = 0 has the loss m.",
             ),
         ),
         (

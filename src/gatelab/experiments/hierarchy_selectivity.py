@@ -114,7 +114,7 @@ def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findi
     steps = tuple(map(float, runs[taught][0]["steps"]))
     curves = tuple(mean_curve(kind, steps, [sample(kind, "scores", i) for i in range(len(steps))]) for kind in KINDS)
     maps = tuple(
-        Heatmap(title, tuple(map(tuple, runs[taught][0][key])), 0.0, 1.0, "event z_α = a", "node")
+        Heatmap(title, tuple(zip(*runs[taught][0][key], strict=True)), 0.0, 1.0, "node", "event z_α = a")
         for title, key in (("at the start", "before"), (f"after {config.steps} steps", "after"))
     )
     return Findings(
