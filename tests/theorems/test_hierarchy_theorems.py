@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from gatelab.theorems import Verdict, find, hierarchy, hierarchy_structure
+from gatelab.theorems import (
+    Verdict,
+    find,
+    hierarchy,
+    hierarchy_batchnorm,
+    hierarchy_expressibility,
+    hierarchy_factors,
+)
 
 
 def broken(right, factor=1.01):
@@ -31,10 +38,10 @@ def fails(identifier):
 @pytest.mark.parametrize(
     ("identifier", "module", "name"),
     [
-        ("hierarchy-5", hierarchy, "batch_norm_jacobian"),
-        ("hierarchy-81", hierarchy, "projection"),
-        ("hierarchy-8.6.2", hierarchy, "row_energy"),
-        ("hierarchy-8.7.3", hierarchy_structure, "factorised"),
+        ("hierarchy-5", hierarchy_batchnorm, "batch_norm_jacobian"),
+        ("hierarchy-81", hierarchy_batchnorm, "projection"),
+        ("hierarchy-8.6.2", hierarchy_batchnorm, "row_energy"),
+        ("hierarchy-8.7.3", hierarchy_factors, "factorised"),
     ],
 )
 def test_a_wrong_formula_fails(monkeypatch, identifier, module, name):
@@ -47,7 +54,8 @@ def test_a_wrong_formula_fails(monkeypatch, identifier, module, name):
 
 
 def test_a_wrong_way_back_fails(monkeypatch):
-    monkeypatch.setattr(hierarchy, "batch_norm_backward", leaky_backward(hierarchy.batch_norm_backward))
+    right = hierarchy_batchnorm.batch_norm_backward
+    monkeypatch.setattr(hierarchy_batchnorm, "batch_norm_backward", leaky_backward(right))
     assert fails("hierarchy-5")
 
 
@@ -72,7 +80,7 @@ def test_a_lossy_teacher_fails_where_full_information_is_claimed(monkeypatch, id
 
 
 def test_a_wrong_construction_fails(monkeypatch):
-    right = hierarchy_structure.expressibility
+    right = hierarchy_expressibility.expressibility
 
     def wrong(events, *, values=2):
         noisy = {edge: matrix * 0.9 + 0.1 / matrix.shape[1] for edge, matrix in events.matrices.items()}
@@ -81,28 +89,28 @@ def test_a_wrong_construction_fails(monkeypatch):
             found.events, found.relu + sum(m.sum().item() for m in noisy.values()), found.linear, found.rank
         )
 
-    monkeypatch.setattr(hierarchy_structure, "expressibility", wrong)
+    monkeypatch.setattr(hierarchy_expressibility, "expressibility", wrong)
     assert fails("hierarchy-6")
 
 
 def test_wrong_vertices_fail(monkeypatch):
-    monkeypatch.setattr(hierarchy_structure, "vertices", lambda matrix: torch.ones(len(matrix), dtype=torch.bool))
+    monkeypatch.setattr(hierarchy_expressibility, "vertices", lambda matrix: torch.ones(len(matrix), dtype=torch.bool))
     assert fails("hierarchy-7")
 
 
 @pytest.mark.parametrize("identifier", ["hierarchy-L1", "hierarchy-8"])
 def test_an_entangled_matrix_fails(monkeypatch, identifier):
-    right = hierarchy_structure.disentangled
-    monkeypatch.setattr(hierarchy_structure, "disentangled", lambda *args: right(*args).roll(1, dims=1))
+    right = hierarchy_factors.disentangled
+    monkeypatch.setattr(hierarchy_factors, "disentangled", lambda *args: right(*args).roll(1, dims=1))
     assert fails(identifier)
 
 
 def test_probabilities_that_do_not_factorise_fail(monkeypatch):
-    right = hierarchy_structure.factorised
-    monkeypatch.setattr(hierarchy_structure, "factorised", lambda blocks, sets: right(blocks, sets).flip(0))
+    right = hierarchy_factors.factorised
+    monkeypatch.setattr(hierarchy_factors, "factorised", lambda blocks, sets: right(blocks, sets).flip(0))
     assert not fails("hierarchy-8")  # events renamed, still factorised
     monkeypatch.setattr(
-        hierarchy_structure, "factorised", lambda blocks, sets: right(blocks, sets)[torch.tensor([1, 0, 2, 3])]
+        hierarchy_factors, "factorised", lambda blocks, sets: right(blocks, sets)[torch.tensor([1, 0, 2, 3])]
     )
     assert fails("hierarchy-8")
     assert fails("hierarchy-9")

@@ -1,9 +1,6 @@
-"""The theorems of "A theoretical framework …" on what can be expressed, and on disentangled representations."""
-
-from itertools import pairwise
+"""The theorems of "A theoretical framework …" on disentangled representations."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.figures import Curve, Plot
@@ -13,24 +10,17 @@ from gatelab.hierarchy import (
     Norm,
     ReformulatedTrainer,
     Unit,
-    build_teacher,
     disentangled,
-    exact_events,
-    expressibility,
     factor_marginals,
     factorise,
     factorised,
     given_events,
-    hull_vertices,
-    is_all_vert,
-    joint,
     nearest_disentangled,
     nearest_disentangled_gradient,
     nearest_separable,
     reformulate,
     standardise,
     string_fields,
-    vertices,
 )
 from gatelab.hierarchy.disentangle import kron
 from gatelab.theorems._measure import EXACT, IDENTITY, against, identity, relative_error
@@ -39,92 +29,6 @@ from gatelab.theorems._result import Check, Measurement
 
 SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""
-
-
-def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:
-    """Distributions on a sphere around the uniform one: every row is a vertex."""
-    directions = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
-    directions -= directions.mean(dim=1, keepdim=True)
-    directions /= directions.norm(dim=1, keepdim=True)
-    return 1 / columns + directions / columns / 1.01
-
-
-@theorem(
-    "hierarchy-6",
-    "Theorem 6",
-    "If P is all-vert, ReLU networks reach zero loss; linear ones keep m − rank, exponential in the region's size",
-)
-def expressible(seed: int) -> Measurement:
-    """A random deep hierarchy with every P all-vert; then all of d bits under one region, for growing d."""
-    generator = torch.Generator().manual_seed(seed)
-    fields = string_fields(4, [2])
-    edges = {(p, c): _round(14 if p == "top" else 7, 3 if c[0] == "x" else 7, generator) for p, c in fields.edges}
-    deep = expressibility(given_events(fields, torch.full((14,), 1 / 14, dtype=torch.float64), edges), values=3)
-    assert all(is_all_vert(matrix) for matrix in edges.values())
-    sizes = [2, 3, 4, 5, 6]
-    found = [expressibility(exact_events(build_teacher(string_fields(d, []), joint))) for d in sizes]
-    formula = [2.0**d - d - 1 for d in sizes]
-    linear = torch.tensor([case.linear for case in found], dtype=torch.float64)
-    excess = [abs(case.linear - case.bound) / case.events for case in (deep, *found)]
-    worst = max(case.relu for case in (deep, *found))
-    growth = min(b / a for a, b in pairwise(linear.tolist()))
-    return Measurement(
-        (
-            Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
-            Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
-            identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
-            Check("−(deep hierarchy: linear loss)", -deep.linear, -0.5, "with m ≤ rank nothing would be shown"),
-            Check("−(growth of the linear loss per bit)", -growth, -2.0, "exponential: at least doubled by each bit"),
-        ),
-        Plot(
-            "bits d under one region",
-            "‖F_ω − I‖²",
-            (
-                Curve("best linear network", tuple(map(float, sizes)), tuple(linear.tolist())),
-                Curve("2^d − d − 1", tuple(map(float, sizes)), tuple(formula), line=True),
-                Curve("constructed ReLU network", tuple(map(float, sizes)), tuple(case.relu for case in found)),
-            ),
-        ),
-        (
-            "on d bits each P_αβ alone is not all-vert (its rows repeat); the rows of all children side by side are, "
-            "and that is enough.",
-        ),
-    )
-
-
-@theorem(
-    "hierarchy-7",
-    "Theorem 7",
-    "If F has full row rank, P F has the vertices of P; so P F is all-vert iff P is",
-)
-def vertices_survive(seed: int) -> Measurement:
-    """Random P with rows inside the hull of others, random F; linear programmes, and Qhull beside them."""
-    generator = torch.Generator().manual_seed(seed)
-    disagreements = against_qhull = lost = total = 0
-    for _ in range(10):
-        corners = _round(5, 4, generator)
-        mixed = torch.softmax(torch.randn(3, 5, generator=generator, dtype=torch.float64), dim=1) @ corners
-        matrix = torch.cat([corners, mixed])
-        f = torch.randn(4, 6, generator=generator, dtype=torch.float64)
-        low = torch.randn(4, 1, generator=generator, dtype=torch.float64)
-        before, after = vertices(matrix), vertices(matrix @ f)
-        disagreements += int((before != after).sum())
-        against_qhull += int((before != hull_vertices(matrix)).sum() + (after != hull_vertices(matrix @ f)).sum())
-        lost += int((before & ~vertices(matrix @ low)).sum())
-        total += int(before.sum())
-    return Measurement(
-        (
-            Check("rows that are a vertex of one and not of the other", disagreements, 0, "the theorem's statement"),
-            Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
-            Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
-        ),
-        Plot(
-            "case",
-            "vertices",
-            (Curve("P", (0.0,), (float(total),)), Curve("P F, F of rank 1", (0.0,), (total - lost,))),
-        ),
-        (f"(2) needs the rank too: with F of rank one, {lost} of {total} vertices are lost.",),
-    )
 
 
 @theorem(
@@ -294,7 +198,10 @@ def _centred_step(student: LocalNetwork, events: Events) -> None:
 def backward_entangles(seed: int) -> Measurement:
     """The paper's case, S = {{1, 2}, {3}}, with its closed form (Eq. 105); and a case in which nothing is lost."""
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
     pair, single = (block / block.sum(dim=1, keepdim=True) for block in (draw(2, 4) + 0.1, draw(2, 2) + 0.1))
     matrix = factorised([pair, single], [(0, 1), (2,)])
     chances = [torch.stack([1 - p, p]) for p in 0.3 + 0.4 * draw(2)]
