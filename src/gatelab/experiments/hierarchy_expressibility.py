@@ -38,6 +38,7 @@ def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
     events = exact_events(build_teacher(string_fields(size, []), joint))
     best = expressibility(events)
     trained: dict[str, list[float]] = {"ReLU": [], "linear": []}
+    closed = []
     for name, losses in trained.items():
         for number, seed in enumerate(config.seeds()):
             generator = torch.Generator().manual_seed(seed)
@@ -49,11 +50,14 @@ def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
                 trainer.step()
             output = reformulate(network, events).activations["top"]
             losses.append(float((output - torch.eye(best.events)).square().sum()))
+            if name == "ReLU":
+                closed.append(int((output.diagonal() == 0).sum()))
             context.tell((number + 1) / config.runs, f"{name} network {number + 1}")
     return {
         "events": best.events,
         "linear": best.linear,
         "relu": best.relu,
+        "closed": closed,
         **{f"trained {name}": losses for name, losses in trained.items()},
     }
 
@@ -70,7 +74,10 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
     solved = [sample.mean < 1e-3 for sample in trained]
     reached = [f"{sample.mean:.2g} at {size} bits" for size, sample in zip(config.sizes, trained, strict=True)]
     rows = tuple(
-        (str(size), str(r["events"]), readable(r["linear"]), t_linear.text(), f"{r['relu']:.1e}", t_relu.text())
+        (
+            *(str(size), str(r["events"]), readable(r["linear"]), t_linear.text(), f"{r['relu']:.1e}", t_relu.text()),
+            Sample(tuple(r["closed"]), percent=False).text(),
+        )
         for size, r, t_linear, t_relu in zip(config.sizes, found, trained_linear, trained, strict=True)
     )
     return Findings(
@@ -80,9 +87,10 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
         (
             Table(
                 "‖F_ω − I‖² over d bits",
-                ("bits", "events", "best linear", "linear, trained", "ReLU, constructed", "ReLU, trained"),
+                (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
                 rows,
-                f"Trained by {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
+                "Closed are the nodes of the trained ReLU networks that say nothing to their own event. Trained by"
+                f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
             ),
         ),
         (

@@ -1,4 +1,7 @@
-"""How far Theorem 2's conditions are from true, node by node: why the reformulation departs from the student."""
+"""How far Theorem 2's conditions are from true, node by node: why the reformulation departs from the student.
+
+Focus and broadness (the appendix's words) are together the main text's "onsite conditional independence".
+"""
 
 from dataclasses import dataclass
 
