@@ -7,7 +7,7 @@ from gatelab.experiments import Decision, find_experiment
 from gatelab.experiments.findings import Sample
 from gatelab.experiments.hierarchy_overfitting import reliance, world
 from gatelab.experiments.hierarchy_reformulation import information
-from gatelab.experiments.trends import fitted_power, mean_curve
+from gatelab.experiments.trends import fitted_power, greater_within_runs, mean_curve
 from gatelab.hierarchy import build_teacher, exact_events, full_information, parity, string_fields, student_for
 from gatelab.runs import Run
 from tests.experiments.test_experiments import _run
@@ -86,3 +86,10 @@ def test_trends():
     curve = mean_curve("x", (1.0,), [Sample((1.0, 3.0), percent=False)])
     assert curve.y == (2.0,)
     assert curve.error == (1.0,)
+
+
+def test_runs_are_compared_with_themselves():
+    """Runs that differ much, and each a little from its twin: only the second matters."""
+    before, after = (Sample(tuple(10.0 * run + gap for run in range(3)), percent=False) for gap in (0.0, 1.0))
+    assert greater_within_runs("more", after, before).decision is Decision.HOLDS
+    assert greater_within_runs("more", before, after).decision is Decision.FAILS

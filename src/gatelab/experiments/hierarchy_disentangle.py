@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from pydantic import Field
 
-from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater
+from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import mean_curve
+from gatelab.experiments.trends import greater_within_runs, mean_curve
 from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,
@@ -96,11 +96,13 @@ def _findings(config: DisentangleConfig, results: Mapping[str, Result]) -> Findi
             ),
         ),
         (
-            *(greater(f"SGD raises the score ({_label(norm)})", last[norm], first[norm]) for norm in Norm),
-            greater(
+            *(greater_within_runs(f"SGD raises the score ({_label(norm)})", last[norm], first[norm]) for norm in Norm),
+            greater_within_runs(
                 "Batch norm after the linear map helps to find the factors", last[Norm.AFTER_LINEAR], last[Norm.NONE]
             ),
-            greater("Batch norm after the ReLU helps to find the factors", last[Norm.AFTER_RELU], last[Norm.NONE]),
+            greater_within_runs(
+                "Batch norm after the ReLU helps to find the factors", last[Norm.AFTER_RELU], last[Norm.NONE]
+            ),
         ),
         (
             "The paper shows that disentangled representations can be sustained; that training reaches them is our "

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import fitted_power, mean_curve
+from gatelab.experiments.trends import fitted_power, greater_within_runs, mean_curve
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     GradientTrainer,
@@ -221,10 +221,10 @@ def _claims(
             Decision.HOLDS if abs(order + 0.5) < 0.15 else Decision.FAILS,
             f"fitted exponent {order:.2f}",
         ),
-        greater(f"With {few} samples the spurious cause outweighs the true one", spurious[0], true[0]),
-        greater(f"With {many} samples the true cause outweighs it", true[-1], spurious[-1]),
+        greater_within_runs(f"With {few} samples the spurious cause outweighs the true one", spurious[0], true[0]),
+        greater_within_runs(f"With {many} samples the true cause outweighs it", true[-1], spurious[-1]),
         greater("More data mean less weight on the spurious cause", spurious[0], spurious[-1]),
-        greater(
+        greater_within_runs(
             f"SGD generalises better than GD after as many steps ({config.samples[middle]} samples)",
             found["GD", "test"][middle],
             found["SGD", "test"][middle],

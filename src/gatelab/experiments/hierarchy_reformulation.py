@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater, readable
+from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, readable
 from gatelab.experiments.registry import Experiment, SeededConfig, cell_per_run
-from gatelab.experiments.trends import mean_curve
+from gatelab.experiments.trends import greater_within_runs, mean_curve
 from gatelab.figures import Plot
 from gatelab.hierarchy import (
     Events,
@@ -156,8 +156,10 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
         ),
         (
             _exactness(config, max(apart[-1].values)),
-            greater("With more information in z the departure is smaller", apart[0], apart[-2]),
-            greater("Measured gating probabilities make the first update better than own ones", own[0], measured[0]),
+            greater_within_runs("With more information in z the departure is smaller", apart[0], apart[-2]),
+            greater_within_runs(
+                "Measured gating probabilities make the first update better than own ones", own[0], measured[0]
+            ),
         ),
         ("z keeps the teacher's variable and the first positions of its region; labels are the same throughout.",),
     )

@@ -6,9 +6,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater
+from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import mean_curve
+from gatelab.experiments.trends import greater_within_runs, mean_curve
 from gatelab.figures import Heatmap, Panels, Plot
 from gatelab.hierarchy import (
     GradientTrainer,
@@ -139,8 +139,10 @@ def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findi
             ),
         ),
         (
-            greater("Training makes nodes selective to the teacher's events", after[taught], before[taught]),
-            greater("More than training on random labels does", after[taught], after[control]),
+            greater_within_runs(
+                "Training makes nodes selective to the teacher's events", after[taught], before[taught]
+            ),
+            greater_within_runs("More than training on random labels does", after[taught], after[control]),
         ),
         ("The student never sees the variables; it is full-batch gradient descent on the labels.",),
     )
