@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 # A new benchmark is a module with run(), named here.
-BENCHMARKS = ("tangent", "overlap", "paths", "convolutional", "training", "regions", "circle", "gdln")
+BENCHMARKS = ("tangent", "overlap", "paths", "convolutional", "training", "regions", "circle", "gdln", "hierarchy")
 
 
 def main() -> int:

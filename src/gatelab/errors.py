@@ -21,6 +21,10 @@ class PathCountOverflowError(GatelabError, OverflowError):
     """A raw path count does not fit float64."""
 
 
+class SupportTooLargeError(GatelabError, ValueError):
+    """Every input would have to be visited, and there are too many of them."""
+
+
 class DataError(GatelabError, OSError):
     """A data file is missing, truncated or corrupt, or could not be fetched or written."""
 

@@ -127,7 +127,8 @@ def biased_mlp(**options):
 def test_find_by_id_and_by_paper():
     assert [t.id for t in find("NPK-5.1")] == ["npk-5.1"]
     assert {t.id.split("-")[0] for t in find("npk")} == {"npk"}
-    assert sum(len(find(paper)) for paper in ("npk", "halfspace", "gdln")) == len(all_theorems())
+    papers = ("npk", "halfspace", "gdln", "hierarchy")
+    assert sum(len(find(paper)) for paper in papers) == len(all_theorems())
     with pytest.raises(InputError, match=r"perhaps .*npk-5\.1"):
         find("npk-5.2")
 

@@ -18,6 +18,8 @@ _MODULES = (
     *("halfspace_circle", "halfspace_fashion", "halfspace_tables"),
     *("gdln_localisation", "gdln_sign_flipping", "gdln_predict_location", "gdln_evolving_gates"),
     *("gdln_theory", "gdln_best_gates"),
+    *("hierarchy_reformulation", "hierarchy_batchnorm", "hierarchy_expressibility"),
+    *("hierarchy_disentangle", "hierarchy_overfitting", "hierarchy_selectivity"),
 )
 
 

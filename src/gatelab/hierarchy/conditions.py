@@ -1,0 +1,149 @@
+"""How far Theorem 2's conditions are from true, node by node: why the reformulation departs from the student.
+
+Focus and broadness (the appendix's words) are together the main text's "onsite conditional independence".
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gatelab.hierarchy.marginals import Observation, observe_student
+from gatelab.hierarchy.student import LocalNetwork
+from gatelab.hierarchy.teacher import Teacher
+
+
+@dataclass(frozen=True)
+class EdgeConditions:
+    """Conditional independence between a region and a child; 0 means that the condition holds.
+
+    Attributes:
+        focus: E TV(P(x_β | z_α, z_β), P(x_β | z_β)), a total variation distance, so between 0 and 1.
+        broadness: E TV(P(x_α | z_α, z_β), P(x_α | z_α)).
+        activation: by node k of the child, RMS error of Σ_β P(z_β|z_α) f_k(z_β) as E[f_k | z_α], relative to f_k's RMS.
+        gradient: by node j of the parent, RMS error of Σ_α P(z_α|z_β) g_j(z_α) as E[g_j | z_β], relative to g_j's RMS.
+        update: by pair (k, j), what the covariance of f_k and g_j given z_α adds to Δw_jk, relative to both RMS.
+    """
+
+    focus: float
+    broadness: float
+    activation: Float[Tensor, " k"]
+    gradient: Float[Tensor, " w"]
+    update: Float[Tensor, "k w"]
+
+
+@dataclass(frozen=True)
+class NodeConditions:
+    """Decorrelation at each node of a region, given z_α; 0 means that the condition holds.
+
+    Attributes:
+        activation: RMS of Cov(f', f^raw | z_α), relative to the RMS of f' f^raw.
+        gradient: RMS of Cov(f', g^raw | z_α), relative to the RMS of f' g^raw.
+    """
+
+    activation: Float[Tensor, " w"]
+    gradient: Float[Tensor, " w"]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Theorem 2's conditions, measured.
+
+    Attributes:
+        edges: (parent, child) → conditional independence.
+        nodes: inner region → decorrelation.
+    """
+
+    edges: dict[tuple[str, str], EdgeConditions]
+    nodes: dict[str, NodeConditions]
+
+    @property
+    def worst(self) -> dict[str, float]:
+        """The largest gap of each kind, over the whole network."""
+        edges, nodes = self.edges.values(), self.nodes.values()
+        return {
+            "focus": max(edge.focus for edge in edges),
+            "broadness": max(edge.broadness for edge in edges),
+            "decorrelation of activations": max(node.activation.max().item() for node in nodes),
+            "decorrelation of gradients": max(node.gradient.max().item() for node in nodes),
+            "decorrelation of updates": max(edge.update.abs().max().item() for edge in edges),
+        }
+
+
+def conditions(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] | None = None) -> Conditions:
+    """Measure focus, broadness and decorrelation over every input of the teacher, or over samples x.
+
+    With samples, contents that were seen once look as if z told everything: take many more samples than contents.
+    """
+    seen = observe_student(student, teacher, x)
+    leaves = {leaf: student.encodings[leaf].detach()[seen.z[leaf]] for leaf in student.fields.leaves}
+    outputs = leaves | {region: state.output for region, state in seen.states.items()}
+    nodes = {region: _node(seen, region) for region in seen.states}
+    edges = {(parent, child): _edge(seen, parent, child, outputs[child]) for parent, child in student.fields.edges}
+    return Conditions(edges, nodes)
+
+
+def independence_gap(
+    contents: Int[Tensor, " n"], own: Int[Tensor, " n"], other: Int[Tensor, " n"], weights: Float[Tensor, " n"]
+) -> float:
+    """E TV(P(contents | own, other), P(contents | own)), where ``own`` is a function of the contents."""
+    # TV = Σ max(0, P − Q), and where P > 0 there is an input: only pairs that occur need a look.
+    pairs, first = _pairs(contents, other)
+    joint = _mass(pairs, weights)
+    of_contents, of_own = _mass(contents, weights), _mass(own, weights)
+    of_both = _mass(_pairs(own, other)[0], weights)
+    predicted = of_contents / of_own * of_both
+    return (joint - predicted).clamp(min=0)[first].sum().item()
+
+
+def _pairs(a: Int[Tensor, " n"], b: Int[Tensor, " n"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " p"]]:
+    """A number for each pair (a, b), and where each pair occurs first."""
+    pairs = torch.unique(torch.stack([a, b], dim=1), dim=0, return_inverse=True)[1]
+    places = torch.arange(len(pairs) - 1, -1, -1, device=pairs.device)
+    first = torch.zeros(int(pairs.max()) + 1, dtype=torch.int64, device=pairs.device)
+    first[pairs.flip(0)] = places
+    return pairs, first
+
+
+def _mass(codes: Int[Tensor, " n"], weights: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """The probability of each input's code, at the input."""
+    compact = torch.unique(codes, return_inverse=True)[1]
+    return torch.bincount(compact, weights)[compact]
+
+
+def _rms(values: Float[Tensor, "n w"], weights: Float[Tensor, " n"]) -> Float[Tensor, " w"]:
+    return (weights @ values.square()).sqrt()
+
+
+def _relative(part: Tensor, whole: Tensor) -> Tensor:
+    """Ratio, 0 where there is nothing to compare with (a node that is never open, say)."""
+    return torch.where(whole > 0, part / whole, 0)
+
+
+def _node(seen: Observation, region: str) -> NodeConditions:
+    state, p = seen.states[region], seen.probability
+
+    def gap(other: Tensor) -> Tensor:
+        product = state.gate * other
+        mean, gate, factor = (seen.given_z(values, region) for values in (product, state.gate, other))
+        return _relative(_rms((mean - gate * factor)[seen.z[region]], p), _rms(product, p))
+
+    return NodeConditions(gap(state.gated), gap(seen.raw_gradients[region]))
+
+
+def _edge(seen: Observation, parent: str, child: str, f: Float[Tensor, "n k"]) -> EdgeConditions:
+    p, g = seen.probability, seen.gradients[parent]
+    above, below = seen.z[parent], seen.z[child]
+    f_below, g_above = seen.given_z(f, child)[below], seen.given_z(g, parent)[above]
+    f_error = seen.given_z(f_below, parent)[above] - seen.given_z(f, parent)[above]
+    g_error = seen.given_z(g_above, child)[below] - seen.given_z(g, child)[below]
+    f_given = seen.given_z(f, parent)[above]
+    covariance = (f - f_given).T @ (p.unsqueeze(1) * (g - g_above))
+    return EdgeConditions(
+        independence_gap(seen.contents[child], below, above, p),
+        independence_gap(seen.contents[parent], above, below, p),
+        _relative(_rms(f_error, p), _rms(f, p)),
+        _relative(_rms(g_error, p), _rms(g, p)),
+        _relative(covariance, _rms(f, p).unsqueeze(1) * _rms(g, p)),
+    )

@@ -1,0 +1,187 @@
+"""Distributions of discrete inputs: x has d positions, each with one of v values (hierarchy, Section 2.2)."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gatelab.errors import InputError, SupportTooLargeError
+from gatelab.hierarchy.codes import ENUMERATION_LIMIT, all_values
+
+
+class Inputs(ABC):
+    """A distribution over strings of d values.
+
+    Attributes:
+        n_positions: d.
+        values: v, the number of values that a position takes.
+    """
+
+    n_positions: int
+    values: int
+
+    @property
+    def support_size(self) -> int:
+        """Number of inputs that :meth:`support` lists."""
+        return self.values**self.n_positions
+
+    def support(self, limit: int = ENUMERATION_LIMIT) -> tuple[Int[Tensor, "n d"], Float[Tensor, " n"]]:
+        """Every input with positive probability, and its probability in float64.
+
+        Raises:
+            SupportTooLargeError: there are more than ``limit`` strings.
+        """
+        if self.support_size > limit:
+            raise SupportTooLargeError(
+                f"the inputs have {self.values}^{self.n_positions} = {self.support_size:,} forms, more than the limit "
+                f"of {limit:,}; draw samples instead (inputs.sample, counted_events), or raise the limit"
+            )
+        x = all_values((self.values,) * self.n_positions, limit)
+        probability = self.probability(x)
+        return x[probability > 0], probability[probability > 0]
+
+    @abstractmethod
+    def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """The probability of each input, in float64."""
+
+    @abstractmethod
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
+        """Independent draws."""
+
+
+class Independent(Inputs):
+    """Positions independent of each other.
+
+    Args:
+        probabilities: (d, v), a distribution for each position.
+    """
+
+    def __init__(self, probabilities: Float[Tensor, "d v"]):
+        self.probabilities = _distribution("position", probabilities.double())
+        self.n_positions, self.values = self.probabilities.shape
+
+    def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Π_i p_i(x_i)."""
+        table = self.probabilities.to(x.device)
+        return table[torch.arange(self.n_positions, device=x.device), x].prod(dim=1)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
+        """Independent draws."""
+        return torch.multinomial(self.probabilities, n, replacement=True, generator=generator).T.contiguous()
+
+
+class Uniform(Independent):
+    """All strings equally likely.
+
+    Example:
+        >>> x, p = Uniform(3).support()
+        >>> x.tolist()[:2], p[0].item()
+        ([[0, 0, 0], [0, 0, 1]], 0.125)
+    """
+
+    def __init__(self, n_positions: int, values: int = 2):
+        if n_positions < 1 or values < 2:
+            raise InputError(f"{n_positions} positions with {values} values each; take at least one with two")
+        super().__init__(torch.full((n_positions, values), 1 / values, dtype=torch.float64))
+
+
+class MarkovChain(Inputs):
+    """A Markov chain along the string.
+
+    Args:
+        n_positions: d.
+        initial: (v,), the distribution of the first position.
+        transition: (v, v), row a the distribution of the next value after a.
+    """
+
+    def __init__(self, n_positions: int, initial: Float[Tensor, " v"], transition: Float[Tensor, "v v"]):
+        self.initial = _distribution("initial", initial.double().unsqueeze(0))[0]
+        self.transition = _distribution("transition", transition.double())
+        self.n_positions, self.values = n_positions, len(initial)
+        if self.transition.shape != (self.values, self.values):
+            raise InputError(
+                f"the transition matrix is {tuple(transition.shape)}; for {self.values} values use a square one"
+            )
+
+    def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """p(x_0) Π_i T(x_{i−1}, x_i)."""
+        initial, transition = self.initial.to(x.device), self.transition.to(x.device)
+        return initial[x[:, 0]] * transition[x[:, :-1], x[:, 1:]].prod(dim=1)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
+        """Independent draws of the whole string."""
+        columns = [torch.multinomial(self.initial, n, replacement=True, generator=generator)]
+        for _ in range(self.n_positions - 1):
+            columns.append(torch.multinomial(self.transition[columns[-1]], 1, generator=generator)[:, 0])
+        return torch.stack(columns, dim=1)
+
+
+class Empirical(Inputs):
+    """What a data set holds, each example equally likely or with a weight.
+
+    Args:
+        x: (n, d) values; see :func:`discretise`.
+        values: v; by default the largest value plus one.
+        weights: of the examples; they need not sum to one.
+    """
+
+    def __init__(self, x: Int[Tensor, "n d"], values: int | None = None, weights: Float[Tensor, " n"] | None = None):
+        if x.shape[0] == 0 or int(x.min()) < 0:
+            raise InputError(f"a data set needs examples with values 0, 1, …; x has shape {tuple(x.shape)}")
+        self.n_positions = x.shape[1]
+        self.values = int(x.max()) + 1 if values is None else values
+        if int(x.max()) >= self.values:
+            raise InputError(f"x holds the value {int(x.max())}, but values = {self.values}; values run from 0")
+        weights = torch.ones(len(x), dtype=torch.float64, device=x.device) if weights is None else weights.double()
+        self._x, index = torch.unique(x, dim=0, return_inverse=True)
+        total = torch.zeros(len(self._x), dtype=torch.float64, device=x.device).index_add_(0, index, weights)
+        self._probability = total / total.sum()
+
+    @property
+    def support_size(self) -> int:
+        """Number of different examples."""
+        return len(self._x)
+
+    def support(self, limit: int = ENUMERATION_LIMIT) -> tuple[Int[Tensor, "n d"], Float[Tensor, " n"]]:
+        """The different examples and how often each occurs; they are at hand, so that no limit applies."""
+        del limit
+        return self._x, self._probability
+
+    def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """The frequency of each x in the data."""
+        together, index = torch.unique(torch.cat([self._x, x]), dim=0, return_inverse=True)
+        table = torch.zeros(len(together), dtype=torch.float64, device=x.device)
+        table[index[: len(self._x)]] = self._probability
+        return table[index[len(self._x) :]]
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
+        """Draws with replacement."""
+        return self._x[torch.multinomial(self._probability, n, replacement=True, generator=generator)]
+
+
+def discretise(x: Float[Tensor, "n *shape"], levels: int = 2) -> Int[Tensor, "n d"]:
+    """Real data as values 0 … levels−1: equal parts of the range between the data's least and greatest value.
+
+    Example:
+        >>> discretise(torch.tensor([[0.0, 0.4], [0.6, 1.0]])).tolist()
+        [[0, 0], [1, 1]]
+    """
+    low, high = x.min(), x.max()
+    if levels < 2 or not bool(high > low):
+        raise InputError(f"cannot cut values between {low.item():g} and {high.item():g} into {levels} levels")
+    scaled = (x.flatten(1) - low) / (high - low) * levels
+    return scaled.floor().clamp(max=levels - 1).long()
+
+
+def _distribution(what: str, rows: Float[Tensor, "r v"]) -> Float[Tensor, "r v"]:
+    """Return the rows if each is a distribution."""
+    sums = rows.sum(dim=1)
+    bad = ((rows < 0).any(dim=1) | ((sums - 1).abs() > 1e-6) | sums.isnan()).nonzero()
+    if len(bad):
+        row = int(bad[0])
+        raise InputError(
+            f"{what} {row}: probabilities {rows[row].tolist()} sum to {sums[row].item():g}; "
+            "they must not be negative and must sum to one"
+        )
+    return rows / sums.unsqueeze(1)

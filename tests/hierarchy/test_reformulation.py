@@ -1,0 +1,178 @@
+from copy import deepcopy
+
+import pytest
+import torch
+
+from gatelab.errors import InputError
+from gatelab.hierarchy import (
+    GradientTrainer,
+    LocalNetwork,
+    MarkovChain,
+    Norm,
+    ReformulatedTrainer,
+    Uniform,
+    Unit,
+    build_teacher,
+    conditions,
+    counted_events,
+    exact_events,
+    full_information,
+    independence_gap,
+    measured_gates,
+    observe_student,
+    parity,
+    random_table,
+    reformulate,
+    string_fields,
+    student_for,
+)
+from gatelab.hierarchy import events as events_module
+from tests.references.hierarchy import total_variation
+
+CHAIN = MarkovChain(5, torch.tensor([0.3, 0.7]), torch.tensor([[0.8, 0.2], [0.4, 0.6]]))
+
+
+@pytest.fixture
+def lossy(generator):
+    return build_teacher(string_fields(5, [3], [1]), random_table(3, generator), CHAIN)
+
+
+def parameters(student):
+    return torch.cat([p.detach().flatten() for p in student.parameters()])
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+@pytest.mark.parametrize("sparse", [False, True])
+def test_both_trainings_agree_when_z_tells_everything(lossy, generator, monkeypatch, norm, sparse):
+    if sparse:
+        monkeypatch.setattr(events_module, "DENSE_LIMIT", 0)
+    teacher = full_information(lossy)
+    # ε > 0 for nodes that are never open.
+    student = student_for(teacher, 6, hidden=Unit(norm=norm, eps=1e-6), generator=generator)
+    twin, start = deepcopy(student), parameters(student)
+    ours, theirs = ReformulatedTrainer(twin, exact_events(teacher), 0.3), GradientTrainer(student, teacher, 0.3)
+    losses = [(ours.step(), theirs.step()) for _ in range(30)]
+    assert losses[-1][1] < 0.9 * losses[0][1]
+    for a, b in losses:
+        assert a == pytest.approx(b, abs=1e-10)
+    assert (parameters(student) - start).abs().max() > 0.1
+    torch.testing.assert_close(parameters(twin), parameters(student), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+def test_regions_with_several_parents(generator, norm):
+    """Three layers of overlapping regions: gradients arrive from two parents at once."""
+    teacher = full_information(build_teacher(string_fields(5, [2, 2], [1, 1]), random_table(3, generator), CHAIN))
+    student = student_for(teacher, 4, hidden=Unit(norm=norm, eps=1e-6), generator=generator)
+    assert any(len(teacher.fields.parents(region)) > 1 for region in teacher.fields.inner)
+    found, update = reformulate(student, exact_events(teacher)), GradientTrainer(student, teacher, 1.0).update()
+    assert list(found.weights) == list(update)
+    for region, move in update.items():
+        torch.testing.assert_close(found.weights[region], move, atol=1e-12, rtol=1e-10)
+
+
+def test_a_lossy_teacher_makes_the_reformulation_depart(lossy, generator):
+    student = student_for(lossy, 6, generator=generator)
+    found, seen = reformulate(student, exact_events(lossy)), observe_student(student, lossy)
+    hidden = found.activations["h1_0"] - seen.activation("h1_0")
+    assert hidden.abs().max() > 1e-2
+    worst = conditions(student, lossy).worst
+    assert worst["broadness"] > 0.01
+    assert worst["decorrelation of activations"] > 0.01
+
+
+def test_measured_gates_are_probabilities(lossy, generator):
+    student = student_for(lossy, 6, generator=generator)
+    found = reformulate(student, exact_events(lossy), measured_gates(lossy))
+    seen = observe_student(student, lossy)
+    torch.testing.assert_close(found.gates["h1_1"], seen.gate("h1_1"))
+    assert bool(((found.gates["h1_1"] > 0) & (found.gates["h1_1"] < 1)).any())
+
+
+def test_counted_batches_are_noisy_steps(lossy, generator):
+    """The mean of ΔW over batches is ΔW, up to the noise that shrinks with their number."""
+    teacher = full_information(lossy)
+    student = student_for(teacher, 4, generator=generator)
+    exact = reformulate(student, exact_events(teacher)).weights["h1_0"]
+    draws = torch.stack(
+        [
+            reformulate(student, counted_events(teacher, teacher.inputs.sample(20, generator))).weights["h1_0"]
+            for _ in range(300)
+        ]
+    )
+    error = draws.std(dim=0) / 300**0.5
+    assert ((draws.mean(dim=0) - exact).abs() / error.clamp(min=1e-12)).max() < 5
+    trainer = ReformulatedTrainer(student, exact_events(teacher), 0.1)
+    trainer.events = counted_events(teacher, teacher.inputs.sample(20, generator))
+    assert trainer.events.samples == 20
+
+
+def test_gaps_are_total_variations(lossy, generator):
+    student = student_for(lossy, 3, generator=generator)
+    found = conditions(student, lossy)
+    for (parent, child), edge in found.edges.items():
+        assert edge.focus == pytest.approx(total_variation(lossy, child, child, parent), abs=1e-12)
+        assert edge.broadness == pytest.approx(total_variation(lossy, parent, parent, child), abs=1e-12)
+
+
+def test_an_independence_gap_by_hand():
+    """x ∈ {0, 1} is forgotten by its own variable, known to the other: TV = ½ in both cases."""
+    x = torch.tensor([0, 1])
+    assert independence_gap(x, torch.zeros(2).long(), x, torch.tensor([0.5, 0.5])) == pytest.approx(0.5)
+    assert independence_gap(x, x, x, torch.tensor([0.5, 0.5])) == pytest.approx(0.0)
+
+
+def test_conditions_of_updates_are_what_the_updates_lack(lossy, generator):
+    """E[f_k g_j] − E_z[f_k(z) g_j(z)] is the covariance that ``update`` reports."""
+    student = student_for(lossy, 3, generator=generator)
+    seen, found = observe_student(student, lossy), conditions(student, lossy)
+    p, f, g = seen.probability, seen.states["h1_1"].output, seen.gradients["top"]
+    whole = f.T @ (p.unsqueeze(1) * g)
+    z = seen.z["top"]
+    f_z, g_z = seen.given_z(f, "top")[z], seen.given_z(g, "top")[z]
+    lacking = whole - f_z.T @ (p.unsqueeze(1) * g_z)
+    scale = (p @ f.square()).sqrt().unsqueeze(1) * (p @ g.square()).sqrt()
+    torch.testing.assert_close(found.edges["top", "h1_1"].update * scale, lacking)
+
+
+def test_samples_instead_of_all_inputs(lossy, generator):
+    student = student_for(lossy, 3, generator=generator)
+    exact = conditions(student, lossy).edges["top", "h1_0"].focus
+    sampled = conditions(student, lossy, lossy.inputs.sample(5000, generator)).edges["top", "h1_0"].focus
+    assert sampled == pytest.approx(exact, abs=0.05)
+
+
+def test_training_on_a_sample_and_by_batches(lossy, generator):
+    student = student_for(lossy, 6, generator=generator)
+    x = lossy.inputs.sample(50, generator)
+    trainer = GradientTrainer(student, lossy, 0.2, x)
+    first = trainer.step()
+    for _ in range(50):
+        trainer.step(torch.randint(50, (10,), generator=generator))
+    assert trainer.step() < first
+
+
+def test_single_precision_students(lossy, generator):
+    student = student_for(lossy, 3, dtype=torch.float32, generator=generator)
+    trainer = ReformulatedTrainer(student, exact_events(lossy), 0.1)
+    trainer.step()
+    assert all(p.dtype == torch.float32 for p in student.parameters())
+
+
+def test_what_does_not_fit_is_refused(lossy):
+    student = student_for(lossy, 3)
+    other = exact_events(build_teacher(string_fields(5, []), parity, Uniform(5)))
+    with pytest.raises(InputError, match="different receptive fields"):
+        reformulate(student, other)
+    with pytest.raises(InputError, match="learning rate is 0"):
+        ReformulatedTrainer(student, exact_events(lossy), 0.0)
+    with pytest.raises(InputError, match="targets have 3 columns, the student 2 outputs"):
+        reformulate(LocalNetwork(lossy.fields, 2, 2), exact_events(lossy))
+
+
+def test_a_node_that_does_not_vary_over_z_is_refused(lossy):
+    student = student_for(lossy, 3, hidden=Unit(norm=Norm.AFTER_LINEAR))
+    with torch.no_grad():
+        student.weights["h1_2"].fill_(1.0)
+    with pytest.raises(InputError, match="region 'h1_2', node 0"):
+        reformulate(student, exact_events(lossy))
