@@ -18,7 +18,7 @@ from gatelab.experiments.gdln_fields import (
     starts,
     train_fields,
 )
-from gatelab.experiments.gdln_training import all_shifts
+from gatelab.experiments.gdln_predict_location import _hits_elsewhere
 from gatelab.models import CellGates, MeanReadoutNetwork
 from tests.experiments.test_experiments import _run
 
@@ -26,7 +26,7 @@ from tests.experiments.test_experiments import _run
 @pytest.mark.parametrize(
     ("identifier", "claims", "figures"),
     [
-        ("gdln-localisation", 12, 4),
+        ("gdln-localisation", 8, 3),
         ("gdln-sign-flipping", 9, 3),
         ("gdln-predict-location", 9, 2),
         ("gdln-evolving-gates", 6, 1),
@@ -75,14 +75,10 @@ def test_descent_without_flips_is_the_flow():
     assert fields.loss[0, 0].item() == pytest.approx(flow.loss(0.0).item())
 
 
-def test_all_shifts_leave_no_favourite_site():
-    x = torch.randn(3, 6)
-    shifted = all_shifts(x)
-    assert shifted.shape == (18, 6)
-    torch.testing.assert_close(shifted[7], x[1].roll(1))
-    moments = moments_of(shifted, torch.ones(18), torch.ones(18, 1).bool())
-    flow = GatedLinearFlow.from_moments(moments)
-    assert flow.translation_invariant
+def test_chance_is_counted_on_other_runs():
+    observed = torch.eye(6)[:4].view(4, 1, 6)  # at sites 0, 1, 2, 3
+    assert _hits_elsewhere(torch.eye(6)[:1], observed, 0) == pytest.approx(1 / 3)  # only site 1 is near
+    assert _hits_elsewhere(torch.eye(6)[1:2], observed, 3) == 1
 
 
 def test_switches_split_the_flips_evenly():

@@ -49,7 +49,7 @@ class GatedLinearFlow:
         never_open: units whose gate lets nothing through; they stay where they started.
 
     Example:
-        >>> flow = GatedLinearFlow(2 * torch.eye(2), torch.tensor([1.0, 0.0]), K=1)
+        >>> flow = GatedLinearFlow(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([1.0, 0.0]), K=1)
         >>> flow.limit().tolist()
         [[0.5, 0.0]]
         >>> flow.weights(torch.tensor([0.0, 100.0])).shape

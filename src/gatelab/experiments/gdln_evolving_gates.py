@@ -18,7 +18,7 @@ from gatelab.runs import Cell, Context, Result
 class EvolvingConfig(GatesConfig):
     """How many switches of the gates a prediction needs."""
 
-    runs: int = Field(default=8, ge=1)
+    runs: int = Field(default=16, ge=1)
     rate: float = Field(default=0.05, gt=0)
     switches: tuple[int, ...] = (0, 1, 2, 4, 8, 16, 32, 64)
     tolerances: tuple[float, ...] = (0.2, 0.1, 0.05, 0.02, 0.01)
@@ -128,7 +128,7 @@ EVOLVING_GATES = Experiment(
     {
         "smoke": {
             "runs": 2,
-            "bases": 4,
+            "examples": 100,
             "horizon": 5.0,
             "records": 20,
             "sites": 20,
@@ -137,7 +137,7 @@ EVOLVING_GATES = Experiment(
             "tolerances": (0.1,),
         },
         "quick": {},
-        "paper": {"runs": 30, "bases": 1000, "rate": 0.01, "records": 2000},
+        "paper": {"runs": 30, "examples": 40_000, "rate": 0.01, "records": 2000},
     },
     cell_per_gain,
     _evolving_work,

@@ -204,7 +204,7 @@ LOCALISATION = Experiment(
             "sites": 20,
             "lengths": (2.0, 0.1),
             "gains": (0.01, 100.0),
-            "activations": (Activation.RELU, Activation.ERF),
+            "activations": (Activation.RELU,),
         },
         "quick": {},
         "paper": {"runs": 10, "steps": 4000, "batch": 2000},

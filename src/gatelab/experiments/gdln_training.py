@@ -16,12 +16,12 @@ from gatelab.runs import Cell, Context
 class GatesConfig(SeededConfig):
     """ReLU networks on a fixed sample of an NLGP, by descent on all of it."""
 
-    runs: int = Field(default=16, ge=1)
+    runs: int = Field(default=32, ge=1)
     sites: int = Field(default=40, ge=20)
     lengths: tuple[float, float] = (3.0, 0.1)
     gains: tuple[float, ...] = (0.01, 3.0, 100.0)
     units: int = Field(default=1, ge=1)
-    bases: int = Field(default=100, ge=2, multiple_of=2)  # examples, each with all its shifts
+    examples: int = Field(default=4000, ge=2, multiple_of=2)
     horizon: float = Field(default=300.0, gt=0)  # in units of τ, for one unit; K units take K times as long
     rate: float = Field(default=0.1, gt=0)
     records: int = Field(default=120, ge=4)
@@ -40,8 +40,7 @@ class Training:
         """Train; ``share`` of the cell's work is done then."""
         source = NLGP(config.lengths, float(cell.parameters["gain"]), (config.sites,))
         generator = torch.Generator().manual_seed(config.seed)
-        bases, labels = source.sample(config.bases, generator=generator, dtype=torch.float64)
-        self.x, self.y = all_shifts(bases), labels.repeat_interleave(config.sites)
+        self.x, self.y = source.sample(config.examples, generator=generator, dtype=torch.float64)
         # A mean over K units makes each K times as slow.
         self.horizon = config.horizon * config.units
         rate = config.rate * config.units
@@ -74,16 +73,6 @@ class Training:
     def place(self, share: float) -> int:
         """The record nearest to a share of training."""
         return min(range(len(self.times)), key=lambda p: abs(self.times[p] - share * self.times[-1]))
-
-
-def all_shifts(x: Float[Tensor, "n d"]) -> Float[Tensor, "nd d"]:
-    """Every example at every place of the ring.
-
-    A finite sample is not translation-invariant: it has a site of its own at which units like to localise, and
-    that would be mistaken for a prediction. With all shifts, only the start of a unit tells its place.
-    """
-    sites = torch.arange(x.shape[1], device=x.device)
-    return x[:, (sites - sites[:, None]) % len(sites)].flatten(0, 1)
 
 
 def sample_of(values: list[float]) -> Sample:
