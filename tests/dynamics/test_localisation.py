@@ -40,6 +40,17 @@ def test_gabor_is_recovered(centre, width, frequency, phase):
         assert fit.phase == pytest.approx(phase, abs=1e-2)
 
 
+def test_gabor_share_is_what_the_fit_leaves():
+    offset = (torch.arange(40) - 7.0 + 20) % 40 - 20
+    field = torch.exp(-(offset**2) / 8) + 0.1 * torch.randn(40)
+    fit = fit_gabor(field)
+    own = (torch.arange(40) - fit.centre + 20) % 40 - 20
+    wave = torch.cos(2 * torch.pi * fit.frequency * own + fit.phase)
+    left = field - fit.amplitude * torch.exp(-(own**2) / (2 * fit.width**2)) * wave
+    assert fit.r_squared == pytest.approx((1 - left.square().sum() / field.square().sum()).item(), abs=1e-8)
+    assert 0.5 < fit.r_squared < 0.99
+
+
 def test_gabor_does_not_fit_noise():
     assert fit_gabor(torch.randn(40)).r_squared < 0.8
 
