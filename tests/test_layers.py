@@ -11,7 +11,7 @@ ROOT = Path(gatelab.__file__).parent
 
 LAYERS = {
     "errors": 0, "observe": 0,
-    "gates": 1, "data": 1, "figures": 1,
+    "gates": 1, "data": 1, "figures": 1, "executors": 1,
     "graph": 2, "models": 2,
     "convert": 3, "paths": 3, "regions": 3,
     "kernels": 4, "hierarchy": 4,

@@ -1,0 +1,30 @@
+"""What every place of work promises."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar, runtime_checkable
+
+Common = TypeVar("Common")
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs one function on many tasks."""
+
+    def run(
+        self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Answer]]:
+        """Tasks with their answers as they come, in any order; a task may be tried twice, but is answered once.
+
+        Args:
+            function: of a module, pure but for what it caches in ``common``.
+            common: what all tasks need, sent to each worker once.
+            tasks: small; only as many are taken at a time as the workers can use.
+        """
+        ...
+
+    @property
+    def parallel(self) -> int:
+        """How many tasks are worked on at a time."""
+        ...

@@ -1,0 +1,64 @@
+"""Threads of this process, each with one thread of its own for linear algebra."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+
+from gatelab.executors.base import Answer, Common, Task
+
+
+class Here:
+    """Several tasks at a time, as many as torch has threads.
+
+    Every task has one thread for its linear algebra: its answer does not depend on how many run beside it, and is the
+    same as from a worker elsewhere.
+
+    Example:
+        >>> sorted(Here(2).run(pow, 2, [3, 1]))
+        [(1, 2), (3, 8)]
+    """
+
+    def __init__(self, threads: int | None = None):
+        """Use ``threads`` threads; None takes as many as torch has now."""
+        self._threads = threads or torch.get_num_threads()
+
+    @property
+    def parallel(self) -> int:
+        """How many tasks are worked on at a time."""
+        return self._threads
+
+    def run(
+        self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Answer]]:
+        """Tasks with their answers as they come."""
+        waiting = iter(tasks)
+        running: dict[Future[Any], Task] = {}
+        with one_thread_each(), ThreadPoolExecutor(self._threads) as pool:
+            try:
+                # One more than threads, so that none is idle while the caller takes an answer.
+                for task in islice(waiting, self._threads + 1):
+                    running[pool.submit(function, common, task)] = task
+                while running:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        task = running.pop(future)
+                        for following in islice(waiting, 1):
+                            running[pool.submit(function, common, following)] = following
+                        yield task, future.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Let torch's operations use one thread each; put it back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
