@@ -10,7 +10,7 @@ import gatelab
 ROOT = Path(gatelab.__file__).parent
 
 LAYERS = {
-    "errors": 0, "observe": 0,
+    "errors": 0, "observe": 0, "durable": 0,
     "gates": 1, "data": 1, "figures": 1, "executors": 1,
     "graph": 2, "models": 2,
     "convert": 3, "paths": 3, "regions": 3,
@@ -21,7 +21,7 @@ LAYERS = {
     "cli": 8, "__main__": 9,
 }  # fmt: skip
 # Within a layer, what each may use besides itself.
-SIDEWAYS = {"observe": {"errors"}}
+SIDEWAYS = {"observe": {"errors"}, "durable": {"errors"}}
 
 
 def home(module: str) -> str:

@@ -1,6 +1,5 @@
 """A run is a directory: what was asked, on what machine, what is finished, what is under way."""
 
-import fcntl
 import json
 import os
 import platform
@@ -14,8 +13,8 @@ from typing import Any
 import torch
 
 from gatelab import __version__
+from gatelab.durable import locked, write_json
 from gatelab.errors import RunError
-from gatelab.runs.files import write_json
 from gatelab.runs.journal import Journal
 
 FORMAT = "gatelab run 1"
@@ -84,11 +83,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Have the directory alone; the lock ends with the process, however it ends."""
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"another process is working on {self.path}; wait for it, or stop it") from None
+        with locked(self.path):
             yield
 
 
