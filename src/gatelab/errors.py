@@ -31,3 +31,7 @@ class DataError(GatelabError, OSError):
 
 class RunError(GatelabError, RuntimeError):
     """A run's directory does not fit what is asked of it, or cannot be written."""
+
+
+class StoreError(RunError):
+    """A kernel on disk does not fit what is asked of it, is damaged, or cannot be made."""

@@ -81,6 +81,15 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
     return x.detach()
 
 
+def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Rows and columns of a kernel, as :func:`examples`, if they are examples of one shape."""
+    x = examples(x, model)
+    other = None if y is None else examples(y, model, name="y")
+    if other is not None and other.shape[1:] != x.shape[1:]:
+        raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
+    return x, other
+
+
 def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
     for parameter_name, parameter in model.named_parameters():
         if parameter.device != x.device:

@@ -24,6 +24,10 @@ class GradientFactor(Protocol):
         """The inner products for all pairs of outputs."""
         ...
 
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All that is kept."""
+        ...
+
 
 @dataclass(frozen=True)
 class DenseFactor:
@@ -38,6 +42,10 @@ class DenseFactor:
     inputs: Float[Tensor, "n i"] | None
     signals: Float[Tensor, "n k o"]
     bias: bool
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All that is kept."""
+        return self.inputs, self.signals
 
     def trace_tile(self, other: "DenseFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
@@ -62,6 +70,10 @@ class PositionFactor:
 
     inputs: Float[Tensor, "n g p i"]
     signals: Float[Tensor, "n k g p o"]
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All that is kept."""
+        return self.inputs, self.signals
 
     def trace_tile(self, other: "PositionFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """Σ_{k,p,p'} (a(p)·a'(p')) (δ_k(p)·δ'_k(p'))."""
@@ -90,6 +102,10 @@ class ExplicitFactor:
     """The gradients themselves."""
 
     gradients: Float[Tensor, "n k parameters"]
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All that is kept."""
+        return (self.gradients,)
 
     def trace_tile(self, other: "ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """Σ_k ψ_k·ψ'_k."""

@@ -1,6 +1,7 @@
 """Gradients of many examples in factored form, checked against plain autograd; explicit where there is no such form."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -18,6 +19,17 @@ Outputs = Literal["trace", "full"] | int
 
 class _NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
+
+
+_EXPLICIT = "every parameter"  # the one factor of a model without structure
+
+
+@dataclass(frozen=True)
+class GradientRows:
+    """Some examples and the factors of their gradients, by the name of the weight."""
+
+    x: Tensor
+    factors: dict[str, Factor]
 
 
 class Gradients:
@@ -39,26 +51,29 @@ class Gradients:
         self._selected = _select(outputs, self._each.count_outputs(example))
         self.outputs = len(self._selected)
 
-    def factors(self, x: Tensor, y: Tensor | None, batch_size: int | None) -> tuple[list[Factor], list[Factor]]:
-        """One factor per weight for the examples of x, and of y; the same ones if y is None."""
-        pairs = x.shape[0] if y is None else y.shape[0]
+    def rows(self, x: Tensor, batch_size: int | None, pairs: int) -> "GradientRows":
+        """One factor per weight for the examples of x, each of which meets ``pairs`` others."""
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
             try:
-                rows = self._structured(x, batch_size, pairs)
-                columns = rows if y is None else self._structured(y, batch_size, pairs)
+                return GradientRows(x, self._structured(x, batch_size, pairs))
             except _NoStructureError:
-                rows = self._explicit(x, batch_size)
-                columns = rows if y is None else self._explicit(y, batch_size)
-        return rows, columns
+                return GradientRows(x, {_EXPLICIT: self._explicit(x, batch_size)})
 
-    def _explicit(self, x: Tensor, batch_size: int | None) -> list[Factor]:
+    def explicit(self, rows: "GradientRows", batch_size: int | None) -> "GradientRows":
+        """The same examples with their gradients one at a time."""
+        if _EXPLICIT in rows.factors:
+            return rows
+        with torch.inference_mode(False), torch.enable_grad():
+            return GradientRows(rows.x, {_EXPLICIT: self._explicit(rows.x, batch_size)})
+
+    def _explicit(self, x: Tensor, batch_size: int | None) -> Factor:
         each = [self._each.gradients(x[s : s + 1], self._selected) for s in range(x.shape[0])]
         among_others = torch.cat([self._watch(x[rows])[1].detach() for rows in batches(x.shape[0], batch_size)])
         for position, (alone, _) in enumerate(each):
             self._check_answer(position, alone, among_others)
-        return [ExplicitFactor(torch.stack([gradients for _, gradients in each]))]
+        return ExplicitFactor(torch.stack([gradients for _, gradients in each]))
 
-    def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> list[Factor]:
+    def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> dict[str, Factor]:
         unstructured = self._without_structure(x[:1])
         parts, answers = [], []
         for rows in batches(x.shape[0], batch_size):
@@ -67,8 +82,8 @@ class Gradients:
             answers.append(answer)
         if any(list(part) != list(parts[0]) for part in parts):
             raise _NoStructureError
-        factors = [join([part[key] for part in parts]) for key in parts[0]]
-        self._check(x, torch.cat(answers), factors)
+        factors = {key: join([part[key] for part in parts]) for key in parts[0]}
+        self._check(x, torch.cat(answers), list(factors.values()))
         return factors
 
     def _without_structure(self, example: Tensor) -> set[str]:

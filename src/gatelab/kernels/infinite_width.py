@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from math import pi
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels.tiles import fill
+from gatelab.kernels.tiles import bytes_of, evaluate, fill
 from gatelab.observe import examples
 
 
@@ -36,8 +37,50 @@ def infinite_width_ntk(
         >>> infinite_width_ntk(torch.eye(2), depth=1).tolist()   # one weight layer is linear: the input Gram matrix
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    kernels = infinite_width_kernels(x, y, depth=depth)
-    return (kernels.ntk + kernels.nngp) / 2
+    return evaluate(InfiniteWidthKernel(depth).on(x, y), x, y)
+
+
+@dataclass(frozen=True)
+class InfiniteWidthKernel:
+    """The kernel of npk, Eq. 2, for any number of examples; see :func:`infinite_width_ntk`.
+
+    Attributes:
+        depth: number of weight layers, hidden layers + 1.
+    """
+
+    depth: int
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others."""
+        return {"kind": "infinite", "depth": self.depth}
+
+    def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "_InfiniteWidthTiles":
+        """The kernel on examples of x against y."""
+        _check(x, y, self.depth)
+        return _InfiniteWidthTiles(self.depth, x.dtype)
+
+
+@dataclass(frozen=True)
+class _InfiniteWidthTiles:
+    depth: int
+    dtype: torch.dtype
+    outputs: tuple[int, ...] = ()
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        return x.detach().flatten(1)
+
+    def bytes_kept(self, rows: Float[Tensor, "n d"]) -> int:
+        return bytes_of(rows)
+
+    def block(self, left: Float[Tensor, "n d"], right: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+        kernel = torch.empty(left.shape[0], right.shape[0], dtype=self.dtype, device=left.device)
+
+        def tile(i: slice, j: slice) -> None:
+            nngp, ntk = _recursion(left[i].double(), right[j].double(), self.depth)
+            kernel[i, j] = (nngp + ntk) / 2
+
+        fill(kernel, tile, symmetric=right is left)
+        return kernel
 
 
 def infinite_width_kernels(
@@ -58,12 +101,9 @@ def infinite_width_kernels(
         y: other examples; None means x.
         depth: number of weight layers, hidden layers + 1.
     """
-    if depth < 1:
-        raise InputError(f"depth is {depth}; it counts weight layers and is at least 1")
-    rows = examples(x).flatten(1)
-    columns = rows if y is None else examples(y, name="y").flatten(1)
-    if rows.shape[1] != columns.shape[1]:
-        raise InputError(f"x has {rows.shape[1]} values per example, y has {columns.shape[1]}")
+    _check(x, y, depth)
+    rows = x.detach().flatten(1)
+    columns = rows if y is None else y.detach().flatten(1)
     nngp = torch.empty(rows.shape[0], columns.shape[0], dtype=x.dtype, device=x.device)
     ntk = torch.empty_like(nngp)
 
@@ -73,6 +113,15 @@ def infinite_width_kernels(
     # Not halved by symmetry: a tile writes two matrices, and is a few element-wise passes either way.
     fill(nngp, tile, symmetric=False)
     return InfiniteWidthKernels(nngp, ntk)
+
+
+def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
+    if depth < 1:
+        raise InputError(f"depth is {depth}; it counts weight layers and is at least 1")
+    width = examples(x).flatten(1).shape[1]
+    other = width if y is None else examples(y, name="y").flatten(1).shape[1]
+    if width != other:
+        raise InputError(f"x has {width} values per example, y has {other}")
 
 
 def _recursion(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], depth: int) -> tuple[Tensor, Tensor]:

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GateKind, GateLayer, GatePattern
+from gatelab.gates import GateKind, GateLayer, GatePattern, capture_gates
 from gatelab.gates.bits import popcount
-from gatelab.kernels.tiles import fill, thread_count
+from gatelab.kernels.digest import model_digest
+from gatelab.kernels.tiles import bytes_of, fill, thread_count
+from gatelab.observe import examples_for, observable
 
 try:
     from gatelab.kernels.popcount import overlap_block
@@ -46,27 +48,80 @@ def overlap_kernel(
         >>> overlap_kernel(ones, normalise=False).tolist()
         [[3.0, 3.0], [3.0, 3.0]]
     """
-    _refuse_positions(gates)
     if other is not None:
         gates.check_comparable(other)
-    dtype = gates.dtype if normalise else torch.float64
-    compute = torch.promote_types(dtype, torch.float32)  # half precision would lose counts
-    left = _Side.of(gates, normalise, compute)
-    right = left if other is None else _Side.of(other, normalise, compute)
-    kernel = torch.empty(left.n, right.n, dtype=compute, device=gates.device)
-    if overlap_block is not None and gates.device.type == "cpu":
-        _by_popcount(left, right, kernel)
-    else:
-        _by_matmul(left, right, kernel)
-    if not normalise and not bool(torch.isfinite(kernel).all()):
-        raise PathCountOverflowError(
-            f"the number of open paths through {len(gates)} layers is larger than float64 holds; use normalise=True"
-        )
-    return kernel.to(dtype)
+    function = OverlapTiles(gates.dtype, normalise)
+    left = function.of_gates(gates)
+    return function.block(left, left if other is None else function.of_gates(other))
 
 
 @dataclass(frozen=True)
-class _Side:
+class OverlapKernel:
+    """The overlap Λ of a model's gates, for any number of examples; see :func:`overlap_kernel`.
+
+    Attributes:
+        model: its gates are captured; fully connected.
+        normalise: divide by widths.
+    """
+
+    model: nn.Module
+    normalise: bool = True
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others."""
+        return {"kind": "overlap", "normalise": self.normalise, "model": model_digest(self.model)}
+
+    def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "OverlapTiles":
+        """The kernel on examples of x against y."""
+        model = observable(self.model)
+        examples_for(model, x, y)
+        return OverlapTiles(x.dtype, self.normalise, model)
+
+
+class OverlapTiles:
+    """The overlap between two blocks of examples, from packed gates."""
+
+    def __init__(self, dtype: torch.dtype, normalise: bool, model: nn.Module | None = None):
+        """Entries in ``dtype``, or in float64 if they are counts; ``model`` is needed for :meth:`rows`."""
+        self.dtype = dtype if normalise else torch.float64
+        self.outputs = ()
+        self._normalise, self._model = normalise, model
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> "GateRows":
+        """The gates of some examples."""
+        assert self._model is not None
+        return self.of_gates(capture_gates(self._model, x))
+
+    def of_gates(self, gates: GatePattern) -> "GateRows":
+        """The same where the gates are known."""
+        _refuse_positions(gates)
+        return GateRows.of(gates, self._normalise, self._computed_in)
+
+    def bytes_kept(self, rows: "GateRows") -> int:
+        """Bits and offsets."""
+        return bytes_of(rows.offset, *(layer.words for layer in rows.layers))
+
+    def block(self, left: "GateRows", right: "GateRows") -> Float[Tensor, "n m"]:
+        """The overlap between two blocks."""
+        kernel = torch.empty(left.n, right.n, dtype=self._computed_in, device=left.offset.device)
+        if overlap_block is not None and kernel.device.type == "cpu":
+            _by_popcount(left, right, kernel)
+        else:
+            _by_matmul(left, right, kernel)
+        if not self._normalise and not bool(torch.isfinite(kernel).all()):
+            raise PathCountOverflowError(
+                f"the number of open paths through {len(left.layers)} layers is larger than float64 holds; use "
+                "normalise=True"
+            )
+        return kernel.to(self.dtype)
+
+    @property
+    def _computed_in(self) -> torch.dtype:
+        return torch.promote_types(self.dtype, torch.float32)  # half precision would lose counts
+
+
+@dataclass(frozen=True)
+class GateRows:
     """What the kernel needs of one set of examples.
 
     The co-activation of LeakyReLU layers with slope a is (1−a)² c + a(1−a)(r + r') + a² w, where c counts units open
@@ -78,7 +133,8 @@ class _Side:
     offset: Float[Tensor, "layers n"]
 
     @classmethod
-    def of(cls, pattern: GatePattern, normalise: bool, dtype: torch.dtype) -> "_Side":
+    def of(cls, pattern: GatePattern, normalise: bool, dtype: torch.dtype) -> "GateRows":
+        """From a pattern."""
         layers = [pattern.layer(name) for name in pattern.layers]
         scales, offsets = [], []
         for layer in layers:
@@ -91,13 +147,15 @@ class _Side:
 
     @property
     def n(self) -> int:
+        """Number of examples."""
         return self.offset.shape[1]
 
     def words(self) -> np.ndarray:
+        """The gates of all layers side by side, (n, words)."""
         return torch.cat([layer.words for layer in self.layers], dim=1).numpy().view(np.uint64)
 
 
-def _by_popcount(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> None:
+def _by_popcount(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
     assert overlap_block is not None
     rows = left.words()
     columns = np.ascontiguousarray((rows if right is left else right.words()).T)
@@ -112,7 +170,7 @@ def _by_popcount(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> Non
     fill(kernel, tile, symmetric=right is left, threads=thread_count())
 
 
-def _by_matmul(left: _Side, right: _Side, kernel: Float[Tensor, "n m"]) -> None:
+def _by_matmul(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
     """The same on any device, where bits have no fast product."""
     dtype = kernel.dtype
     rows = [layer.gates().to(dtype) for layer in left.layers]

@@ -1,23 +1,25 @@
 """The neural path kernel H: the inner product of path features, without features."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isqrt
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.convert import halves
-from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import capture_gates
+from gatelab.errors import PathCountOverflowError, UnsupportedModelError
+from gatelab.gates import GatePattern, capture_gates
 from gatelab.graph import DenseChain, dense_chain, gate_names, trace
+from gatelab.kernels.digest import model_digest
 from gatelab.kernels.offset_program import pooled_kernel
-from gatelab.kernels.overlap import overlap_kernel
-from gatelab.kernels.path_engine import Covariances, plan, size_of_pairs
+from gatelab.kernels.overlap import GateRows, OverlapTiles
+from gatelab.kernels.path_engine import Covariances, WeightLayer, plan, size_of_pairs
 from gatelab.kernels.path_rules import Architecture, Reading
 from gatelab.kernels.path_terms import Signal
-from gatelab.kernels.tiles import TILE, fill
-from gatelab.observe import examples, observable
+from gatelab.kernels.tiles import TILE, bytes_of, evaluate, fill
+from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays are alive at a time.
 BLOCK_ENTRIES = 2**24
@@ -62,22 +64,39 @@ def neural_path_kernel(
             :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
         PathCountOverflowError: a raw count is larger than float64 holds.
     """
-    model = observable(model)
-    x = examples(x, model)
-    other = None if y is None else examples(y, model, name="y")
-    if other is not None and other.shape[1:] != x.shape[1:]:
-        raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
-    chain = None if biases else _chain_of_own_weights(model, x)
-    if chain is not None:
-        kernel = _of_chain(model, chain, x, other, normalise, batch_size)
-    else:
-        try:
-            kernel = _of_graph(model, x, other, normalise, biases, batch_size)
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
-    if not normalise and not bool(torch.isfinite(kernel).all()):
-        raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
-    return kernel
+    return evaluate(PathKernel(model, normalise, biases, batch_size).on(x, y), x, y)
+
+
+@dataclass(frozen=True)
+class PathKernel:
+    """The neural path kernel of a model, for any number of examples; see :func:`neural_path_kernel`.
+
+    Attributes:
+        model: a network with one output tensor.
+        normalise: weights of variance 1 / fan in behind the first layer.
+        biases: paths may also start at the biases.
+        batch_size: examples per forward pass when the gates are captured.
+    """
+
+    model: nn.Module
+    normalise: bool = True
+    biases: bool = False
+    batch_size: int | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others."""
+        options = {"normalise": self.normalise, "biases": self.biases}
+        return {"kind": "npk", **options, "model": model_digest(self.model)}
+
+    def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "ChainTiles | GraphTiles":
+        """The kernel on examples of x against y."""
+        model = observable(self.model)
+        x, _ = examples_for(model, x, y)
+        chain = None if self.biases else _chain_of_own_weights(model, x)
+        dtype = x.dtype if self.normalise else torch.float64
+        if chain is not None:
+            return ChainTiles(model, chain, self.normalise, dtype, self.batch_size)
+        return GraphTiles(model, self.normalise, self.biases, dtype, self.batch_size)
 
 
 def _pointer(model: nn.Module) -> str:
@@ -99,56 +118,128 @@ def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:
     return chain if distinct and chain.gates and chain.widths[0] == x[0].numel() else None
 
 
-def _of_chain(
-    model: nn.Module, chain: DenseChain, x: Tensor, y: Tensor | None, normalise: bool, batch_size: int | None
-) -> Float[Tensor, "n m"]:
+@dataclass(frozen=True)
+class ChainRows:
+    """Gates of some examples and, unless paths start at ones, the examples themselves."""
+
+    gates: GateRows
+    inputs: Float[Tensor, "n d"] | None
+
+
+@dataclass(frozen=True)
+class ChainTiles:
     """Σ ⊙ Λ, the overlap from packed bits."""
-    gates = [None if side is None else capture_gates(model, side, batch_size).select(chain.gates) for side in (x, y)]
-    assert gates[0] is not None
-    kernel = overlap_kernel(gates[0], gates[1], normalise=normalise)
-    if chain.constant_input:
-        return kernel.mul_(chain.widths[0])
-    rows = x.flatten(1).to(kernel.dtype)
-    columns = rows if y is None else y.flatten(1).to(kernel.dtype)
 
-    def tile(i: slice, j: slice) -> None:
-        kernel[i, j] *= rows[i] @ columns[j].T
+    model: nn.Module
+    chain: DenseChain
+    normalise: bool
+    dtype: torch.dtype
+    batch_size: int | None
+    outputs: tuple[int, ...] = ()
 
-    fill(kernel, tile, symmetric=y is None)
-    return kernel
+    def rows(self, x: Float[Tensor, "n ..."]) -> ChainRows:
+        """Gates and inputs of some examples."""
+        gates = capture_gates(self.model, x, self.batch_size).select(self.chain.gates)
+        inputs = None if self.chain.constant_input else x.detach().flatten(1).to(self.dtype)
+        return ChainRows(self._overlap.of_gates(gates), inputs)
+
+    def bytes_kept(self, rows: ChainRows) -> int:
+        """Bits and inputs."""
+        return self._overlap.bytes_kept(rows.gates) + bytes_of(rows.inputs)
+
+    def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
+        """The path kernel between two blocks."""
+        kernel = self._overlap.block(left.gates, right.gates)
+        rows, columns = left.inputs, right.inputs
+        if rows is None or columns is None:
+            return _finite(kernel.mul_(self.chain.widths[0]), self.normalise)
+
+        def tile(i: slice, j: slice) -> None:
+            kernel[i, j] *= rows[i] @ columns[j].T
+
+        fill(kernel, tile, symmetric=left is right)
+        return _finite(kernel, self.normalise)
+
+    @property
+    def _overlap(self) -> OverlapTiles:
+        return OverlapTiles(self.dtype, self.normalise)
 
 
-def _of_graph(
-    model: nn.Module, x: Tensor, y: Tensor | None, normalise: bool, biases: bool, batch_size: int | None
-) -> Float[Tensor, "n m"]:
-    """By the rules, along the model's graph."""
-    graph, modules = trace(model), dict(model.named_modules())
-    architecture = Architecture(model, graph, modules, gate_names(graph, modules))
-    architecture.refuse_what_has_no_rule()
-    dtype = x.dtype if normalise else torch.float64
+@dataclass(frozen=True)
+class GraphRows:
+    """Some examples and their gates, packed; what the rules make of them is made anew for each block."""
 
-    def read(side: Tensor) -> tuple[Reading, Signal]:
-        reading = Reading(architecture, side.to(dtype), capture_gates(model, side, batch_size), normalise, biases)
-        return reading, _one_output(reading.run())
+    x: Float[Tensor, "n ..."]
+    gates: GatePattern
 
-    left, output = read(x)
-    right, other_output = (left, output) if y is None else read(y)
-    known = {
-        number: pooled
-        for number, (a, b) in enumerate(zip(left.layers, right.layers, strict=True))
-        if a.dense
-        and (pooled := pooled_kernel(left.layers, right.layers, a.inputs, b.inputs, symmetric=y is None)) is not None
-    }
-    needed = plan(left.layers, output, known)
-    kernel = torch.empty(x.shape[0], (x if y is None else y).shape[0], dtype=dtype, device=x.device)
 
-    def tile(i: slice, j: slice) -> None:
-        covariances = Covariances(left.layers, right.layers, needed, known, i, j)
-        covariances.run()
-        kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
+@dataclass(frozen=True)
+class GraphTiles:
+    """The path kernel by the rules, along the model's graph."""
 
-    block = max(1, min(TILE, isqrt(BLOCK_ENTRIES // size_of_pairs(left.layers, needed))))
-    fill(kernel, tile, symmetric=y is None, size=block)
+    model: nn.Module
+    normalise: bool
+    biases: bool
+    dtype: torch.dtype
+    batch_size: int | None
+    outputs: tuple[int, ...] = ()
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
+        """The gates of some examples."""
+        self._architecture()  # refuse before anything is computed
+        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size))
+
+    def bytes_kept(self, rows: GraphRows) -> int:
+        """Examples and bits."""
+        return bytes_of(rows.x, *(rows.gates.layer(name).words for name in rows.gates))
+
+    def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
+        """The path kernel between two blocks."""
+        try:
+            return _finite(self._block(left, right), self.normalise)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{error}{_pointer(self.model)}") from error
+
+    def _block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
+        symmetric = left is right
+        architecture = self._architecture()
+        rows, output = self._read(architecture, left)
+        columns, other_output = (rows, output) if symmetric else self._read(architecture, right)
+        known = {
+            number: pooled
+            for number, (a, b) in enumerate(zip(rows, columns, strict=True))
+            if a.dense and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
+        }
+        needed = plan(rows, output, known)
+        kernel = torch.empty(left.x.shape[0], right.x.shape[0], dtype=self.dtype, device=left.x.device)
+
+        def tile(i: slice, j: slice) -> None:
+            covariances = Covariances(rows, columns, needed, known, i, j)
+            covariances.run()
+            kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
+
+        size = max(1, min(TILE, isqrt(BLOCK_ENTRIES // size_of_pairs(rows, needed))))
+        fill(kernel, tile, symmetric=symmetric, size=size)
+        return kernel
+
+    def _architecture(self) -> Architecture:
+        graph, modules = trace(self.model), dict(self.model.named_modules())
+        architecture = Architecture(self.model, graph, modules, gate_names(graph, modules))
+        try:
+            architecture.refuse_what_has_no_rule()
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{error}{_pointer(self.model)}") from error
+        return architecture
+
+    def _read(self, architecture: Architecture, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
+        reading = Reading(architecture, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
+        output = _one_output(reading.run())
+        return reading.layers, output
+
+
+def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:
+    if not normalise and not bool(torch.isfinite(kernel).all()):
+        raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     return kernel
 
 

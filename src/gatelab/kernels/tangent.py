@@ -1,16 +1,19 @@
 """The neural tangent kernel of any model, without Jacobians where the structure allows it."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.kernels.gradients import Gradients, Outputs
-from gatelab.kernels.tiles import fill
-from gatelab.observe import examples, observable, stand_in
+from gatelab.kernels.digest import model_digest
+from gatelab.kernels.gradients import GradientRows, Gradients, Outputs
+from gatelab.kernels.tiles import bytes_of, evaluate, fill
+from gatelab.observe import examples_for, observable, stand_in
 
 Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
 
@@ -48,26 +51,81 @@ def neural_tangent_kernel(
         >>> neural_tangent_kernel(net, torch.tensor([[1.0, 2.0]])).tolist()   # ‖x‖² + 1, for weight and bias
         [[6.0]]
     """
-    model = stand_in(observable(model))
-    x = examples(x, model)
-    other = None if y is None else examples(y, model, name="y")
-    if other is not None and other.shape[1:] != x.shape[1:]:
-        raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
-    gradients = Gradients(model, parameter_names(model, wrt), x[:1], outputs)
-    rows, columns = gradients.factors(x, other, batch_size)
+    return evaluate(TangentKernel(model, wrt, outputs, batch_size).on(x, y), x, y)
 
-    full = outputs == "full"
-    shape = (x.shape[0], (x if other is None else other).shape[0], *((gradients.outputs,) * 2 if full else ()))
-    kernel = torch.zeros(shape, dtype=x.dtype, device=x.device)
 
-    def tile(i: slice, j: slice) -> None:
-        block = kernel[i, j]
-        for row, column in zip(rows, columns, strict=True):
-            # The factors of one layer are of one kind on both sides: the plan is made from shapes alone.
-            block += row.full_tile(column, i, j) if full else row.trace_tile(column, i, j)  # pyright: ignore
+@dataclass(frozen=True)
+class TangentKernel:
+    """The neural tangent kernel of a model, for any number of examples; see :func:`neural_tangent_kernel`.
 
-    fill(kernel, tile, symmetric=other is None)
-    return kernel
+    Attributes:
+        model: any module whose answer for one example does not depend on the others.
+        wrt: only these parameters count.
+        outputs: "trace", "full", or the number of an output.
+        batch_size: examples per forward and backward pass.
+    """
+
+    model: nn.Module
+    wrt: Wrt = None
+    outputs: Outputs = "trace"
+    batch_size: int | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others."""
+        names = parameter_names(observable(self.model), self.wrt)
+        return {"kind": "ntk", "wrt": names, "outputs": self.outputs, "model": model_digest(self.model)}
+
+    def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "TangentTiles":
+        """The kernel on examples of x against y."""
+        model = stand_in(observable(self.model))
+        x, other = examples_for(model, x, y)
+        gradients = Gradients(model, parameter_names(model, self.wrt), x[:1], self.outputs)
+        columns = (x if other is None else other).shape[0]
+        return TangentTiles(gradients, x.dtype, self.outputs == "full", columns, self.batch_size)
+
+
+@dataclass
+class TangentTiles:
+    """The tangent kernel between two blocks, from inputs and signals of every layer.
+
+    Attributes:
+        columns: of the whole kernel, over which the cost of forming gradients is shared.
+    """
+
+    gradients: Gradients
+    dtype: torch.dtype
+    full: bool
+    columns: int
+    batch_size: int | None
+
+    def __post_init__(self) -> None:
+        self.outputs = (self.gradients.outputs,) * 2 if self.full else ()
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> GradientRows:
+        """Gradients of some examples, as factors."""
+        return self.gradients.rows(x.detach(), self.batch_size, self.columns)
+
+    def bytes_kept(self, rows: GradientRows) -> int:
+        """All that the factors hold."""
+        return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
+
+    def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
+        """The tangent kernel between two blocks."""
+        symmetric = left is right
+        if left.factors.keys() != right.factors.keys():  # one of them has no structure: then neither has
+            left, right = (self.gradients.explicit(side, self.batch_size) for side in (left, right))
+        pairs = [(factor, right.factors[name]) for name, factor in left.factors.items()]
+        shape = (left.x.shape[0], right.x.shape[0], *self.outputs)
+        kernel = torch.zeros(shape, dtype=self.dtype, device=left.x.device)
+
+        def tile(i: slice, j: slice) -> None:
+            block = kernel[i, j]
+            for row, column in pairs:
+                # The factors of one layer are of one kind on both sides: the plan is made from shapes alone.
+                block += row.full_tile(column, i, j) if self.full else row.trace_tile(column, i, j)  # pyright: ignore
+
+        fill(kernel, tile, symmetric=symmetric)
+        return kernel
 
 
 def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:

@@ -1,7 +1,12 @@
-"""Kernels block by block: the tiles of an n × m matrix, half of them if it is symmetric."""
+"""Kernels block by block: the tiles of an n × m matrix, half of them if it is symmetric.
+
+Every kernel is one function of two blocks of rows (:class:`TileFunction`): in memory it is called once, on disk and on
+a cluster once for each tile.
+"""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Shaped
@@ -9,6 +14,62 @@ from torch import Tensor
 
 # 512² float32 entries fit a core's second-level cache together with the operands of one layer.
 TILE = 512
+
+
+Kept = TypeVar("Kept")
+
+
+@runtime_checkable
+class TileFunction(Protocol[Kept]):
+    """A kernel on given examples: what it keeps of a block of rows, and a pure function of two such blocks."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the entries."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Axes behind rows and columns: (k, k) if all pairs of outputs are wanted."""
+        ...
+
+    def rows(self, x: Shaped[Tensor, "n ..."]) -> Kept:
+        """What is kept of some examples, computed once for each."""
+        ...
+
+    def bytes_kept(self, rows: Kept) -> int:
+        """How much memory that takes."""
+        ...
+
+    def block(self, left: Kept, right: Kept) -> Shaped[Tensor, "n m *outputs"]:
+        """The kernel between two blocks; half the work if they are one and the same."""
+        ...
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A kernel as a person asks for it: a model and options, no examples yet."""
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others, as plain data: kind, options, a digest of the model."""
+        ...
+
+    def on(self, x: Shaped[Tensor, "n ..."], y: Shaped[Tensor, "m ..."] | None = None) -> TileFunction[Any]:
+        """The kernel on examples of x against y (None: against x), which are checked."""
+        ...
+
+
+def evaluate(
+    function: TileFunction[Any], x: Shaped[Tensor, "n ..."], y: Shaped[Tensor, "m ..."] | None
+) -> Shaped[Tensor, "n m *outputs"]:
+    """The whole kernel, in memory."""
+    left = function.rows(x)
+    return function.block(left, left if y is None else function.rows(y))
+
+
+def bytes_of(*tensors: Tensor | None) -> int:
+    """The memory that tensors take."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
 
 def tiles(n: int, m: int, *, symmetric: bool, size: int | None = None) -> Iterator[tuple[slice, slice]]:

@@ -1,0 +1,30 @@
+"""Short names for models and data, by which a kernel on disk knows what it was made from."""
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def model_digest(model: nn.Module) -> str:
+    """Of a model's modules, parameters and buffers: two models with one digest have the same kernels."""
+    state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    return _digest([repr(model), *(part for name, tensor in state.items() for part in (name, tensor))])
+
+
+def data_digest(x: Tensor) -> str:
+    """Of the examples: shape, dtype and every value."""
+    return _digest([x])
+
+
+def _digest(parts: Iterable[str | Tensor]) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str):
+            sha.update(part.encode())
+        else:
+            values = part.detach().contiguous().cpu()
+            sha.update(f"{tuple(values.shape)} {values.dtype}".encode())
+            sha.update(memoryview(values.flatten().view(torch.uint8).numpy()))
+    return sha.hexdigest()[:16]
