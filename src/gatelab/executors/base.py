@@ -1,6 +1,6 @@
 """What every place of work promises."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol, TypeVar, runtime_checkable
 
 Common = TypeVar("Common")
@@ -14,7 +14,7 @@ class Executor(Protocol):
 
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
-    ) -> Iterator[tuple[Task, Answer]]:
+    ) -> Generator[tuple[Task, Answer]]:
         """Tasks with their answers as they come, in any order; a task may be tried twice, but is answered once.
 
         Args:

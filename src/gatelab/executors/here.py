@@ -1,6 +1,6 @@
 """Threads of this process, each with one thread of its own for linear algebra."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
@@ -33,7 +33,7 @@ class Here:
 
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
-    ) -> Iterator[tuple[Task, Answer]]:
+    ) -> Generator[tuple[Task, Answer]]:
         """Tasks with their answers as they come."""
         waiting = iter(tasks)
         running: dict[Future[Any], Task] = {}

@@ -1,9 +1,17 @@
 """Kernels of gates, paths and gradients."""
 
-from gatelab.kernels.infinite_width import InfiniteWidthKernels, infinite_width_kernels, infinite_width_ntk
-from gatelab.kernels.overlap import overlap_kernel
+from gatelab.kernels.blocks import BlockedKernel, DenseKernel
+from gatelab.kernels.compute import Progress, compute
+from gatelab.kernels.infinite_width import (
+    InfiniteWidthKernel,
+    InfiniteWidthKernels,
+    infinite_width_kernels,
+    infinite_width_ntk,
+)
+from gatelab.kernels.overlap import OverlapKernel, overlap_kernel
 from gatelab.kernels.path_features import path_features
-from gatelab.kernels.path_kernel import neural_path_kernel
+from gatelab.kernels.path_kernel import PathKernel, neural_path_kernel
+from gatelab.kernels.plan import Plan
 from gatelab.kernels.refit import RefittedValues, normalised_features, refit_values
 from gatelab.kernels.spectra import (
     condition_number,
@@ -12,12 +20,26 @@ from gatelab.kernels.spectra import (
     label_complexity,
     spectrum,
 )
-from gatelab.kernels.tangent import neural_tangent_kernel
+from gatelab.kernels.stored import StoredKernel, open_kernel
+from gatelab.kernels.tangent import TangentKernel, neural_tangent_kernel
+from gatelab.kernels.tiles import Kernel, TileFunction
 from gatelab.kernels.value_tangent import value_tangent_kernel
 
 __all__ = [
+    "BlockedKernel",
+    "DenseKernel",
+    "InfiniteWidthKernel",
     "InfiniteWidthKernels",
+    "Kernel",
+    "OverlapKernel",
+    "PathKernel",
+    "Plan",
+    "Progress",
     "RefittedValues",
+    "StoredKernel",
+    "TangentKernel",
+    "TileFunction",
+    "compute",
     "condition_number",
     "cumulative_eigenvalues",
     "infinite_width_kernels",
@@ -27,6 +49,7 @@ __all__ = [
     "neural_path_kernel",
     "neural_tangent_kernel",
     "normalised_features",
+    "open_kernel",
     "overlap_kernel",
     "path_features",
     "refit_values",

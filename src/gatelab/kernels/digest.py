@@ -26,5 +26,5 @@ def _digest(parts: Iterable[str | Tensor]) -> str:
         else:
             values = part.detach().contiguous().cpu()
             sha.update(f"{tuple(values.shape)} {values.dtype}".encode())
-            sha.update(memoryview(values.flatten().view(torch.uint8).numpy()))
+            sha.update(values.flatten().view(torch.uint8).numpy().data)
     return sha.hexdigest()[:16]

@@ -79,7 +79,9 @@ class KernelStore:
             array = zarr.open_array(path, mode="r")
             facts: Any = array.attrs["gatelab"]
             if facts["format"] != FORMAT:
-                raise StoreError(f"{path} is a kernel in another format ({facts['format']}); this version reads {FORMAT}")
+                raise StoreError(
+                    f"{path} is a kernel in another format ({facts['format']}); this version reads {FORMAT}"
+                )
             n, m, *outputs = array.shape
             dtype = torch.from_numpy(np.empty(0, array.dtype.newbyteorder("="))).dtype
             layout = Layout((n, m), tuple(outputs), dtype, bool(facts["symmetric"]), array.chunks[0])
@@ -108,10 +110,12 @@ class KernelStore:
     def write(self, tile: Tile, block: np.ndarray) -> None:
         """Keep a tile; when this returns it is on the disk, and noted."""
         layout = self.layout
-        chunk = np.full((layout.size, layout.size, *layout.outputs), np.nan, layout.numpy_dtype)
-        chunk[: block.shape[0], : block.shape[1]] = block
-        checksum = google_crc32c.value(chunk)  # pyright: ignore[reportArgumentType]  any buffer will do
-        write_durably(self._file(tile), memoryview(chunk).cast("B"), checksum.to_bytes(CHECKSUM_BYTES, "little"))
+        chunk = np.ascontiguousarray(block, layout.numpy_dtype)
+        if block.shape[:2] != (layout.size, layout.size):
+            chunk = np.full((layout.size, layout.size, *layout.outputs), np.nan, layout.numpy_dtype)
+            chunk[: block.shape[0], : block.shape[1]] = block
+        checksum = google_crc32c.value(chunk)
+        write_durably(self._file(tile), chunk.data.cast("B"), checksum.to_bytes(CHECKSUM_BYTES, "little"))
         self._ledger.append({"tile": list(tile), "crc32c": checksum})
         self._checksums[tile] = checksum
 
@@ -144,10 +148,12 @@ class KernelStore:
         except OSError as error:
             raise StoreError(f"{what} cannot be read ({error.strerror or error}); {remedy}") from error
         if content.size != self.layout.tile_bytes + CHECKSUM_BYTES:
-            raise StoreError(f"{what} has {content.size} bytes where {self.layout.tile_bytes + CHECKSUM_BYTES} belong; {remedy}")
+            raise StoreError(
+                f"{what} has {content.size} bytes where {self.layout.tile_bytes + CHECKSUM_BYTES} belong; {remedy}"
+            )
         body = content[:-CHECKSUM_BYTES]
         stated = int.from_bytes(content[-CHECKSUM_BYTES:].tobytes(), "little")
-        if not google_crc32c.value(body) == stated == self._checksums[tile]:  # pyright: ignore[reportArgumentType]
+        if not google_crc32c.value(body) == stated == self._checksums[tile]:
             raise StoreError(f"{what} is damaged, or of another kernel: its checksum is not the noted one; {remedy}")
         return body.view(self.layout.numpy_dtype).reshape(self.layout.size, self.layout.size, *self.layout.outputs)
 

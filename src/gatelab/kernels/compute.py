@@ -1,0 +1,184 @@
+"""Kernels of any size: tile by tile to the disk, in this process or on many machines, interrupted and taken up."""
+
+import threading
+from collections import OrderedDict
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol, overload, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab import __version__
+from gatelab.errors import StoreError
+from gatelab.executors import Executor, Here
+from gatelab.kernels.digest import data_digest
+from gatelab.kernels.layout import Layout, Tile
+from gatelab.kernels.plan import Plan, make_plan, memory_budget
+from gatelab.kernels.store import KernelStore
+from gatelab.kernels.stored import StoredKernel
+from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Told what happens; draws a bar, or writes lines."""
+
+    def checking(self, tiles: int) -> None:
+        """So many finished tiles of an earlier computation are read and checked."""
+        ...
+
+    def planned(self, plan: Plan, tiles: int) -> None:
+        """So many tiles are to be computed."""
+        ...
+
+    def advanced(self, done: int, tiles: int) -> None:
+        """So many of them are finished."""
+        ...
+
+
+class Silent:
+    """No reports."""
+
+    def checking(self, tiles: int) -> None:
+        """Say nothing."""
+
+    def planned(self, plan: Plan, tiles: int) -> None:
+        """Say nothing."""
+
+    def advanced(self, done: int, tiles: int) -> None:
+        """Say nothing."""
+
+
+@overload
+def compute(kernel: Kernel, x: Tensor, y: Tensor | None = None, *, store: None = None) -> Tensor: ...
+@overload
+def compute(
+    kernel: Kernel,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    store: str | Path,
+    memory: str | int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> StoredKernel: ...
+def compute(
+    kernel: Kernel,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, "m ..."] | None = None,
+    *,
+    store: str | Path | None = None,
+    memory: str | int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Tensor | StoredKernel:
+    """A kernel on examples, in memory or, tile by tile, in a zarr store on disk.
+
+    Interrupted anywhere, the same call goes on: tiles that are finished are read and checked, and only what is missing,
+    damaged or foreign is computed. Every tile is computed by one thread from blocks of rows that are cut the same way,
+    so that the result does not depend on the number of threads, on interruptions, or on who computed which tile.
+
+    Args:
+        kernel: :class:`OverlapKernel`, :class:`PathKernel`, :class:`TangentKernel` or :class:`InfiniteWidthKernel`.
+        x: examples, the rows.
+        y: other examples, the columns; None means x, and half of the tiles.
+        store: a directory for the result, new or of an earlier call with the same arguments; None computes in memory.
+        memory: what the process may use, such as "4GB"; half of the machine's if None. Decides over the size of tiles.
+        executor: where tiles are computed; threads of this process if None.
+        progress: told what happens.
+
+    Raises:
+        StoreError: the store holds another kernel (the difference is named), the disk or the memory is too small, or
+            nothing can be written there.
+    """
+    function = kernel.on(x, y)
+    if store is None:
+        return evaluate(function, x, y)
+    path, executor, progress = Path(store), executor or Here(), progress or Silent()
+    about = {**kernel.about(), "dtype": str(function.dtype).removeprefix("torch."), "gatelab": __version__}
+    about |= {"rows": data_digest(x), "columns": None if y is None else data_digest(y)}
+    existing = KernelStore.open(path) if path.exists() else None
+    if existing is not None:
+        existing.refuse_unless_made_from(about)
+    plan = make_plan(
+        function,
+        x,
+        y,
+        _existing_folder(path),
+        budget=memory_budget(memory),
+        parallel=executor.parallel,
+        size=None if existing is None else existing.layout.size,
+    )
+    plan.refuse_what_cannot_fit(0 if existing is not None else plan.layout.count)
+    kept = existing or KernelStore.create(path, plan.layout, about)
+    with kept.locked():
+        if kept.noted:
+            progress.checking(len(kept.noted))
+        whole = {tile for tile in kept.noted if kept.is_whole(tile)}
+        missing = [tile for tile in plan.layout.tiles(plan.panel) if tile not in whole]
+        plan.refuse_what_cannot_fit(len(missing))
+        progress.planned(plan, len(missing))
+        job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
+        with closing(executor.run(compute_tile, job, missing)) as answers:
+            for done, (tile, block) in enumerate(answers, start=1):
+                kept.write(tile, block)
+                progress.advanced(done, len(missing))
+    return StoredKernel(kept)
+
+
+def _existing_folder(path: Path) -> Path:
+    """The directory that will hold the store, or the nearest above it that exists."""
+    for folder in path.absolute().parents:
+        if folder.is_dir():
+            return folder
+        if folder.exists():
+            raise StoreError(f"{path} cannot be made: {folder} is no directory; choose another place")
+    raise StoreError(f"{path} cannot be made: no directory above it exists; choose another place")
+
+
+class TileJob:
+    """All that is needed for any tile; keeps what was computed of the latest blocks of rows."""
+
+    def __init__(self, function: TileFunction[Any], x: Tensor, y: Tensor | None, layout: Layout, kept: int):
+        """Keep at most ``kept`` blocks."""
+        self._function, self._x, self._y, self._layout, self._room = function, x, y, layout, kept
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what is kept: a worker computes that itself."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_kept")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[int, int], Any] = OrderedDict()
+
+    def tile(self, tile: Tile) -> Tensor:
+        """One tile of the kernel."""
+        row, column = tile
+        left = self._rows(0, row)
+        same = self._y is None and row == column
+        return self._function.block(left, left if same else self._rows(0 if self._y is None else 1, column))
+
+    def _rows(self, axis: int, index: int) -> Any:
+        # One thread at a time: a model that is being run, or differentiated, has a state.
+        with self._lock:
+            key = (axis, index)
+            if key not in self._kept:
+                while len(self._kept) >= self._room:
+                    self._kept.popitem(last=False)
+                examples = self._x if axis == 0 else self._y
+                assert examples is not None
+                self._kept[key] = self._function.rows(examples[self._layout.span(axis, index)])
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+
+def compute_tile(job: TileJob, tile: Tile) -> np.ndarray:
+    """One tile, ready to be sent or written."""
+    return job.tile(tile).numpy(force=True)
