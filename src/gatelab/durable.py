@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses that as well
+            partial.unlink(missing_ok=True)
         raise RunError(
             f"{path} could not be written: {error.strerror or error}; what was finished is kept. Make room and run the "
             "same command again"

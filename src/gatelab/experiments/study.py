@@ -1,10 +1,6 @@
 """How much of what a network knows is in its gates? The main job, on a user's own network and data."""
 
-import importlib.util
-import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import Field
@@ -30,6 +26,7 @@ from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import Loss, Optimiser, TrainConfig
 from gatelab.experiments.watch import Watch, keep_weights, kept_weights
 from gatelab.figures import Curve, Plot
+from gatelab.models import factory_from_file, seeded_network
 from gatelab.runs import Cell, Context, Result
 
 
@@ -71,48 +68,15 @@ class StudyConfig(DataConfig):
 def factory(config: StudyConfig, data: Dataset) -> Factory:
     """What makes the network: the user's function, or an MLP of two hidden layers.
 
-    The user's function takes nothing, or a torch.Generator; without one the global seed is set for it.
+    The user's function takes nothing; the global seed is set for it.
     """
     if config.model is None:
         inputs, outputs = data.train_x[0].numel(), len(data.classes)
         return lambda generator: nn.Sequential(
             nn.Flatten(), *models.mlp([inputs, 64, 64, outputs], bias=True, generator=generator)
         )
-    function = _user_function(config.model)
-
-    def make(generator: torch.Generator) -> nn.Module:
-        seed = int(torch.randint(2**31, (), generator=generator))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            made = function()
-        if not isinstance(made, nn.Module):
-            raise InputError(f"{config.model} returned {type(made).__name__}; it must return an nn.Module")
-        return made
-
-    return make
-
-
-def _user_function(place: str) -> Any:
-    path, _, name = place.rpartition(":")
-    if not path or not name:
-        raise InputError(
-            f"'{place}' does not name a model; write file.py:factory, the factory being a function or class"
-        )
-    if not Path(path).is_file():
-        raise InputError(f"'{place}': there is no file {path}")
-    spec = importlib.util.spec_from_file_location(f"gatelab_user_{Path(path).stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise InputError(f"{path} has no '{name}'; it has {', '.join(public[:10]) or 'nothing'}")
-    return getattr(module, name)
+    function = factory_from_file(config.model)
+    return lambda generator: seeded_network(function, int(torch.randint(2**31, (), generator=generator)))
 
 
 def check(config: StudyConfig) -> None:

@@ -1,7 +1,7 @@
 """Kernels of gates, paths and gradients."""
 
 from gatelab.kernels.blocks import BlockedKernel, DenseKernel
-from gatelab.kernels.compute import Progress, compute
+from gatelab.kernels.engine import Progress, compute
 from gatelab.kernels.infinite_width import (
     InfiniteWidthKernel,
     InfiniteWidthKernels,

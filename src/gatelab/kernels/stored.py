@@ -101,8 +101,8 @@ class StoredKernel:
         parts = [self._store.read((k, k)) for k in range(self._layout.grid[0])]
         return torch.cat([part[range(len(part)), range(len(part))] for part in parts])
 
-    def __getitem__(self, key: Any) -> np.ndarray:
-        """Part of the kernel as NumPy array; a number drops its axis."""
+    def __getitem__(self, key: Any) -> Any:
+        """Part of the kernel as NumPy array; a number drops its axis, two give an entry."""
         row, column = key if isinstance(key, tuple) else (key, slice(None))
         part = self._part(self._indices(row, 0), self._indices(column, 1)).numpy()
         part = part[:, 0] if isinstance(column, int | np.integer) else part

@@ -3,6 +3,7 @@
 from gatelab.models.convolutional import gconv, halfspace_cnn, vconv
 from gatelab.models.dgn import DeepGatedNetwork
 from gatelab.models.dlgn import DeepLinearlyGatedNetwork, dln
+from gatelab.models.from_file import factory_from_file, load_weights, seeded_network
 from gatelab.models.gdln import Erf, GatedDeepLinearNetwork, MeanReadoutNetwork, PathwayNetwork
 from gatelab.models.init import bernoulli_, fans, glorot_, he_, initialise
 from gatelab.models.memorisation import MemorisationNetwork
@@ -43,13 +44,16 @@ __all__ = [
     "ResidualBlock",
     "bernoulli_",
     "dln",
+    "factory_from_file",
     "fans",
     "gconv",
     "glorot_",
     "halfspace_cnn",
     "he_",
     "initialise",
+    "load_weights",
     "mlp",
     "resnet",
+    "seeded_network",
     "vconv",
 ]

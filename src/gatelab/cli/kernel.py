@@ -1,0 +1,242 @@
+"""``gatelab kernel``."""
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gatelab.cli.app import app
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gatelab.kernels import Kernel, Plan, Progress
+
+
+class Kind(StrEnum):
+    """The kernels that there are."""
+
+    NPK = "npk"
+    OVERLAP = "overlap"
+    NTK = "ntk"
+    INFINITE = "infinite"
+
+
+@app.command()
+def kernel(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="file.py:factory, which makes your network; '-' for --kind infinite.")
+    ],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="The rows: a data set (mnist, mnist:test, …) or a file.npy.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the kernel goes, K.zarr say.")],
+    kind: Annotated[Kind, typer.Option(help="Path kernel, overlap of gates, tangent kernel, infinite width.")],
+    against: Annotated[
+        str | None, typer.Option(help="The columns, if they are other examples than the rows.", show_default=False)
+    ] = None,
+    examples: Annotated[
+        int | None, typer.Option(min=1, help="Take so many examples of DATA, the first ones.", show_default=False)
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="The network's weights: a state dict, .safetensors or .pt.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Set before the factory is called.")] = 0,
+    wrt: Annotated[
+        list[str] | None, typer.Option(help="ntk: only these parameters count; may be repeated.", show_default=False)
+    ] = None,
+    outputs: Annotated[str, typer.Option(help="ntk: trace, full, or the number of an output.")] = "trace",
+    depth: Annotated[int | None, typer.Option(help="infinite: number of weight layers.", show_default=False)] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="npk, overlap: path counts, not divided by widths.")] = False,
+    memory: Annotated[
+        str | None, typer.Option(help="What may be used, 4GB say; half of the machine's if left out.")
+    ] = None,
+    data_root: Annotated[Path | None, typer.Option("--data-root", help="Look for data here first.")] = None,
+) -> None:
+    """Compute a kernel of any size, tile by tile, to a zarr store on disk.
+
+    Stop it anywhere; the same command goes on, checks what is there and computes what is missing or damaged.
+    """
+    from gatelab.kernels import compute
+
+    network = None if model == "-" else _network(model, seed, weights)
+    rows = _examples(data, data_root, network)[:examples]
+    columns = None if against is None else _examples(against, data_root, network)
+    asked = _kernel(kind, network, wrt=wrt, outputs=outputs, depth=depth, raw=raw)
+    progress = _progress()
+    try:
+        with progress:
+            made = compute(asked, rows, columns, store=out, memory=memory, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped; {progress.done} more tiles are finished. Run the same command again to go on.", err=True
+        )
+        raise typer.Exit(130) from None
+    typer.echo(repr(made))
+
+
+def _network(place: str, seed: int, weights: Path | None) -> "nn.Module":
+    from gatelab.models import factory_from_file, load_weights, seeded_network
+
+    network = seeded_network(factory_from_file(place), seed)
+    if weights is not None:
+        load_weights(network, weights)
+    return network.eval()
+
+
+def _examples(place: str, data_root: Path | None, network: "nn.Module | None") -> "Tensor":
+    """A data set's examples or those of a file, in the network's dtype."""
+    import numpy as np
+    import torch
+
+    from gatelab.data import load
+    from gatelab.errors import DataError, InputError
+
+    parameter = next((p for p in network.parameters() if p.is_floating_point()), None) if network else None
+    dtype = torch.float32 if parameter is None else parameter.dtype
+    if place.endswith(".npy"):
+        try:
+            return torch.from_numpy(np.load(place)).to(dtype)
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(f"{place} cannot be read as an array of numbers: {error}") from error
+    name, _, part = place.partition(":")
+    if part not in ("", "train", "test"):
+        raise InputError(f"'{place}': there is no part '{part}'; write {name}:train or {name}:test")
+    dataset = load(name, data_root)
+    return dataset.inputs(dataset.test_x if part == "test" else dataset.train_x, dtype)
+
+
+def _kernel(
+    kind: Kind,
+    network: "nn.Module | None",
+    *,
+    wrt: list[str] | None,
+    outputs: str,
+    depth: int | None,
+    raw: bool,
+) -> "Kernel":
+    from gatelab.errors import InputError
+    from gatelab.kernels import InfiniteWidthKernel, OverlapKernel, PathKernel, TangentKernel
+
+    misplaced = {"--wrt": wrt and kind is not Kind.NTK, "--outputs": outputs != "trace" and kind is not Kind.NTK}
+    misplaced |= {"--depth": depth is not None and kind is not Kind.INFINITE}
+    misplaced |= {"--raw": raw and kind not in (Kind.NPK, Kind.OVERLAP)}
+    for option, given in misplaced.items():
+        if given:
+            raise InputError(f"{option} has no meaning for --kind {kind.value}; leave it out")
+    if kind is Kind.INFINITE:
+        if depth is None or network is not None:
+            raise InputError("--kind infinite has no network: write '-' for MODEL, and give --depth")
+        return InfiniteWidthKernel(depth)
+    if network is None:
+        raise InputError(f"--kind {kind.value} needs a network: give file.py:factory for MODEL, not '-'")
+    if kind is Kind.NTK:
+        wanted: Any = int(outputs) if outputs.isdigit() else outputs
+        return TangentKernel(network, wrt, wanted)
+    return (PathKernel if kind is Kind.NPK else OverlapKernel)(network, not raw)
+
+
+def _progress() -> "_Lines | _Bar":
+    return _Bar() if sys.stderr.isatty() else _Lines()
+
+
+class _Told:
+    """What both ways of telling have in common."""
+
+    done = 0
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def checking(self, tiles: int) -> None:
+        """The store has tiles already."""
+        self.write(f"{tiles} tiles are finished; checking them")
+
+    def planned(self, plan: "Plan", tiles: int) -> None:
+        """Say what it will take."""
+        from gatelab.kernels.plan import in_words
+
+        layout = plan.layout
+        shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))
+        if not tiles:
+            self.write(f"{shape}: all {layout.count} tiles are there, and whole")
+            return
+        what = f"{tiles} of {layout.count} tiles to compute" if tiles < layout.count else f"{tiles} tiles"
+        dtype = str(layout.dtype).removeprefix("torch.")
+        self.write(f"{shape} {dtype}: {what}, of {layout.size} × {layout.size}, {plan.parallel} at a time")
+        kept = f"rows kept for {min(plan.kept, plan.blocks)} of {plan.blocks} blocks"
+        self.write(f"memory {in_words(plan.memory)} of {in_words(plan.budget)} ({kept})")
+        needed = tiles * layout.tile_bytes
+        self.write(f"disk {in_words(needed)} ({in_words(plan.free_disk)} free); about {_clock(plan.seconds(tiles))}")
+
+    def write(self, text: str) -> None:
+        """One line."""
+        typer.echo(text, err=True)
+
+
+class _Lines(_Told):
+    """A plain log: a line at each tenth."""
+
+    def __enter__(self) -> "_Lines":
+        return self
+
+    def planned(self, plan: "Plan", tiles: int) -> None:
+        """Say what it will take."""
+        super().planned(plan, tiles)
+        self._start = time.monotonic()
+
+    def advanced(self, done: int, tiles: int) -> None:
+        """A line at each tenth, with the time left."""
+        self.done = done
+        if 10 * done // tiles != 10 * (done - 1) // tiles:
+            left = (time.monotonic() - self._start) / done * (tiles - done)
+            self.write(f"{done} of {tiles} tiles, {_clock(left)} left")
+
+
+class _Bar(_Told):
+    """A bar with the time left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("tiles"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._task: Any = None
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def planned(self, plan: "Plan", tiles: int) -> None:
+        """Say what it will take, then draw."""
+        super().planned(plan, tiles)
+        self._task = self._progress.add_task("tiles", total=tiles)
+        self._progress.start()
+
+    def advanced(self, done: int, tiles: int) -> None:
+        """Move the bar."""
+        self.done = done
+        self._progress.update(self._task, completed=done, total=tiles)
+
+
+def _clock(seconds: float) -> str:
+    """A duration as people say it."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.0f} s" if seconds >= 1 else "a second"
+
+
+if TYPE_CHECKING:
+    _checked: tuple[type[Progress], type[Progress]] = (_Lines, _Bar)

@@ -1,0 +1,74 @@
+"""A user's own network, from a Python file."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from gatelab.errors import InputError
+
+
+def factory_from_file(place: str) -> Callable[[], Any]:
+    """The function or class that ``file.py:factory`` names.
+
+    Raises:
+        InputError: there is no such file or name, or the file cannot be imported.
+    """
+    path, _, name = place.rpartition(":")
+    if not path or not name:
+        raise InputError(
+            f"'{place}' does not name a model; write file.py:factory, the factory being a function or class"
+        )
+    if not Path(path).is_file():
+        raise InputError(f"'{place}': there is no file {path}")
+    spec = importlib.util.spec_from_file_location(f"gatelab_user_{Path(path).stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise InputError(f"{path} has no '{name}'; it has {', '.join(public[:10]) or 'nothing'}")
+    return getattr(module, name)
+
+
+def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
+    """The network that a factory makes, the global random state seeded for it and put back.
+
+    Raises:
+        InputError: the factory makes something else.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = factory()
+    if not isinstance(made, nn.Module):
+        name = getattr(factory, "__name__", factory)
+        raise InputError(f"{name} returned {type(made).__name__}; it must return an nn.Module")
+    return made
+
+
+def load_weights(network: nn.Module, weights: Path) -> None:
+    """Give a network the weights of a file: safetensors, or what torch.save made of a state dict.
+
+    Raises:
+        InputError: the file holds something else, or the weights of another network.
+    """
+    try:
+        is_safe = weights.suffix == ".safetensors"
+        state = load_file(weights) if is_safe else torch.load(weights, map_location="cpu", weights_only=True)
+        network.load_state_dict(state)
+    except UnpicklingError as error:
+        raise InputError(f"{weights} is no file of weights alone; save model.state_dict()") from error
+    except (OSError, SafetensorError, RuntimeError, AttributeError, TypeError, ValueError, EOFError) as error:
+        raise InputError(f"{weights} does not hold the weights of this network: {error}") from error
