@@ -20,10 +20,11 @@ from numba.np.arrayobj import make_array
 
 COLUMNS, GROUP, PANEL = 64, 4, 64
 MOST_WORDS = (2**16 - 1) // 64  # to a layer: its counts are kept in 16 bits
-_TRIPLES = 21  # of nibbles, whose counts a byte holds: 21 · 3 · 4 = 252
+TRIPLES = 21  # of nibbles, whose counts a byte holds: 21 · 3 · 4 = 252
 _LANES = 32
 _CODES = 2**21  # bytes of codes on either side
 U = np.uint64
+BLOCK = U(GROUP * COLUMNS)
 
 _BYTES = ir.VectorType(ir.IntType(8), _LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), _LANES // 2)
@@ -93,23 +94,15 @@ class _Emitter:
             b.store(b.add(b.load(both), found), both)
             b.store(b.add(b.load(second), self.masked(self.shifted(b.lshr, found), 0x0F)), second)
 
-    def flush(self, fresh: Any) -> None:
-        """Write the bytes to the counts, or add them."""
+    def write(self) -> None:
+        """Write the counts, a byte each."""
         b = self.builder
-        values = []
         for s, (both, second) in enumerate(self.sums):
             high = b.load(second)
             low = b.sub(b.load(both), self.masked(self.shifted(b.shl, high), 0xF0))
             for row, value in enumerate((low, high)):
-                at = _INDEX((s // 2 * 2 + row) * COLUMNS + s % 2 * _LANES)
-                values.append((b.bitcast(b.gep(self.counts, [at]), _WIDE.as_pointer()), b.zext(value, _WIDE)))
-        with b.if_else(fresh) as (write, add):
-            with write:
-                for address, value in values:
-                    b.store(value, address, align=2)
-            with add:
-                for address, value in values:
-                    b.store(b.add(b.load(address, align=2), value), address, align=2)
+                place = _INDEX((s // 2 * 2 + row) * COLUMNS + s % 2 * _LANES)
+                b.store(value, b.bitcast(b.gep(self.counts, [place]), _BYTES.as_pointer()), align=1)
 
     def clear(self) -> None:
         for both, second in self.sums:
@@ -120,22 +113,16 @@ class _Emitter:
 def _count_group(
     _typing_context: Any, left: Any, first: Any, second: Any, right: Any, at: Any, triples: Any, counts: Any
 ):
-    """Write the common bits of two pairs of rows and ``COLUMNS`` columns to ``counts``, (GROUP · COLUMNS,) uint16."""
+    """Write the common bits of two pairs of rows and ``COLUMNS`` columns, in at most ``TRIPLES`` triples of nibbles."""
 
     def generate(context: Any, b: ir.IRBuilder, _signature: Any, args: Any) -> Any:
         arrays = [make_array(kind)(context, b, args[k]).data for kind, k in ((left, 0), (right, 3), (counts, 6))]
         emitter = _Emitter(b, *arrays)
-        codes = [args[1], args[2]]
-        most = _INDEX(_TRIPLES)
-        with cgutils.for_range_slice(b, _INDEX(0), args[5], most, inc=True) as (start, _):
-            emitter.clear()
-            rest = b.sub(args[5], start)
-            length = b.select(b.icmp_signed("<", rest, most), rest, most)
-            with cgutils.for_range(b, length) as loop:
-                nibble = b.mul(b.add(start, loop.index), _INDEX(3))
-                column = b.add(args[4], b.mul(nibble, _INDEX(COLUMNS)))
-                emitter.triple([b.add(code, nibble) for code in codes], column)
-            emitter.flush(b.icmp_signed("==", start, _INDEX(0)))
+        emitter.clear()
+        with cgutils.for_range(b, args[5]) as loop:
+            nibble = b.mul(loop.index, _INDEX(3))
+            emitter.triple([b.add(code, nibble) for code in args[1:3]], b.add(args[4], b.mul(nibble, _INDEX(COLUMNS))))
+        emitter.write()
         return context.get_dummy_value()
 
     return types.void(left, first, second, right, at, triples, counts), generate
@@ -184,41 +171,56 @@ def _encode_columns(columns, m, starts, pitch, right):
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
-def _fill(left, right, starts, scale, plain, row_offset, column_offset, out, out_pitch):
-    """Strip by strip of columns, panel by panel of rows, whose product over the layers stays in the cache."""
+def _panel(left, right, starts, scale, plain, row_offset, column_offset, top, first, work):
+    """The product over the layers for ``PANEL`` rows and a strip of columns, which stays in the cache.
+
+    One function, though long: a call within would count references to every array, which takes as long as a group.
+    """
+    octets, counts, above, product = work
+    real = product.dtype.type
     layers, n = row_offset.shape
-    m = column_offset.shape[1]
     pitch = 16 * starts[layers] + 4 * layers
-    real = out.dtype.type
-    counts = np.empty(GROUP * COLUMNS, np.uint16)
+    for layer in range(layers):
+        place = 16 * starts[layer] + 4 * layer
+        triples = (16 * (starts[layer + 1] - starts[layer]) + 2) // 3
+        strip = (first // COLUMNS * pitch + place) * COLUMNS
+        factor = scale[layer]
+        for x in range(U(min(COLUMNS, column_offset.shape[1] - first))):
+            above[x] = column_offset[layer, U(first) + x]
+        for i in range(top, min(n, top + PANEL), GROUP):
+            for done in range(0, triples, TRIPLES):
+                code, some = U(i // 2 * pitch + place + 3 * done), min(TRIPLES, triples - done)
+                _count_common(left, code, code + U(pitch), right, U(strip + 3 * done * COLUMNS), some, octets)
+                if done == 0:
+                    for x in range(BLOCK):
+                        counts[x] = octets[x]
+                else:
+                    for x in range(BLOCK):
+                        counts[x] += octets[x]
+            at = U((i - top) * COLUMNS)
+            if plain[layer]:
+                for x in range(BLOCK):
+                    product[at + x] *= real(np.int32(counts[x])) * factor
+                continue
+            for row in range(min(GROUP, n - i)):
+                offset, base = row_offset[layer, i + row], U(row * COLUMNS)
+                for x in range(U(COLUMNS)):
+                    product[at + base + x] *= real(np.int32(counts[base + x])) * factor + (offset + above[x])
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=False)
+def _fill(left, right, starts, scale, plain, row_offset, column_offset, out, pitch):
+    """Strip by strip of columns, panel by panel of rows."""
+    n, m = row_offset.shape[1], column_offset.shape[1]
     product = np.empty(PANEL * COLUMNS, out.dtype)
-    beside = np.zeros(COLUMNS, out.dtype)
+    work = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint16), np.zeros(COLUMNS, out.dtype), product
     for j in range(0, m, COLUMNS):
-        width = U(min(COLUMNS, m - j))
         for top in range(0, n, PANEL):
-            bottom = min(n, top + PANEL)
             product[:] = 1
-            for layer in range(layers):
-                place = 16 * starts[layer] + 4 * layer
-                triples = (16 * (starts[layer + 1] - starts[layer]) + 2) // 3
-                strip = U((j // COLUMNS * pitch + place) * COLUMNS)
-                factor = scale[layer]
-                for x in range(width):
-                    beside[x] = column_offset[layer, U(j) + x]
-                for i in range(top, bottom, GROUP):
-                    first, at = U(i // 2 * pitch + place), U((i - top) * COLUMNS)
-                    _count_common(left, first, first + U(pitch), right, strip, triples, counts)
-                    if plain[layer]:
-                        for x in range(U(GROUP * COLUMNS)):
-                            product[at + x] *= real(np.int32(counts[x])) * factor
-                        continue
-                    for row in range(min(GROUP, n - i)):
-                        offset, base = row_offset[layer, i + row], U(row * COLUMNS)
-                        for x in range(U(COLUMNS)):
-                            product[at + base + x] *= real(np.int32(counts[base + x])) * factor + (offset + beside[x])
-            for i in range(top, bottom):
-                at, to = U((i - top) * COLUMNS), U(i * out_pitch + j)
-                for x in range(width):
+            _panel(left, right, starts, scale, plain, row_offset, column_offset, top, j, work)
+            for i in range(top, min(n, top + PANEL)):
+                at, to = U((i - top) * COLUMNS), U(i * pitch + j)
+                for x in range(U(min(COLUMNS, m - j))):
                     out[to + x] = product[at + x]
 
 
