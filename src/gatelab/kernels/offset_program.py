@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,10 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.gates.bits import pack
-from gatelab.kernels import offset_loops as loops
 from gatelab.kernels.path_engine import WeightLayer
 from gatelab.kernels.path_terms import INPUT, Signal, Term
 from gatelab.kernels.tiles import thread_count
+
+try:
+    from gatelab.kernels import offset_loops as loops
+except ImportError:  # as in overlap.py: the general rules compute the same without Numba
+    loops: Any = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ def pooled_kernel(
     """
     like = signal.terms[0].multiplier
     loops_know = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
-    if not loops_know or not _is_pooled_once(signal):
+    if loops is None or not loops_know or not _is_pooled_once(signal):
         return None
     stages = _stages(left, right, signal)
     if stages is None:

@@ -1,4 +1,4 @@
-"""AND + popcount over packed gates, compiled by Numba."""
+"""Co-active units of packed gates: AND + popcount, compiled by Numba."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import numba
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
+
+from gatelab.kernels import nibbles
 
 
 def _population_count(_typing_context: Any, word: types.Type) -> Any:
@@ -44,11 +46,46 @@ def _count_common(row, columns, start, stop, count):
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
-def overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset, out):
-    """Product over layers of (scale · co-active units + offsets), for all pairs of two blocks of examples.
+def _count_block(rows, columns, starts, scale, plain, row_offset, column_offset, out, pitch):
+    """Like ``overlap_block`` on any CPU, without gaps; ``out`` is flat, its rows begin ``pitch`` apart.
 
     The inner loops run over the columns, so that LLVM turns count, conversion and product into vector code; counts are
     int32, which converts to floating point in vector registers where int64 does not.
+    """
+    layers, n = row_offset.shape
+    m = columns.shape[1]
+    real = out.dtype.type
+    count = np.empty(m, np.int32)
+    for i in range(n):
+        to = np.uint64(i * pitch)
+        for layer in range(layers):
+            _count_common(rows[i], columns, starts[layer], starts[layer + 1], count)
+            factor, offset = scale[layer], row_offset[layer, i]
+            if layer == 0:
+                for j in range(np.uint64(m)):
+                    out[to + j] = real(count[j]) * factor + (offset + column_offset[layer, j])
+            elif plain[layer]:
+                for j in range(np.uint64(m)):
+                    out[to + j] *= real(count[j]) * factor
+            else:
+                for j in range(np.uint64(m)):
+                    out[to + j] *= real(count[j]) * factor + (offset + column_offset[layer, j])
+
+
+def overlap_block(
+    rows: np.ndarray,
+    columns: np.ndarray,
+    starts: np.ndarray,
+    scale: np.ndarray,
+    plain: np.ndarray,
+    row_offset: np.ndarray,
+    column_offset: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Product over layers of (scale · co-active units + offsets), for all pairs of two blocks of examples.
+
+    By tables of nibbles where the CPU has the instruction and no layer is too wide for them, else by popcount. The
+    threads that compute different blocks run at the same time: compiled code does not hold the GIL.
 
     Args:
         rows: (n, words) uint64, packed gates of all layers side by side.
@@ -61,18 +98,19 @@ def overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset
         out: (n, m), written.
     """
     n, m = out.shape
-    count = np.empty(m, np.int32)
-    for i in range(n):
-        for layer in range(scale.shape[0]):
-            _count_common(rows[i], columns, starts[layer], starts[layer + 1], count)
-            factor = scale[layer]
-            offset = row_offset[layer, i]
-            if layer == 0:
-                for j in range(m):
-                    out[i, j] = count[j] * factor + (offset + column_offset[layer, j])
-            elif plain[layer]:
-                for j in range(m):
-                    out[i, j] *= count[j] * factor
-            else:
-                for j in range(m):
-                    out[i, j] *= count[j] * factor + (offset + column_offset[layer, j])
+    if n == 0 or m == 0:
+        return
+    if out.strides[1] != out.itemsize or out.strides[0] < m * out.itemsize or out.strides[0] % out.itemsize:
+        dense = np.empty((n, m), out.dtype)
+        overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset, dense)
+        out[:] = dense
+        return
+    # Numba knows of an array without gaps that neighbours are neighbours, and of a part of a larger one it does not:
+    # its loops over the latter are no vector code.
+    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+    row_offset, column_offset = np.ascontiguousarray(row_offset), np.ascontiguousarray(column_offset)
+    pitch = out.strides[0] // out.itemsize
+    flat = np.lib.stride_tricks.as_strided(out, ((n - 1) * pitch + m,), (out.itemsize,))
+    by_tables = nibbles.supported() and np.diff(starts).max() <= nibbles.MOST_WORDS
+    fill = nibbles.overlap_by_tables if by_tables else _count_block
+    fill(rows, columns, starts, scale, plain, row_offset, column_offset, flat, pitch)
