@@ -12,9 +12,9 @@ def peak_of(function: Callable[[], object]) -> int:
     """Bytes by which the resident set rises at most above its level before the call (Linux only)."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-    before = _status("VmRSS")
+    before = status("VmRSS")
     function()
-    return _status("VmHWM") - before
+    return status("VmHWM") - before
 
 
 def in_fresh_process(module: str) -> str:
@@ -23,7 +23,8 @@ def in_fresh_process(module: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ).stdout
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
+    """Bytes that the kernel reports of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024

@@ -1,0 +1,143 @@
+"""``gatelab kernel`` as a person types it."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+import gatelab as gl
+from gatelab import cli
+from gatelab.errors import GatelabError
+
+runner = CliRunner()
+
+MODEL = """
+from torch import nn
+
+def small():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
+
+def nothing():
+    return 7
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "net.py").write_text(MODEL)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    torch.set_default_dtype(torch.float32)
+
+
+def invoke(*args):
+    return runner.invoke(cli.app, ["kernel", *map(str, args)])
+
+
+def network(place) -> torch.nn.Module:
+    factory = gl.models.factory_from_file(f"{place / 'net.py'}:small")
+    return gl.models.seeded_network(factory, 0).eval()
+
+
+def test_a_kernel_of_a_users_network_on_embedded_data(place):
+    answer = invoke(f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", place / "K.zarr", "--examples", 300)
+    assert answer.exit_code == 0, answer.output
+    assert "StoredKernel: npk, 300 × 300, float32, symmetric" in answer.output
+    assert re.search(r"300 × 300 float32: \d+ tiles, of \d+ × \d+", answer.output)
+    assert re.search(r"memory .* of .*\(rows kept for", answer.output)
+    assert re.search(r"disk .* free\); about", answer.output)
+    data = gl.data.load("digits")
+    x = data.inputs(data.train_x[:300])
+    torch.testing.assert_close(
+        gl.open_kernel(place / "K.zarr").rows(slice(None)), gl.neural_path_kernel(network(place), x)
+    )
+    again = invoke(f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", place / "K.zarr", "--examples", 300)
+    assert "tiles are there, and whole" in again.output
+
+
+def test_rectangular_with_weights_from_a_file(place):
+    trained = network(place)
+    with torch.no_grad():
+        trained[1].weight += 0.1
+    save_file(trained.state_dict(), place / "w.safetensors")
+    torch.save(trained.state_dict(), place / "w.pt")
+    np.save(place / "x.npy", x := np.random.default_rng(0).normal(size=(9, 1, 8, 8)))
+    for number, weights in enumerate(("w.safetensors", "w.pt")):
+        out = place / f"{number}.zarr"
+        options = ("--kind", "ntk", "--wrt", "1.weight", "--outputs", "3", "--weights", place / weights)
+        answer = invoke(f"{place / 'net.py'}:small", "digits:test", "--against", place / "x.npy", *options, "-o", out)
+        assert answer.exit_code == 0, answer.output
+        data = gl.data.load("digits")
+        rows, columns = data.inputs(data.test_x), torch.from_numpy(x).float()
+        expected = gl.neural_tangent_kernel(trained, rows, columns, wrt=["1.weight"], outputs=3)
+        torch.testing.assert_close(gl.open_kernel(out).rows(slice(None)), expected)
+
+
+def test_infinite_width_needs_no_network(place):
+    answer = invoke("-", "digits", "--kind", "infinite", "--depth", 3, "--examples", 20, "-o", place / "K.zarr")
+    assert answer.exit_code == 0, answer.output
+    assert gl.open_kernel(place / "K.zarr").about["depth"] == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("net.py:small", "digits", "--kind", "npk", "--depth", "2"), "--depth has no meaning for --kind npk"),
+        (("net.py:small", "digits", "--kind", "ntk", "--raw"), "--raw has no meaning for --kind ntk"),
+        (("net.py:small", "digits", "--kind", "overlap", "--wrt", "a"), "--wrt has no meaning for --kind overlap"),
+        (("-", "digits", "--kind", "infinite"), "write '-' for MODEL, and give --depth"),
+        (("-", "digits", "--kind", "ntk"), "--kind ntk needs a network"),
+        (("net.py:small", "digits:half", "--kind", "npk"), "there is no part 'half'; write digits:train"),
+        (("net.py:small", "nosuch", "--kind", "npk"), "there is no data set 'nosuch'"),
+        (("net.py:small", "nosuch.npy", "--kind", "npk"), "cannot be read as an array of numbers"),
+        (("net.py:nothing", "digits", "--kind", "npk"), "returned int; it must return an nn.Module"),
+        (("net.py:small", "digits", "--kind", "ntk", "--wrt", "9.weight"), "no parameter '9.weight'"),
+        (("net.py:small", "digits", "--kind", "ntk", "--outputs", "10"), "output 10 does not exist"),
+        (("net.py:small", "digits", "--kind", "npk", "--memory", "lots"), "write a size such as 4GB"),
+        (("net.py:small", "digits", "--kind", "npk", "--weights", "net.py"), "net.py"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told(args, told, place, monkeypatch):
+    monkeypatch.chdir(place)
+    answer = invoke(*args, "-o", "K.zarr")
+    assert isinstance(answer.exception, GatelabError)  # which the command turns into one line
+    assert told in str(answer.exception)
+    assert not (place / "K.zarr").exists()
+
+
+def test_an_interrupted_command_says_how_to_go_on(place):
+    # The infinite-width kernel in float64 is slow enough to be met at work.
+    np.save(place / "x.npy", np.random.default_rng(0).normal(size=(3000, 50)))
+    command = [
+        sys.executable,
+        "-m",
+        "gatelab",
+        "kernel",
+        "-",
+        str(place / "x.npy"),
+        "--kind",
+        "infinite",
+        "--depth",
+        "6",
+    ]
+    command += ["-o", str(place / "K.zarr")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    ledger = place / "K.zarr" / "ledger.jsonl"
+    while process.poll() is None and not (ledger.exists() and ledger.stat().st_size):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert "Run the same command again to go on" in told
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+    assert gl.open_kernel(place / "K.zarr").shape == (3000, 3000)
