@@ -99,8 +99,8 @@ class Gradients:
             deltas = torch.autograd.grad(
                 answer[:, output].sum(), probes, retain_graph=again, allow_unused=True, materialize_grads=True
             )
-            for use, delta, collected in zip(layers, deltas, signals, strict=True):
-                collected.append(use.signals(delta))
+            for delta, collected in zip(deltas, signals, strict=True):
+                collected.append(delta)
         factors = _layer_factors(layers, signals, unstructured, pairs)
         if unstructured:
             try:
@@ -158,7 +158,7 @@ def _layer_factors(
             by_weight[use.weight].append(position)
         if signals[position] and use.bias is not None and use.bias not in unstructured:
             by_bias[use.bias].append(position)
-    stacked = {p: _outputs_beside(collected) for p, collected in enumerate(signals) if collected}
+    stacked = {p: uses[p].signals(_outputs_beside(deltas)) for p, deltas in enumerate(signals) if deltas}
     factors: dict[str, Factor] = {}
     for name, positions in by_weight.items():
         inputs = _beside([uses[p].inputs() for p in positions], dim=2)
@@ -184,7 +184,7 @@ def _used_in_several_ways(uses: list[LayerUse]) -> set[str]:
     return {name for name, seen in kinds.items() if len(seen) > 1}
 
 
-def _outputs_beside(signals: list[Tensor]) -> Float[Tensor, "n k g p o"]:
+def _outputs_beside(signals: list[Tensor]) -> Float[Tensor, "n k ..."]:
     return signals[0].unsqueeze(1) if len(signals) == 1 else torch.stack(signals, dim=1)  # one output: no copy
 
 
