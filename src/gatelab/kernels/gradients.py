@@ -15,6 +15,10 @@ from gatelab.observe import batches, undisturbed
 
 Outputs = Literal["trace", "full"] | int
 
+# Numbers that the signals of a batch may take, 64 MB in float32. Nothing is faster in larger batches, and the system
+# hands out large blocks page by page, anew for every layer, which takes a sixth of the time of a convolutional network.
+_SIGNALS = 2**24
+
 
 class _NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
@@ -59,26 +63,29 @@ class Gradients:
         return [ExplicitFactor(torch.stack([gradients for _, gradients in each]))]
 
     def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> list[Factor]:
-        unstructured = self._without_structure(x[:1])
+        unstructured, signals = self._survey(x[:1])
+        # Two examples at least: of one alone nobody could tell whether it depends on the others.
+        fitting = max(2, _SIGNALS // max(1, signals * self.outputs))
         parts, answers = [], []
-        for rows in batches(x.shape[0], batch_size):
+        for rows in batches(x.shape[0], fitting if batch_size is None else batch_size):
             part, answer = self._batch_factors(x[rows], unstructured, pairs)
             parts.append(part)
             answers.append(answer)
-        if any(list(part) != list(parts[0]) for part in parts):
+        names = list(parts[0])
+        if any(list(part) != names for part in parts):
             raise _NoStructureError
-        factors = [join([part[key] for part in parts]) for key in parts[0]]
+        factors = [join([part.pop(name) for part in parts]) for name in names]  # no layer is held twice for long
         self._check(x, torch.cat(answers), factors)
         return factors
 
-    def _without_structure(self, example: Tensor) -> set[str]:
-        """Parameters that one example shows not to be used by a layer with the examples on its first axis."""
+    def _survey(self, example: Tensor) -> tuple[set[str], int]:
+        """What one example shows: parameters not used by a layer with the examples on its first axis; size of δ."""
         uses, _ = self._watch(example)
         names = uses.unstructured | _used_in_several_ways(uses.uses)
         for use in uses.uses:
             if use.layer_input.shape[0] != 1 or not use.intact:
                 names |= {name for name in (use.weight, use.bias) if name is not None}
-        return names
+        return names, sum(use.probe.numel() for use in uses.uses)
 
     def _watch(self, batch: Tensor) -> tuple[ParameterUses, Float[Tensor, "n k"]]:
         """Run a batch and see how it uses the parameters."""
