@@ -12,7 +12,7 @@ from benchmarks.peers.remote import Measured, Peer
 from benchmarks.timing import Ratio
 
 # A way that needs this many times the best one's time for a part of the examples is not tried on all of them.
-HOPELESS = 4
+HOPELESS = 2
 
 
 def speed_up(

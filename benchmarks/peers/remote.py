@@ -57,7 +57,8 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         """End the process and remove its files."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # a request that a dead process never read
+            self._process.stdin.close()
         self._process.wait()
         self._errors.close()
         self._folder.cleanup()
