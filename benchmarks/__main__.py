@@ -7,10 +7,14 @@ import sys
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 # A new benchmark is a module with run(), named here.
-BENCHMARKS = ("tangent", "overlap", "paths", "convolutional", "training", "regions", "circle", "gdln", "hierarchy")
+BENCHMARKS = (
+    "tangent", "tangent_peers", "overlap", "notebooks", "growth", "paths", "convolutional", "training", "regions",
+    "circle", "gdln", "hierarchy",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -27,7 +31,11 @@ def main() -> int:
         table.add_column(column)
     for ratio in ratios:
         verdict = "reached" if ratio.reached else "MISSED"
-        table.add_row(ratio.work, ratio.against, f"{ratio.value:.2f}", ratio.target, verdict)
+        if ratio.missing:
+            verdict = f"not available: {escape(ratio.missing)}"
+        elif ratio.target == "none":
+            verdict = "shown"
+        table.add_row(ratio.work, ratio.against, "" if ratio.missing else f"{ratio.value:.2f}", ratio.target, verdict)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     return 0 if all(ratio.reached for ratio in ratios) else 1
 

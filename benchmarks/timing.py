@@ -7,13 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """One line of the table."""
+    """One line of the table.
+
+    Attributes:
+        work: what was done.
+        against: the peer or the bound.
+        value: the ratio.
+        target: what it should be, in words.
+        reached: whether it is.
+        missing: why there is no ratio, if there is none; such a line counts as not reached.
+    """
 
     work: str
     against: str
     value: float
     target: str
     reached: bool
+    missing: str = ""
 
 
 def interleaved(*functions: Callable[[], object], rounds: int = 7) -> list[float]:

@@ -2,15 +2,20 @@
 
 The tangent kernel is Σ_θ ⟨∂_θ ŷ(s), ∂_θ ŷ(s')⟩. For a dense layer the inner product of the gradients is the product
 of two Gram entries, that of the inputs and that of the signals, so that no gradient is ever formed. For a weight that
-is shared over many positions it is cheaper to form the gradients.
+is shared over many positions it is cheaper to form the gradients, and behind a global pooling one product forms those
+of all outputs.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+# Entries of a temporary: the Gram matrices of several units at a time, without filling the memory.
+_CHUNK = 2**22
 
 
 class GradientFactor(Protocol):
@@ -107,16 +112,79 @@ class ExplicitFactor:
         """All that is kept."""
         return (self.gradients,)
 
-    def trace_tile(self, other: "ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
+    def trace_tile(self, other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """Σ_k ψ_k·ψ'_k."""
-        return self.gradients[i].flatten(1) @ other.gradients[j].flatten(1).T
+        return self.gradients[i].flatten(1) @ other.explicit(j).gradients.flatten(1).T
 
-    def full_tile(self, other: "ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
+    def full_tile(self, other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
         """ψ_k·ψ'_l."""
-        return torch.einsum("nkp,mlp->nmkl", self.gradients[i], other.gradients[j])
+        return torch.einsum("nkp,mlp->nmkl", self.gradients[i], other.explicit(j).gradients)
+
+    def explicit(self, rows: slice) -> "ExplicitFactor":
+        """The gradients of some examples."""
+        return ExplicitFactor(self.gradients[rows])
 
 
-Factor = DenseFactor | PositionFactor | ExplicitFactor
+@dataclass(frozen=True)
+class UnitFactor:
+    """Gradients that differ between outputs by a factor for each unit u: s_k(u) ψ(u).
+
+    So it is for a convolution whose channels are pooled over all positions, once gated: the pooling tells every
+    position of a channel the same, each output something else.
+
+    Whether it is so is seen from signals, not from shapes, and may be true of a few examples by chance. Hence it goes
+    with explicit gradients, which the same weight may have for other examples.
+
+    Attributes:
+        gradients: ψ(u), the weights of one unit.
+        scales: s_k(u).
+    """
+
+    gradients: Float[Tensor, "n u i"]
+    scales: Float[Tensor, "n k u"]
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All that is kept."""
+        return self.gradients, self.scales
+
+    def trace_tile(self, other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
+        """Σ_u (ψ(u)·ψ'(u)) (Σ_k s_k(u) s'_k(u))."""
+        if isinstance(other, ExplicitFactor):
+            return self.explicit(i).trace_tile(other, slice(None), j)
+        mine, theirs = self.scales[i].permute(2, 0, 1), other.scales[j].permute(2, 1, 0)
+        total = mine.new_zeros(mine.shape[1], theirs.shape[2])
+        for units, gram in self._grams(other, i, j, outputs=1):
+            total += gram.mul_(mine[units] @ theirs[units]).sum(dim=0)
+        return total
+
+    def full_tile(self, other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
+        """Σ_u (ψ(u)·ψ'(u)) s_k(u) s'_l(u)."""
+        if isinstance(other, ExplicitFactor):
+            return self.explicit(i).full_tile(other, slice(None), j)
+        mine, theirs = self.scales[i], other.scales[j]
+        n, m, k = mine.shape[0], theirs.shape[0], mine.shape[1]
+        total = mine.new_zeros(m, n * k, theirs.shape[1])
+        for units, gram in self._grams(other, i, j, outputs=k):
+            weighted = gram.permute(2, 1, 0)[:, :, None] * mine[None, :, :, units]
+            total += weighted.flatten(1, 2) @ theirs[:, :, units].mT
+        return total.unflatten(1, (n, k)).transpose(0, 1)
+
+    def explicit(self, rows: slice) -> ExplicitFactor:
+        """The gradients of some examples, formed."""
+        return ExplicitFactor((self.scales[rows][..., None] * self.gradients[rows][:, None]).flatten(2))
+
+    def _grams(
+        self, other: "UnitFactor", i: slice, j: slice, outputs: int
+    ) -> Iterator[tuple[slice, Float[Tensor, "u n m"]]]:
+        """ψ(u)·ψ'(u) for some units at a time, each to be weighted with ``outputs`` numbers."""
+        mine, theirs = self.gradients[i].permute(1, 0, 2), other.gradients[j].permute(1, 2, 0)
+        step = max(1, _CHUNK // (mine.shape[1] * theirs.shape[2] * outputs))
+        for start in range(0, mine.shape[0], step):
+            units = slice(start, start + step)
+            yield units, mine[units] @ theirs[units]
+
+
+Factor = DenseFactor | PositionFactor | ExplicitFactor | UnitFactor
 
 
 def layer_factor(
@@ -125,7 +193,8 @@ def layer_factor(
     """The cheaper of the exact forms of a layer's gradient.
 
     Per pair of examples, position Grams take g p² (i + k o) multiplications. Formed gradients take g k i o, and forming
-    them g k p i o once for each example, which ``pairs_per_example`` pairs share.
+    them g k p i o once for each example, which ``pairs_per_example`` pairs share. If the signals of all outputs have
+    one pattern over positions, gradients need to be formed for one output only.
 
     Args:
         inputs: what the weight saw; all uses of one weight side by side on the position axis.
@@ -141,7 +210,34 @@ def layer_factor(
     by_gradients = groups * outputs * fan_in * fan_out * (1 + positions / pairs_per_example)
     if by_positions < by_gradients:
         return PositionFactor(inputs, signals)
-    return ExplicitFactor(torch.einsum("nkgpo,ngpi->nkgoi", signals, inputs).flatten(2))
+    pattern = _common_pattern(signals) if outputs > 1 else None
+    if pattern is not None:
+        mask, scales = pattern
+        return UnitFactor(_form(inputs, mask.unsqueeze(1)).squeeze(1).flatten(1, 2), scales.flatten(2))
+    return ExplicitFactor(_form(inputs, signals).flatten(2))
+
+
+def _form(inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"]) -> Float[Tensor, "n k g o i"]:
+    """Σ_p δ_k(p) a(p)ᵀ: for each example and group one product, all outputs together."""
+    fan_out = signals.shape[4]
+    together = signals.permute(0, 2, 1, 4, 3).flatten(2, 3)  # a view of signals that lie as n k g o p
+    return (together @ inputs).unflatten(2, (-1, fan_out)).transpose(1, 2)
+
+
+def _common_pattern(
+    signals: Float[Tensor, "n k g p o"],
+) -> tuple[Float[Tensor, "n g p o"], Float[Tensor, "n k g o"]] | None:
+    """A 0-1 pattern m and scales s with δ_k(p, o) = m(p, o) s_k(o), to the bit; None if there are none."""
+    if signals.shape[0] > 1 and _common_pattern(signals[:1]) is None:  # almost always told by one example
+        return None
+    lying = signals.mT  # as convolutions leave them: positions last
+    mask = (lying != 0).any(dim=1)
+    somewhere = mask.byte().argmax(dim=3, keepdim=True)  # where the unit has a signal, if it has one anywhere
+    scales = lying.gather(4, somewhere.unsqueeze(1).expand(*lying.shape[:4], 1))
+    for output in range(lying.shape[1]):
+        if not torch.equal(lying[:, output], mask * scales[:, output]):
+            return None
+    return mask.to(signals.dtype).mT, scales.squeeze(4)
 
 
 def join(parts: list[Factor]) -> Factor:
@@ -156,4 +252,8 @@ def join(parts: list[Factor]) -> Factor:
     if isinstance(first, PositionFactor):
         shared = [part for part in parts if isinstance(part, PositionFactor)]
         return PositionFactor(torch.cat([p.inputs for p in shared]), torch.cat([p.signals for p in shared]))
-    return ExplicitFactor(torch.cat([part.gradients for part in parts if isinstance(part, ExplicitFactor)]))
+    if all(isinstance(part, UnitFactor) for part in parts):
+        units = [part for part in parts if isinstance(part, UnitFactor)]
+        return UnitFactor(torch.cat([p.gradients for p in units]), torch.cat([p.scales for p in units]))
+    formed = [part.explicit(slice(None)) for part in parts if isinstance(part, ExplicitFactor | UnitFactor)]
+    return ExplicitFactor(torch.cat([part.gradients for part in formed]))

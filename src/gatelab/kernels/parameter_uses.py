@@ -62,11 +62,11 @@ class LayerUse:
         patches = F.unfold(x, shape.kernel, shape.dilation, shape.padding, shape.stride)
         return patches.unflatten(1, (shape.groups, -1)).transpose(2, 3)
 
-    def signals(self, delta: Tensor) -> Float[Tensor, "n g p o"]:
-        """A back-propagated signal, arranged as :meth:`inputs`."""
+    def signals(self, deltas: Float[Tensor, "n k ..."]) -> Float[Tensor, "n k g p o"]:
+        """The signals that each output sends back, arranged as :meth:`inputs`."""
         if self.geometry is None:
-            return delta.reshape(delta.shape[0], 1, -1, delta.shape[-1])
-        return delta.flatten(2).unflatten(1, (self.geometry.groups, -1)).transpose(2, 3)
+            return deltas.reshape(*deltas.shape[:2], 1, -1, deltas.shape[-1])
+        return deltas.flatten(3).unflatten(2, (self.geometry.groups, -1)).transpose(3, 4)
 
 
 class ParameterUses(TorchFunctionMode):

@@ -44,7 +44,7 @@ def neural_tangent_kernel(
             deep gated network.
         outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
             gives the kernel of that output.
-        batch_size: examples per forward and backward pass; None takes all at once.
+        batch_size: examples per forward and backward pass; None takes as many as keep its signals within 64 MB.
 
     Example:
         >>> net = nn.Linear(2, 1)
@@ -121,7 +121,7 @@ class TangentTiles:
         def tile(i: slice, j: slice) -> None:
             block = kernel[i, j]
             for row, column in pairs:
-                # The factors of one layer are of one kind on both sides: the plan is made from shapes alone.
+                # The factors of one layer are of kinds that go with each other on both sides.
                 block += row.full_tile(column, i, j) if self.full else row.trace_tile(column, i, j)  # pyright: ignore
 
         fill(kernel, tile, symmetric=symmetric)
