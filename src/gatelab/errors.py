@@ -31,3 +31,7 @@ class DataError(GatelabError, OSError):
 
 class RunError(GatelabError, RuntimeError):
     """A run's directory does not fit what is asked of it, or cannot be written."""
+
+
+class NotConvergedWarning(UserWarning):
+    """An iteration stopped before it reached its tolerance; the result says how far it came."""
