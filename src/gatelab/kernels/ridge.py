@@ -84,8 +84,8 @@ def kernel_ridge(
 
     Why this preconditioner: a Gaussian sketch of the same rank takes as many steps on path kernels, and fewer only
     where its rank exceeds the kernel's, but it costs ``rank`` products with K, a hundred steps' work for rank 1000 and
-    ten targets, where rows cost a read. EigenPro corrects Richardson's iteration with the top of the same rows' spectrum;
-    that takes about the square of the steps.
+    ten targets, where rows cost a read. EigenPro corrects Richardson's iteration with the top of the same rows'
+    spectrum; that takes about the square of the steps.
 
     Memory: the rows twice, 2 · rank · n entries while they are factored and once later (n = 60,000, rank 1000, float32:
     480 and 240 MB), five n × k matrices in float64, and a few blocks. A solve starts anew when it is interrupted,
