@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import log
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from gatelab.gates import capture_gates
 from gatelab.kernels import (
     BlockedKernel,
     DenseKernel,
-    RidgeFit,
+    Watch,
     kernel_part,
     kernel_ridge,
     kernel_ridges,
@@ -69,7 +70,7 @@ def _stored_kernel(kind: str, model: nn.Module, x: Tensor, y: Tensor | None = No
 
 
 def held_out_accuracies(
-    kernel: BlockedKernel, labels: Tensor, targets: Tensor, config: AtScaleConfig, seed: int
+    kernel: BlockedKernel, labels: Tensor, targets: Tensor, config: AtScaleConfig, seed: int, watch: Watch | None = None
 ) -> list[float]:
     """For each ridge, how often the last fifth of the examples is told right by the others."""
     n = len(labels)
@@ -80,6 +81,7 @@ def held_out_accuracies(
         config.ridges,
         preconditioner_rank=config.rank,
         tolerance=config.tolerance,
+        watch=watch,
         generator=torch.Generator().manual_seed(seed),
     )
     others = kernel_part(kernel, slice(cut, n), slice(0, cut))
@@ -88,19 +90,37 @@ def held_out_accuracies(
     return right.double().mean(dim=0).tolist()
 
 
-def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int) -> Result:
+def _watch(context: Context, name: str, tolerance: float) -> Watch:
+    """Tells how far a solve is, by the digits of its residual."""
+
+    def watch(step: int, residual: float) -> None:
+        done = log(min(1.0, max(residual, tolerance))) / log(tolerance)
+        context.tell(done, f"{name}: step {step}, residual {residual:.1e}")
+
+    return watch
+
+
+def _share(context: Context, low: float, high: float) -> Context:
+    """The context of a part of the work, which takes the cell from ``low`` to ``high``."""
+    return replace(context, tell=lambda done, text: context.tell(low + (high - low) * done, text))
+
+
+def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int, context: Context) -> Result:
     """What ridge regression with one kernel of the network comes to."""
     x, others = data.inputs(data.train_x), data.inputs(data.test_x)
     classes = len(data.classes)
     targets = F.one_hot(data.train_y, classes).double() - 1 / classes
     kernel = _stored_kernel(kind, model, x)
-    held_out = held_out_accuracies(kernel, data.train_y, targets, config, seed)
-    fit: RidgeFit = kernel_ridge(
+    held_out = held_out_accuracies(
+        kernel, data.train_y, targets, config, seed, _watch(context, f"{kind}, ridges", config.tolerance)
+    )
+    fit = kernel_ridge(
         kernel,
         targets,
         config.ridges[max(range(len(held_out)), key=held_out.__getitem__)],
         preconditioner_rank=config.rank,
         tolerance=config.tolerance,
+        watch=_watch(context, kind, config.tolerance),
         generator=torch.Generator().manual_seed(seed),
     )
     pairs = top_eigenpairs(
@@ -129,12 +149,14 @@ def _work(config: AtScaleConfig, cell: Cell, context: Context) -> Result:
     data = _examples(config, seed)
     widths = [data.train_x[0].numel(), *[config.width] * (config.depth - 1), len(data.classes)]
     model = network(lambda g: nn.Sequential(nn.Flatten(), *models.mlp(widths, bias=True, generator=g)), seed)
-    trained = train_cell([model], [seed], data, TrainConfig(epochs=config.epochs), context)  # one model, in place
+    training = TrainConfig(epochs=config.epochs)
+    trained = train_cell([model], [seed], data, training, _share(context, 0.0, 0.4))  # one model, in place
+    shares = {PATH: _share(context, 0.4, 0.7), OVERLAP: _share(context, 0.7, 1.0)}
     return {
         "data": data.title,
         "n": len(data.train_x),
         NETWORK: trained["test_accuracy"][0][-1],
-        **{kind: _machine(kind, model, data, config, seed) for kind in KERNELS},
+        **{kind: _machine(kind, model, data, config, seed, shares[kind]) for kind in KERNELS},
     }
 
 

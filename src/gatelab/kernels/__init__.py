@@ -10,7 +10,7 @@ from gatelab.kernels.path_features import path_features
 from gatelab.kernels.path_kernel import neural_path_kernel
 from gatelab.kernels.products import kernel_times
 from gatelab.kernels.refit import RefittedValues, normalised_features, refit_values
-from gatelab.kernels.ridge import RidgeFit, kernel_ridge, kernel_ridges
+from gatelab.kernels.ridge import RidgeFit, Watch, kernel_ridge, kernel_ridges
 from gatelab.kernels.spectra import (
     condition_number,
     cumulative_eigenvalues,
@@ -29,6 +29,7 @@ __all__ = [
     "NystroemFactor",
     "RefittedValues",
     "RidgeFit",
+    "Watch",
     "condition_number",
     "cumulative_eigenvalues",
     "infinite_width_kernels",
