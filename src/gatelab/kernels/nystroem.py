@@ -11,30 +11,31 @@ from gatelab.errors import InputError
 from gatelab.kernels.blocks import BlockedKernel
 from gatelab.kernels.products import bad_entry, check_symmetric
 
-# Columns of the factor that are in float64 at a time.
-_CHUNK = 4096
+# Examples whose part of the factor is in float64 at a time: few enough that it stays in the cache, and that the
+# allocator gives the same memory again. With all at once most of the time would go to fresh pages.
+_CHUNK = 256
 
 
 @dataclass(frozen=True)
 class NystroemFactor:
-    r"""F with :math:`F^\top F = \hat K \preceq K`, the kernel as far as some examples tell it.
+    r"""F with :math:`F F^\top = \hat K \preceq K`, the kernel as far as some examples tell it.
 
     Attributes:
         factor: F, in the kernel's dtype.
-        gram: F Fᵀ, in float64.
+        gram: Fᵀ F, in float64.
         landmarks: the examples.
         remainder: trace(K − K̂) / n, the mean eigenvalue of what the examples do not tell.
     """
 
-    factor: Float[Tensor, "r n"]
+    factor: Float[Tensor, "n r"]
     gram: Float[Tensor, "r r"]
     landmarks: Int64[Tensor, " r"]
     remainder: float
 
     def inverse(self, shift: float) -> Callable[[Tensor], Tensor]:
-        r"""What multiplies by the inverse of FᵀF + shift · I, through a system of the factor's rank only.
+        r"""What multiplies by the inverse of F Fᵀ + shift · I, through a system of the factor's rank only.
 
-        .. math:: (F^\top F + \mu I)^{-1} r = \left(r - F^\top (F F^\top + \mu I)^{-1} F r\right) / \mu
+        .. math:: (F F^\top + \mu I)^{-1} r = \left(r - F (F^\top F + \mu I)^{-1} F^\top r\right) / \mu
 
         In float64, from a factor that may be kept in float32: the matrix that is inverted is then that of the rounded
         factor, exactly symmetric and positive definite, so that rounding makes it a slightly different preconditioner
@@ -44,12 +45,12 @@ class NystroemFactor:
 
         def apply(vectors: Tensor) -> Tensor:
             seen = torch.zeros(len(self.gram), vectors.shape[1], dtype=torch.float64, device=vectors.device)
-            for columns in _chunks(len(vectors)):
-                seen += self.factor[:, columns].double() @ vectors[columns]
+            for some in _chunks(len(vectors)):
+                seen += self.factor[some].double().T @ vectors[some]
             seen = torch.cholesky_solve(seen, small)
             answer = vectors.clone()
-            for columns in _chunks(len(vectors)):
-                answer[columns] -= self.factor[:, columns].double().T @ seen
+            for some in _chunks(len(vectors)):
+                answer[some] -= self.factor[some].double() @ seen
             return answer.div_(shift)
 
         return apply
@@ -58,7 +59,7 @@ class NystroemFactor:
 def nystroem_factor(kernel: BlockedKernel, rank: int, *, generator: torch.Generator | None = None) -> NystroemFactor:
     r"""The Nyström approximation of a positive semi-definite kernel from ``rank`` of its rows.
 
-    .. math:: \hat K = C W^{-1} C^\top = F^\top F, \qquad F = L^{-1} C^\top, \quad L L^\top = W
+    .. math:: \hat K = C W^{-1} C^\top = F F^\top, \qquad F = C L^{-\top}, \quad L L^\top = W
 
     with C the columns of the landmarks and W the block of the landmarks with themselves. They are drawn without
     repetition, each with a probability in proportion to its diagonal entry; for a normalised kernel that is uniform.
@@ -77,11 +78,10 @@ def nystroem_factor(kernel: BlockedKernel, rank: int, *, generator: torch.Genera
     if not bool(torch.isfinite(rows.sum(dim=1)).all()):  # a sum that overflows is looked at again, entry by entry
         _refuse_bad_rows(rows, landmarks)
     lower = _cholesky(rows[:, landmarks].double(), torch.finfo(kernel.dtype).eps)
-    factor, gram = torch.empty_like(rows), torch.zeros_like(lower)
-    for columns in _chunks(n):
-        part = torch.linalg.solve_triangular(lower, rows[:, columns].double(), upper=False).to(rows.dtype)
-        factor[:, columns] = part
-        gram += part.double() @ part.double().T
+    factor, gram = rows.new_empty(n, len(landmarks)), torch.zeros_like(lower)
+    for some in _chunks(n):
+        factor[some] = torch.linalg.solve_triangular(lower, rows[:, some].double(), upper=False).T
+        gram += factor[some].double().T @ factor[some].double()  # of the factor as it is kept, rounded
     # Rounding may leave the two traces in the wrong order when nothing remains.
     remainder = max(0.0, (diagonal.sum() - gram.trace()).item() / n)
     return NystroemFactor(factor, gram, landmarks, remainder)
