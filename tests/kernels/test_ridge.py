@@ -115,6 +115,10 @@ def test_dependent_and_zero_targets_do_no_harm(generator):
     assert fit.converged
     torch.testing.assert_close(fit.dual, dense_ridge(entries, targets, 1e-3), rtol=0, atol=1e-6 * fit.dual.abs().max())
     assert (fit.dual[:, 10] == 0).all()
+    independent = kernel_ridge(
+        DenseKernel(entries, True, 64), targets[:, :9], 1e-3, tolerance=1e-10, generator=generator
+    )
+    assert fit.iterations <= independent.iterations + 3, "directions that vanish are left out, not searched along"
     nothing = kernel_ridge(DenseKernel(entries, True, 64), torch.zeros(N), 1e-3, generator=generator)
     assert nothing.converged
     assert (nothing.dual == 0).all()
