@@ -35,3 +35,7 @@ class RunError(GatelabError, RuntimeError):
 
 class StoreError(RunError):
     """A kernel on disk does not fit what is asked of it, is damaged, or cannot be made."""
+
+
+class NotConvergedWarning(UserWarning):
+    """An iteration stopped before it reached its tolerance; the result says how far it came."""

@@ -11,10 +11,11 @@ from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
 from gatelab.experiments.findings import Sample, close, greater, positive, share_of_gap
+from gatelab.experiments.npk_kernel_at_scale import AtScaleConfig, held_out_accuracies
 from gatelab.experiments.npk_kernel_regression import ridge_answers, support_vector_answers
 from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf, steps_needed
 from gatelab.experiments.study import StudyConfig, check, factory
-from gatelab.kernels import neural_tangent_kernel
+from gatelab.kernels import DenseKernel, neural_tangent_kernel
 from gatelab.models import MemorisationNetwork
 from gatelab.report import write_report
 from gatelab.runs import Run, execute
@@ -144,7 +145,14 @@ def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("identifier", "claims"), [("npk-figure5", 0), ("npk-figure6", 1), ("npk-theorem51", 1), ("halfspace-circle", 12)]
+    ("identifier", "claims"),
+    [
+        ("npk-figure5", 0),
+        ("npk-figure6", 1),
+        ("npk-theorem51", 1),
+        ("npk-kernel-at-scale", 2),
+        ("halfspace-circle", 12),
+    ],
 )
 def test_smoke_profiles(identifier, claims, tmp_path):
     path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run", workers=2)
@@ -183,6 +191,19 @@ def test_ridge_regression_with_a_kernel_is_that_with_its_features():
     weights = torch.linalg.solve(x.T @ x + 0.5 * torch.eye(64), x.T @ targets)
     said = ridge_answers(x @ x.T, others @ x.T, digits.train_y, 10, 0.5)
     assert torch.equal(said, (others @ weights).argmax(dim=1))
+
+
+def test_ridges_are_chosen_on_examples_that_the_regression_has_not_seen():
+    digits = load("digits").subset(300, 100)
+    x = digits.inputs(digits.train_x).flatten(1)
+    config = AtScaleConfig(data="digits", ridges=(1e-3, 1e-1, 1e2))
+    targets = torch.nn.functional.one_hot(digits.train_y, 10).double() - 0.1
+    kernel = DenseKernel(x @ x.T, symmetric=True, size=64)
+    found = held_out_accuracies(kernel, digits.train_y, targets, config, seed=0)
+    entries, scale = (x @ x.T).double(), (x @ x.T)[:240, :240].diagonal().double().mean()
+    for ridge, accuracy in zip(config.ridges, found, strict=True):
+        said = ridge_answers(entries[:240, :240], entries[240:, :240], digits.train_y[:240], 10, ridge * scale.item())
+        assert accuracy == pytest.approx((said == digits.train_y[240:]).double().mean().item(), abs=1e-12)
 
 
 def test_support_vector_machines_find_what_is_there():

@@ -14,7 +14,7 @@ from gatelab.runs import Cell, Result, Work
 # Modules of this package that hold ``EXPERIMENTS``.
 _MODULES = (
     *("study", "npk_table2", "npk_figure3_stages", "npk_figure3_dynamics", "npk_figure3_kernels"),
-    *("npk_memorisation", "npk_theorem51", "npk_kernel_regression"),
+    *("npk_memorisation", "npk_theorem51", "npk_kernel_regression", "npk_kernel_at_scale"),
     *("halfspace_circle", "halfspace_fashion", "halfspace_tables"),
     *("gdln_localisation", "gdln_sign_flipping", "gdln_predict_location", "gdln_evolving_gates"),
     *("gdln_theory", "gdln_best_gates"),

@@ -1,6 +1,7 @@
 """Kernels of gates, paths and gradients."""
 
 from gatelab.kernels.blocks import BlockedKernel, DenseKernel
+from gatelab.kernels.eigenpairs import EigenPairs, top_eigenpairs
 from gatelab.kernels.engine import Progress, compute
 from gatelab.kernels.infinite_width import (
     InfiniteWidthKernel,
@@ -8,11 +9,15 @@ from gatelab.kernels.infinite_width import (
     infinite_width_kernels,
     infinite_width_ntk,
 )
+from gatelab.kernels.nystroem import NystroemFactor, nystroem_factor
 from gatelab.kernels.overlap import OverlapKernel, overlap_kernel
+from gatelab.kernels.parts import kernel_part
 from gatelab.kernels.path_features import path_features
 from gatelab.kernels.path_kernel import PathKernel, neural_path_kernel
 from gatelab.kernels.plan import Plan
+from gatelab.kernels.products import kernel_times
 from gatelab.kernels.refit import RefittedValues, normalised_features, refit_values
+from gatelab.kernels.ridge import RidgeFit, Watch, kernel_ridge, kernel_ridges
 from gatelab.kernels.spectra import (
     condition_number,
     cumulative_eigenvalues,
@@ -28,31 +33,41 @@ from gatelab.kernels.value_tangent import value_tangent_kernel
 __all__ = [
     "BlockedKernel",
     "DenseKernel",
+    "EigenPairs",
     "InfiniteWidthKernel",
     "InfiniteWidthKernels",
     "Kernel",
+    "NystroemFactor",
     "OverlapKernel",
     "PathKernel",
     "Plan",
     "Progress",
     "RefittedValues",
+    "RidgeFit",
     "StoredKernel",
     "TangentKernel",
     "TileFunction",
+    "Watch",
     "compute",
     "condition_number",
     "cumulative_eigenvalues",
     "infinite_width_kernels",
     "infinite_width_ntk",
+    "kernel_part",
+    "kernel_ridge",
+    "kernel_ridges",
+    "kernel_times",
     "label_alignment",
     "label_complexity",
     "neural_path_kernel",
     "neural_tangent_kernel",
     "normalised_features",
+    "nystroem_factor",
     "open_kernel",
     "overlap_kernel",
     "path_features",
     "refit_values",
     "spectrum",
+    "top_eigenpairs",
     "value_tangent_kernel",
 ]

@@ -1,0 +1,84 @@
+"""A kernel in blocks times a few vectors, in one pass over the blocks."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.errors import InputError
+from gatelab.kernels.blocks import BlockedKernel
+from gatelab.kernels.reading import read_ahead
+
+# Rows of a block that are made float64 at a time: 256 × 2048 of them are 4 MiB, which a core's cache still holds
+# when the same rows are used a second time, transposed.
+PANEL = 256
+
+
+def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor, "n r"]:
+    r"""K V in one pass over the blocks; each block of a symmetric kernel is used twice.
+
+    .. math:: (K V)_i = \sum_{j \le i} K_{ij} V_j + \sum_{j > i} K_{ji}^\top V_j
+
+    The next blocks are read in a thread while this one is multiplied. Products and sums are in float64 whatever the
+    kernel's dtype, so that the result is that of the stored entries to float64 rounding; it is returned in V's dtype.
+    This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖ grows like n times the mean diagonal; already at n = 2000
+    conjugate gradients with a linear kernel and a ridge of 1e-3 stall at a residual of 4e-3. It costs little: a thin
+    product waits for memory, not for arithmetic, and a block is widened a few rows at a time, in the cache.
+
+    Args:
+        kernel: n × m.
+        V: m × r.
+
+    Raises:
+        InputError: shapes that do not fit, or NaN or infinite entries, with the place of the first in its block.
+    """
+    n, m = kernel.shape
+    if V.shape[0] != m:
+        raise InputError(f"the kernel is {n} × {m}, V has {V.shape[0]} rows; it needs {m}")
+    if not bool(torch.isfinite(V).all()):
+        raise InputError("V holds NaN or infinite entries")
+    factor = V.detach().double()
+    product = torch.zeros(n, V.shape[1], dtype=torch.float64, device=V.device)
+    for rows, columns, block in read_ahead(kernel.blocks()):
+        _add_block(product, factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
+    return product.to(V.dtype)
+
+
+def _add_block(product: Tensor, factor: Tensor, rows: slice, columns: slice, block: Tensor, *, twice: bool) -> None:
+    for start in range(0, block.shape[0], PANEL):
+        panel = block[start : start + PANEL].double()
+        here = slice(rows.start + start, rows.start + start + panel.shape[0])
+        part = panel @ factor[columns]
+        # NaN times anything is NaN, and V is finite: the small product tells what a look at the block would.
+        if not bool(torch.isfinite(part).all()):
+            raise bad_entry(panel, here, columns)
+        product[here] += part
+        if twice:
+            product[columns] += panel.T @ factor[here]
+
+
+def bad_entry(block: Tensor, rows: slice, columns: slice) -> InputError:
+    """The error that names the first entry of a block that is no number."""
+    bad = (~torch.isfinite(block)).nonzero()
+    if len(bad) == 0:
+        return InputError(
+            f"the kernel's rows {rows.start} to {rows.stop - 1} times V are larger than float64 holds; scale them down"
+        )
+    row, column = bad[0].tolist()
+    return InputError(
+        f"the kernel is {block[row, column].item()} at row {rows.start + row}, column {columns.start + column} "
+        f"({len(bad)} such entries in rows {rows.start} to {rows.stop - 1}, columns {columns.start} to "
+        f"{columns.stop - 1}); compute that block again: NaN is also what a block holds that was never written"
+    )
+
+
+def check_symmetric(kernel: BlockedKernel, purpose: str) -> int:
+    """The number of examples of a square, symmetric kernel; whatever else it is, it is refused."""
+    n, m = kernel.shape
+    if n != m or n == 0:
+        raise InputError(f"the kernel is {n} × {m}; {purpose} needs that of examples with themselves, n × n")
+    if not kernel.symmetric:
+        raise InputError(
+            f"the kernel is {n} × {m} but not kept as a symmetric one; {purpose} needs one that is, that of one set of "
+            "examples with itself"
+        )
+    return n
