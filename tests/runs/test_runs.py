@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from gatelab.errors import RunError
-from gatelab.runs import Cell, Journal, Run, execute, runs_in, write_durably
+from gatelab.runs import Cell, Context, Journal, Run, execute, runs_in, write_durably
+from gatelab.runs.crews import do_cell
 
 CELLS = [Cell("a", {"value": 1}), Cell("b", {"value": 2}), Cell("sum", needs=("a", "b"))]
 
@@ -151,6 +153,47 @@ def test_needs_must_exist(tmp_path):
         execute(run, 1, [Cell("a", needs=("b",))], add, Log())
 
 
+def test_needs_in_a_circle(tmp_path):
+    run = Run.open(tmp_path / "run", "sums", {})
+    with pytest.raises(RunError, match="need each other in a circle: a, b"):
+        execute(run, 1, [Cell("a", needs=("b",)), Cell("b", needs=("a",))], add, Log())
+
+
+def test_one_cell_in_a_process_and_one_process_in_a_folder(tmp_path):
+    """A worker may have threads, and one that was given up may still write."""
+    told, inside, most = [], [], []
+
+    def work(config, cell, context):
+        inside.append(cell.name)
+        most.append(len(inside))
+        time.sleep(0.05)
+        inside.remove(cell.name)
+        return {}
+
+    def start(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        context = Context(tmp_path / name, {}, {}, lambda fraction, text: told.append(text))
+        thread = threading.Thread(target=do_cell, args=((work, None), (Cell(name), context)))
+        thread.start()
+        return thread
+
+    for thread in [start("a"), start("b"), start("c")]:
+        thread.join()
+    assert most == [1, 1, 1]
+    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(tmp_path / "a" / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        thread = start("a")
+        while not told:
+            time.sleep(0.01)
+        assert told == ["waits for another process that is still in its folder"]
+        assert len(most) == 3
+        other.stdin.close()
+        thread.join()
+    assert len(most) == 4
+
+
 def sleep_long(config, cell, context):
     (context.folder / "pid").write_text(str(os.getpid()))
     time.sleep(60)
@@ -167,7 +210,8 @@ def test_workers_end_with_their_parent(tmp_path):
         "    execute(run, 1, CELLS, sleep_long, Log(), workers=2)\n"
     )
     (tmp_path / "parent.py").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root / "src", root)))}
     parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], env=environment)
     deadline = time.monotonic() + 100
     while len(list(tmp_path.glob("run/cells/*/pid"))) < 2 and time.monotonic() < deadline:

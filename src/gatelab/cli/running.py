@@ -3,7 +3,9 @@
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +14,25 @@ import typer
 from gatelab.cli.app import app
 
 if TYPE_CHECKING:
+    from gatelab.executors.dask import DaskExecutor
     from gatelab.experiments import Config, Experiment, Findings
     from gatelab.runs import Cell, Reporter
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work; each has its part of the threads.")]
 Out = Annotated[
     Path | None, typer.Option("--out", help="The run's directory; runs/NAME if left out.", show_default=False)
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Work on a Dask scheduler's workers: tcp://host:port.", show_default=False),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND:…",
+        help="Start Dask workers: local:4, or slurm:cores=8,memory=16GB,jobs=4,queue=…,walltime=….",
+        show_default=False,
+    ),
 ]
 DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Look for data here first.", show_default=False)]
 
@@ -40,15 +55,18 @@ def run(
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value.")] = None,
     out: Out = None,
     workers: Workers = 1,
+    scheduler: Scheduler = None,
+    cluster: Cluster = None,
     data_root: DataRoot = None,
 ) -> None:
     """Run an experiment, or go on with one that was stopped, and write its report."""
     from gatelab.experiments import find_experiment
 
+    place = _Place(workers, scheduler, cluster)
     experiment = find_experiment(identifier)
     values = _settings(settings or [])
     config = experiment.configure(profile, {**values, **_root(data_root)})
-    _execute(experiment, config, out or _directory(experiment.id, profile, values), workers)
+    _execute(experiment, config, out or _directory(experiment.id, profile, values), place)
 
 
 @app.command()
@@ -61,6 +79,8 @@ def study(
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value.")] = None,
     out: Out = None,
     workers: Workers = 1,
+    scheduler: Scheduler = None,
+    cluster: Cluster = None,
     data_root: DataRoot = None,
 ) -> None:
     """How much of what this network knows is in its gates?
@@ -71,16 +91,16 @@ def study(
     from gatelab.experiments import find_experiment
     from gatelab.experiments.study import StudyConfig, check
 
-    values, place = _settings(settings or []), {}
+    place, values, chosen = _Place(workers, scheduler, cluster), _settings(settings or []), {}
     if model is not None:
         path, _, name = model.rpartition(":")
-        place = {"model": f"{Path(path).resolve()}:{name}" if path else model}
+        chosen = {"model": f"{Path(path).resolve()}:{name}" if path else model}
     experiment = find_experiment("study")
-    config = experiment.configure(profile, {**values, "data": data, **place, **_root(data_root)})
+    config = experiment.configure(profile, {**values, "data": data, **chosen, **_root(data_root)})
     assert isinstance(config, StudyConfig)
     check(config)
     label = "mlp" if model is None else Path(model.rpartition(":")[0]).stem
-    _execute(experiment, config, out or _directory(f"study-{label}-{data}", profile, values), workers)
+    _execute(experiment, config, out or _directory(f"study-{label}-{data}", profile, values), place)
 
 
 @app.command()
@@ -133,7 +153,35 @@ def _directory(name: str, profile: str, values: dict[str, Any]) -> Path:
     return Path("runs") / "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
 
 
-def _execute(experiment: "Experiment", config: "Config", out: Path, workers: int) -> None:
+@dataclass(frozen=True)
+class _Place:
+    """Where a run's cells are done."""
+
+    workers: int
+    scheduler: str | None
+    cluster: str | None
+
+    def __post_init__(self) -> None:
+        from gatelab.errors import InputError
+        from gatelab.executors.connect import check
+
+        check(self.scheduler, self.cluster)
+        if self.workers > 1 and (self.scheduler or self.cluster):
+            raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
+
+    @contextmanager
+    def open(self, notify: Callable[[str], None]) -> "Iterator[DaskExecutor | None]":
+        """The cluster, if it is to be one."""
+        from gatelab.executors import connect_dask
+
+        if self.scheduler is None and self.cluster is None:
+            yield None
+        else:
+            with connect_dask(self.scheduler, self.cluster, notify=notify) as executor:
+                yield executor
+
+
+def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Place) -> None:
     from gatelab.report import write_report
     from gatelab.runs import Run, execute
 
@@ -141,8 +189,8 @@ def _execute(experiment: "Experiment", config: "Config", out: Path, workers: int
     cells = experiment.cells(config)
     reporter = _reporter()
     try:
-        with reporter:
-            execute(directory, config, cells, experiment.work, reporter, workers)
+        with reporter, place.open(reporter.note) as cluster:
+            execute(directory, config, cells, experiment.work, reporter, place.workers, cluster)
     except KeyboardInterrupt:
         done = len(directory.journal.results())
         typer.echo(
@@ -209,6 +257,10 @@ class _Lines:
         """A line at the end."""
         self._write(f"{cell}: done")
 
+    def note(self, text: str) -> None:
+        """A line about something else than a cell."""
+        self._write(text)
+
     def _write(self, text: str) -> None:
         typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
 
@@ -250,6 +302,10 @@ class _Bars:
     def finish(self, cell: str) -> None:
         """A cell is full."""
         self.tell(cell, 1.0, "done")
+
+    def note(self, text: str) -> None:
+        """A line above the bar."""
+        self._progress.console.print(text, markup=False, highlight=False)
 
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """What every place of work promises."""
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 Common = TypeVar("Common")
 Task = TypeVar("Task")
@@ -27,4 +27,22 @@ class Executor(Protocol):
     @property
     def parallel(self) -> int:
         """How many tasks are worked on at a time."""
+        ...
+
+
+@runtime_checkable
+class Crew(Protocol):
+    """Those who work on one function's tasks, for callers whose next task depends on earlier answers."""
+
+    @property
+    def room(self) -> int:
+        """How many more tasks they can use now."""
+        ...
+
+    def submit(self, task: Any) -> None:
+        """Take a task."""
+        ...
+
+    def next(self) -> tuple[Any, Any]:
+        """Some task that was submitted, and its answer; waits for it."""
         ...

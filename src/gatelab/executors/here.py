@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
+from threading import Lock
 from typing import Any
 
 import torch
@@ -53,12 +54,22 @@ class Here:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
+_inside, _before, _guard = 0, 0, Lock()
+
+
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Let torch's operations use one thread each; put it back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Let torch's operations use one thread each; put it back when the last of those who asked is through."""
+    global _inside, _before  # noqa: PLW0603  torch's setting is global, too
+    with _guard:
+        if _inside == 0:
+            _before = torch.get_num_threads()
+        _inside += 1
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _guard:
+            _inside -= 1
+            if _inside == 0:
+                torch.set_num_threads(_before)

@@ -1,0 +1,72 @@
+"""What runs in a Dask worker."""
+
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import get_worker
+
+from gatelab.errors import RunError
+from gatelab.executors.here import one_thread_each
+
+
+class Held:
+    """Function and ``common`` on a worker: unpickled once, for all of its tasks, and sent on as they came.
+
+    Dask takes it for a small object, and so does not let an idle worker wait because the way there seems long.
+    """
+
+    def __init__(self, content: Any):
+        """Hold what was pickled, as any buffer."""
+        self._content = content
+        self._lock = threading.Lock()
+        self._opened: tuple[Callable[[Any, Any], Any], Any] | None = None
+
+    def open(self) -> tuple[Callable[[Any, Any], Any], Any]:
+        """The same objects for everyone."""
+        with self._lock:
+            opened = self._opened = self._opened or pickle.loads(self._content)
+            return opened
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[type["Held"], tuple[Any]]:
+        """Without what is cached, and without a copy where the protocol can do that."""
+        return Held, (pickle.PickleBuffer(self._content) if protocol >= 5 else bytes(self._content),)
+
+
+def keep(held: Held) -> Held:
+    """Its answer is what all tasks need, and what Dask therefore brings to each worker, once."""
+    return held
+
+
+def do(held: Held, task: bytes) -> Any:
+    """Do a task, with one thread for linear algebra, so that its answer is the same everywhere."""
+    function, common = held.open()
+    with one_thread_each():
+        return function(common, pickle.loads(task))
+
+
+@dataclass(frozen=True)
+class Say:
+    """Sends plain data from a task to whoever hears its crew."""
+
+    topic: str
+
+    def __call__(self, message: Any) -> None:
+        """Send it, from a worker.
+
+        Raises:
+            RunError: nobody waits for the task any more; it should end.
+        """
+        worker = get_worker()
+        own = worker.state.tasks.get(worker.get_current_task())
+        if own is None or own.state == "cancelled":
+            raise RunError("the task was given up by those who asked for it")
+        worker.log_event(self.topic, message)
+
+
+def dask_setup(_: Any) -> None:
+    """In workers of our own, at their start: Ctrl-C reaches them as well, but the client ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

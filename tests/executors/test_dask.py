@@ -1,0 +1,245 @@
+"""Work on a Dask cluster, with real processes that really die."""
+
+import os
+import re
+import threading
+import time
+
+import pytest
+import torch
+
+from gatelab.errors import InputError, RunError
+from gatelab.executors import Here, connect
+from gatelab.executors.connect import read_cluster
+from tests.executors.processes import ROOT, Processes, free_port
+from tests.executors.work import Counting, die, fail, patient, product, unsendable, who
+
+pytest.importorskip("distributed")
+
+
+def wait_until(condition, seconds=100.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+    return found
+
+
+class Meanwhile:
+    """Does something beside the test; what goes wrong there fails the test."""
+
+    def __init__(self, function):
+        self._error = None
+        self._thread = threading.Thread(target=self._run, args=(function,))
+
+    def _run(self, function):
+        try:
+            function()
+        except BaseException as error:
+            self._error = error
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._thread.join()
+        if self._error:
+            raise self._error
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    with Processes(tmp_path_factory.mktemp("processes")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def scheduler(processes):
+    """With two workers, one of which has two threads."""
+    _, address = processes.scheduler()
+    processes.worker(address, "one")
+    processes.worker(address, "two", threads=2)
+    return address
+
+
+def test_answers_are_those_of_one_process_bit_for_bit(scheduler, capfd):
+    common = Counting(300)
+    blocks = [slice(start, start + 70) for start in range(0, 300, 70)]
+    tasks = [(rows, columns) for rows in blocks for columns in blocks]  # slices cannot be keys of a dictionary
+    told = []
+    with connect(scheduler, timeout=60, notify=told.append) as executor:
+        wait_until(lambda: executor.parallel == 3 or executor._link.look())
+        found = list(executor.run(product, common, iter(tasks)))
+        assert len(found) == len(tasks)
+        for task, answer in Here(1).run(product, common, tasks):
+            (same,) = [block for other, block in found if other == task]
+            assert torch.equal(same, answer)
+            same += 1  # it is the caller's own
+        assert list(executor.run(product, common, [])) == []
+        seen = [answer for _, answer in executor.run(who, Counting(), range(40))]
+    # Each worker process has one object, and uses it for all of its tasks.
+    pids = {pid for pid, _, _ in seen}
+    assert len(pids) == 2
+    for pid in pids:
+        uses = [count for process, _, count in seen if process == pid]
+        assert sorted(uses) == list(range(1, len(uses) + 1))
+    assert {threads for _, threads, _ in seen} == {1}
+    assert told == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_errors_of_the_function_arrive_at_once_and_once(scheduler, tmp_path):
+    with connect(scheduler, timeout=60) as executor:
+        with pytest.raises(FileNotFoundError, match="no file for task 7"):
+            list(executor.run(fail, str(tmp_path), [7]))
+        assert len(list(tmp_path.glob("tried-*"))) == 1
+        with pytest.raises(TypeError, match="serialize"):
+            list(executor.run(unsendable, None, [1]))
+        assert list(executor.run(product, Counting(4), [(slice(0, 1), slice(0, 1))]))
+
+
+def test_only_what_workers_can_use_is_outstanding(scheduler, tmp_path):
+    taken = []
+
+    def tasks():
+        for task in range(30):
+            taken.append(task)
+            yield task
+
+    with connect(scheduler, timeout=60) as executor:
+        wait_until(lambda: executor.parallel == 3 or executor._link.look())
+        answers = executor.run(patient, str(tmp_path), tasks())
+        (tmp_path / "go").touch()
+        most = 0
+        for answered, _ in enumerate(answers):
+            most = max(most, len(taken) - answered)
+        assert sorted(taken) == list(range(30))
+        assert 3 <= most <= 6
+
+
+def test_a_worker_that_is_killed_and_one_that_joins(processes, scheduler, tmp_path):
+    """The killed one has tasks under way; the new one gets some of what is left."""
+    victim = processes.worker(scheduler, "victim")
+    told = []
+
+    def kill():
+        wait_until(lambda: list(tmp_path.glob(f"began-*-{victim.pid}")))
+        processes.kill(victim)
+        late = processes.worker(scheduler, "late")
+        wait_until(lambda: late.pid in _workers(executor))
+        (tmp_path / "go").touch()
+
+    with connect(scheduler, timeout=60, notify=told.append) as executor:
+        wait_until(lambda: executor.parallel == 4 or executor._link.look())
+        with Meanwhile(kill):
+            answers = list(executor.run(patient, str(tmp_path), range(60)))
+        assert sorted(task for task, _ in answers) == list(range(60))
+        assert all(value == 10 * task for task, (value, _) in answers)
+        pids = {pid for _, (_, pid) in answers}
+        assert victim.pid not in pids
+        assert len(pids) == 3
+    assert told == []
+
+
+def _workers(executor):
+    return set(executor._link.client.run(os.getpid).values())
+
+
+def test_all_workers_lost_then_the_scheduler(tmp_path, capfd):
+    """First the only worker, which alone has what all tasks need, then the scheduler; nothing is missing in the end."""
+    told, again = [], []
+    with Processes(tmp_path) as processes:
+        scheduler, address = processes.scheduler()
+        first = processes.worker(address, "first")
+
+        def trouble():
+            wait_until(lambda: list(tmp_path.glob(f"began-*-{first.pid}")))
+            processes.kill(first)
+            wait_until(lambda: told)
+            second = processes.worker(address, "second")
+            wait_until(lambda: list(tmp_path.glob(f"began-*-{second.pid}")))
+            processes.kill(scheduler)
+            wait_until(lambda: len(told) == 2)
+            again.append(processes.scheduler(int(address.rsplit(":", 1)[1]))[0])
+            processes.worker(address, "third")
+            (tmp_path / "go").touch()
+
+        with connect(address, timeout=60, notify=told.append) as executor:
+            with Meanwhile(trouble):
+                answers = list(executor.run(patient, str(tmp_path), range(5)))
+            processes.kill(*again)
+            executor._link._patience = 1.0
+            with pytest.raises(RunError, match=f"{address} was lost, and nobody answered there for 1 s; start it"):
+                list(executor.run(patient, str(tmp_path), range(5)))
+    assert sorted(task for task, _ in answers) == list(range(5))
+    assert all(value == 10 * task for task, (value, _) in answers)
+    assert told[0] == f"the scheduler at {address} has no workers any more; 2 tasks wait for new ones"
+    assert told[1] == f"the scheduler at {address} is lost; looking for it for 60 s"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_task_of_which_workers_die_is_given_up(tmp_path):
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        stop = threading.Event()
+
+        def replace():
+            while not stop.is_set():
+                processes.worker(address, f"worker {time.monotonic()}").wait(timeout=100)
+
+        with Meanwhile(replace), connect(address, timeout=60) as executor:
+            with pytest.raises(RunError, match="workers died again and again while they worked on 3"):
+                list(executor.run(die, str(tmp_path), [3]))
+            stop.set()
+            processes.__exit__()
+
+
+def test_nobody_answers():
+    address = f"tcp://127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    with pytest.raises(InputError, match=f"no Dask scheduler answers at {address} within 0.5 s; start one"):
+        connect(address, timeout=0.5).__enter__()
+    assert time.monotonic() - began < 20
+
+
+def test_workers_that_cannot_be_used(tmp_path):
+    """None, then one without gatelab, then one with another version."""
+    for folder, code in (("without", "raise ImportError('not for you')"), ("other", "__version__ = '0.0.1'")):
+        (tmp_path / folder / "gatelab").mkdir(parents=True)
+        (tmp_path / folder / "gatelab" / "__init__.py").write_text(code)
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        with pytest.raises(InputError, match=f"{address} has no workers, and none came within 2 s; start some"):
+            wait_until(lambda: _connected(address, 2))
+        bad = processes.worker(address, "bad", path=[tmp_path / "without"])
+        with pytest.raises(InputError, match=r"worker bad \(tcp://.*\) cannot import gatelab \(.*not for you.*install"):
+            connect(address, timeout=60).__enter__()
+        processes.kill(bad)
+        processes.worker(address, "old", path=[tmp_path / "other"])
+        with pytest.raises(InputError, match=r"worker old \(tcp://.*\) has gatelab 0.0.1, and here is"):
+            connect(address, timeout=60).__enter__()
+
+
+def _connected(address, timeout):
+    """False while the scheduler does not answer yet."""
+    try:
+        with connect(address, timeout=timeout):
+            return True
+    except InputError as error:
+        if "no Dask scheduler answers" in str(error):
+            return False
+        raise
+
+
+def test_the_page_tells_the_truth(scheduler):
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    forms = re.findall(r"--cluster (\w+:\S+)", page)
+    assert [read_cluster(form)[0] for form in forms] == ["local", "slurm"]
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names = {"function": pow, "common": 2, "tasks": [3, 4]}
+    exec(
+        block.replace("tcp://node1:8786", scheduler).replace("        ...", "        told[task] = answer"),
+        names | {"told": (told := {})},
+    )
+    assert told == {3: 8, 4: 16}

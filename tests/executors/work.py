@@ -1,0 +1,64 @@
+"""What workers do in the tests; a module that they can import."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+
+class Counting:
+    """Something that all tasks need, and that caches inside itself."""
+
+    def __init__(self, size: int = 10):
+        self.weights = torch.linspace(-1, 1, size * size, dtype=torch.float32).reshape(size, size)
+        self.uses = 0
+
+    def __getstate__(self):
+        return {"weights": self.weights, "uses": 0}
+
+
+def product(common: Counting, task: tuple[slice, slice]) -> torch.Tensor:
+    rows, columns = task
+    return torch.tanh(common.weights[rows]) @ common.weights[:, columns]
+
+
+def who(common: Counting, task: int) -> tuple[int, int, int]:
+    """The process, its number of threads, and how often it has seen this very object."""
+    common.uses += 1
+    return os.getpid(), torch.get_num_threads(), common.uses
+
+
+def patient(folder: str, task: int) -> tuple[int, int]:
+    """Leaves a note that it began, and ends when it may."""
+    (Path(folder) / f"began-{task}-{os.getpid()}").touch()
+    while not (Path(folder) / "go").exists():
+        time.sleep(0.02)
+    return 10 * task, os.getpid()
+
+
+def fail(folder: str, task: int) -> int:
+    (Path(folder) / f"tried-{time.time_ns()}").touch()
+    raise FileNotFoundError(f"no file for task {task}")
+
+
+def unsendable(_: None, task: int) -> object:
+    return (task, threading.Lock())
+
+
+def die(folder: str, task: int) -> None:
+    os._exit(1)
+
+
+def count_in_steps(steps: int, cell, context):
+    """A cell that keeps its state after every step, and waits in the middle until it may go on."""
+    log = context.folder / "steps"
+    while (done := len(log.read_text().split()) if log.exists() else 0) < steps:
+        context.tell(done / steps, "counting")
+        if done == steps // 2 and cell.name == "first":
+            patient(str(context.folder.parent), 0)
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    told = [result["total"] for result in context.results.values()]
+    return {"total": steps + sum(told)}
