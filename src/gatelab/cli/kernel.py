@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli.app import app
+from gatelab.cli.options import Cluster, DataRoot, Scheduler
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,22 +55,27 @@ def kernel(
     memory: Annotated[
         str | None, typer.Option(help="What may be used, 4GB say; half of the machine's if left out.")
     ] = None,
-    data_root: Annotated[Path | None, typer.Option("--data-root", help="Look for data here first.")] = None,
+    scheduler: Scheduler = None,
+    cluster: Cluster = None,
+    data_root: DataRoot = None,
 ) -> None:
     """Compute a kernel of any size, tile by tile, to a zarr store on disk.
 
     Stop it anywhere; the same command goes on, checks what is there and computes what is missing or damaged.
     """
+    from gatelab.executors import connect
+    from gatelab.executors.connect import check
     from gatelab.kernels import compute
 
+    check(scheduler, cluster)
     network = None if model == "-" else _network(model, seed, weights)
     rows = _examples(data, data_root, network)[:examples]
     columns = None if against is None else _examples(against, data_root, network)
     asked = _kernel(kind, network, wrt=wrt, outputs=outputs, depth=depth, raw=raw)
     progress = _progress()
     try:
-        with progress:
-            made = compute(asked, rows, columns, store=out, memory=memory, progress=progress)
+        with progress, connect(scheduler, cluster, notify=progress.write) as executor:
+            made = compute(asked, rows, columns, store=out, memory=memory, executor=executor, progress=progress)
     except KeyboardInterrupt:
         typer.echo(
             f"\nstopped; {progress.done} more tiles are finished. Run the same command again to go on.", err=True

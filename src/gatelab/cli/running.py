@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli.app import app
+from gatelab.cli.options import Cluster, DataRoot, Scheduler
 
 if TYPE_CHECKING:
     from gatelab.executors.dask import DaskExecutor
@@ -22,19 +23,6 @@ Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work
 Out = Annotated[
     Path | None, typer.Option("--out", help="The run's directory; runs/NAME if left out.", show_default=False)
 ]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Work on a Dask scheduler's workers: tcp://host:port.", show_default=False),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND:…",
-        help="Start Dask workers: local:4, or slurm:cores=8,memory=16GB,jobs=4,queue=…,walltime=….",
-        show_default=False,
-    ),
-]
-DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Look for data here first.", show_default=False)]
 
 
 @app.command()

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+# How modules are called that were made from a user's file, and are on no worker's path.
+USER_MODULE = "gatelab_user_"
+
 Common = TypeVar("Common")
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")

@@ -1,6 +1,7 @@
 """Workers of a Dask scheduler, on many machines."""
 
 import queue
+import sys
 import time
 import uuid
 from asyncio import CancelledError, run_coroutine_threadsafe
@@ -16,7 +17,7 @@ import dask.config
 from distributed import Future, KilledWorker
 
 from gatelab.errors import RunError
-from gatelab.executors.base import Answer, Common, Task
+from gatelab.executors.base import USER_MODULE, Answer, Common, Task
 from gatelab.executors.dask_link import Check, Link
 from gatelab.executors.dask_worker import Held, Say, do, keep
 
@@ -127,7 +128,7 @@ class DaskCrew:
         """See :meth:`DaskExecutor.crew`."""
         self._link, self._alone, self._hear = link, alone, hear
         self._name = f"gatelab-{uuid.uuid4().hex}"
-        self._content = cloudpickle.dumps((function, common))
+        self._content = _pickled((function, common))
         self._tickets = count()
         self._orders: dict[int, _Order] = {}
         self._events: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -273,6 +274,14 @@ class DaskCrew:
                 f"the scheduler at {self._link.address} has no workers any more; {len(self._orders)} tasks wait for "
                 "new ones"
             )
+
+
+def _pickled(things: Any) -> bytes:
+    """With the code of a user's own file, which no worker could import."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(USER_MODULE):
+            cloudpickle.register_pickle_by_value(module)
+    return cloudpickle.dumps(things)
 
 
 async def _collect(client: Any, future: Any) -> tuple[Any, BaseException | None]:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from gatelab.errors import InputError
+from gatelab.executors.base import USER_MODULE
 
 
 def factory_from_file(place: str) -> Callable[[], Any]:
@@ -28,7 +29,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
         )
     if not Path(path).is_file():
         raise InputError(f"'{place}': there is no file {path}")
-    spec = importlib.util.spec_from_file_location(f"gatelab_user_{Path(path).stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{USER_MODULE}{Path(path).stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
