@@ -138,7 +138,6 @@ def _work(config: BestGatesConfig, cell: Cell, context: Context) -> Result:
 
 
 def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     rows, claims, figures, answers = [], [], [], []
     for kind in ("NLGP", "pulses"):
         own = [result for name, result in results.items() if name.startswith(kind)]

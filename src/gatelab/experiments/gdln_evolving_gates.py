@@ -59,7 +59,6 @@ def _evolving_work(config: EvolvingConfig, cell: Cell, context: Context) -> Resu
 
 
 def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
     rows, curves, claims = [], [], []
     for name, r in results.items():
         rows += [

@@ -140,7 +140,6 @@ def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[C
 
 
 def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     figures = []
     for activation in config.activations:
         curves = []

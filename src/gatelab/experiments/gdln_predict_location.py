@@ -72,7 +72,6 @@ def _frozen(share: float) -> str:
 
 
 def _predict_findings(config: PredictConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
     names = list(next(iter(results.values()))["rows"])
     keys = ("hit", "elsewhere", "cosine", "error")
     rows = tuple(

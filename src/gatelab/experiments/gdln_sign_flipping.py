@@ -36,7 +36,6 @@ def _flipping_work(config: GatesConfig, cell: Cell, context: Context) -> Result:
 
 
 def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
     columns = (
         "gain",
         "same at start and end",

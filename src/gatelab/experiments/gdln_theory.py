@@ -119,7 +119,6 @@ def order_of(steps: tuple[int, ...], gaps: list[float], horizon: float) -> float
 
 
 def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     rows, claims, figures = [], [], []
     for case in Case:
         own = [result for name, result in results.items() if name.startswith(f"{case}, ")]
