@@ -13,13 +13,12 @@ from gatelab.gates import GateKind
 from gatelab.observe import batches
 from gatelab.regions.receptive import ReceptiveField, receptive_field
 from gatelab.regions.replay import Replay
+from gatelab.regions.units import Unit, unit_number
 
 # Entries of the normals that are worked out at a time.
 BLOCK_ENTRIES = 2**24
 # Entries of normals() for all units: 2 GiB in float64.
 MOST_ENTRIES = 2**28
-
-Unit = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -87,18 +86,7 @@ class HalfSpaceLayer:
 
     def numbers(self, units: Sequence[Unit]) -> list[int]:
         """The units' places among all of the layer, flattened."""
-        numbers = []
-        for unit in units:
-            index = (unit,) if isinstance(unit, int) and len(self.shape) == 1 else unit
-            if isinstance(index, int):
-                inside = 0 <= index < prod(self.shape)
-            else:
-                pairs = zip(index, self.shape, strict=False)
-                inside = len(index) == len(self.shape) and all(0 <= i < width for i, width in pairs)
-            if not inside:
-                raise InputError(f"unit {unit} does not exist in layer '{self.gate}', whose gates are {self.shape}")
-            numbers.append(index if isinstance(index, int) else _flat(index, self.shape))
-        return numbers
+        return [unit_number(unit, self.shape, self.gate) for unit in units]
 
     def is_open(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, "n *shape"]:
         """Whether each example lies in each half-space."""
@@ -190,10 +178,3 @@ def _filters(replay: Replay, name: str, inputs: tuple[int, ...]) -> Filters | No
     cut = tuple(slice(begin, begin + size) for begin, size in zip(first, window.size, strict=True))
     weight = _normals(replay, name, numbers, canvas)[(slice(None), slice(None), *cut)]
     return Filters(weight.to(replay.dtype), offsets[place].to(replay.dtype), window)
-
-
-def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    number = 0
-    for i, width in zip(index, shape, strict=True):
-        number = number * width + i
-    return number

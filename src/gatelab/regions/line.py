@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.gates import GateLayer, GatePattern
-from gatelab.gates.bits import pack
+from gatelab.gates import GatePattern
 from gatelab.regions.plane import checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.splitting import NOISE, TOUCH
@@ -85,14 +84,10 @@ def linear_regions_1d(
     factors = {name: replay.factor(name, state) for name, state in gates.items()}
     output = _at_ends(simplex, factors, len(ends), replay.output).flatten(2)
     slope = output[:, 1] / (high - low)
-    layers = {
-        name: GateLayer(replay.kind(name), tuple(state.shape[1:]), pack(state.flatten(1)), replay.slope(name))
-        for name, state in gates.items()
-    }
     return Pieces(
         torch.as_tensor(low + ends * (high - low)).to(replay.device),
         torch.stack([output[:, 0] - low * slope, slope], 2),
-        GatePattern(layers, replay.dtype),
+        replay.pattern(gates),
     )
 
 

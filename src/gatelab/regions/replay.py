@@ -5,19 +5,21 @@ With its gates given a network is affine, so that running it on the corners of a
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.fx import Node, map_arg
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import GateKind, HardGate, LeakyGate, SoftGate, StraightThroughGate
+from gatelab.gates import GateKind, GateLayer, GatePattern, HardGate, LeakyGate, SoftGate, StraightThroughGate
+from gatelab.gates.bits import pack
 from gatelab.gates.events import POOLING_MODULES
 from gatelab.gates.operations import DROPPING
 from gatelab.graph import (
+    ancestors,
     data_nodes,
     describe,
     gate_names,
@@ -66,14 +68,14 @@ class Replay:
         if not isinstance(output.args[0], Node):
             raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
         self._output: Node = output.args[0]
-        needed = set(self._before(self._output))
+        needed = ancestors(self._output)
         if sum(node.op == "placeholder" for node in needed) != 1:
             raise UnsupportedModelError("the model's output must depend on one input, x")
         names = gate_names(self._graph, self.modules)
         self._gates = {name: node for node, name in names.items() if node in needed}
         self._data = data_nodes(self._graph.nodes)
         self.gates = tuple(self._gates)
-        passed = set(self._before(self._output, sources=value_sources))
+        passed = ancestors(self._output, sources=value_sources)
         self.path_gates = tuple(name for name, node in self._gates.items() if node in passed)
         for node in self._gates.values():
             self._refuse_pooling(node)
@@ -114,7 +116,7 @@ class Replay:
 
     def deciding_gates(self, name: str) -> list[str]:
         """The gates on which the pre-activation of gate ``name`` depends."""
-        before = set(self._before(self._q(name)))
+        before = ancestors(self._q(name))
         return [other for other, node in self._gates.items() if node in before]
 
     def affine_nodes(self, name: str) -> list[Node]:
@@ -174,6 +176,14 @@ class Replay:
         slope, gates = self.slope(name), opened.double()
         return gates + slope * (1 - gates) if slope else gates
 
+    def pattern(self, opened: Mapping[str, Bool[Tensor, "n ..."]]) -> GatePattern:
+        """Gates that are open or closed as given, as a pattern with this model's kinds and slopes."""
+        layers = {
+            name: GateLayer(self.kind(name), tuple(gates.shape[1:]), pack(gates.flatten(1)), self.slope(name))
+            for name, gates in opened.items()
+        }
+        return GatePattern(layers, self.dtype)
+
     def _run(self, targets: list[Node], x: Tensor, factors: Mapping[str, Tensor]) -> list[Tensor]:
         names = {node: name for name, node in self._gates.items()}
         values: dict[Node, Any] = {}
@@ -206,16 +216,9 @@ class Replay:
             return getattr(self.model.get_submodule(owner), name)
         return constant.double() if constant.is_floating_point() else constant
 
-    def _before(
-        self, *targets: Node, sources: Callable[[Node], list[Node]] = lambda node: node.all_input_nodes
-    ) -> list[Node]:
+    def _before(self, *targets: Node) -> list[Node]:
         """The nodes that the targets depend on, and these, in order."""
-        needed, waiting = set(targets), list(targets)
-        while waiting:
-            for source in sources(waiting.pop()):
-                if source not in needed:
-                    needed.add(source)
-                    waiting.append(source)
+        needed = ancestors(*targets)
         return [node for node in self._graph.nodes if node in needed]
 
     def _q(self, name: str) -> Node:
