@@ -8,10 +8,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from gatelab.data import load
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater
+from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater, mean_curve
 from gatelab.experiments.registry import DataConfig, Experiment
-from gatelab.experiments.trends import fitted_power, mean_curve
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.hierarchy import (
     GradientTrainer,
     Norm,
