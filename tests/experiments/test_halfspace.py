@@ -11,6 +11,7 @@ from gatelab.data import circle
 from gatelab.experiments.halfspace_circle import CircleConfig
 from gatelab.experiments.halfspace_circle_look import halves, look, tilt, trace_normalised
 from gatelab.experiments.halfspace_fashion import class_means
+from gatelab.experiments.halfspace_tables import ImagesConfig
 from gatelab.experiments.looks import Looks, short
 from gatelab.experiments.team import SingleTeam
 from gatelab.gates import GatePattern, HardGate
@@ -54,6 +55,11 @@ def test_kernels_are_normalised_and_averaged():
     assert trace_normalised(kernel).trace() == pytest.approx(3)
     means = class_means(kernel, torch.tensor([0, 0, 1]))
     torch.testing.assert_close(means, torch.tensor([[2.0, 0.5], [0.5, 6.0]]))
+
+
+def test_a_table_must_say_what_it_compares():
+    with pytest.raises(TypeError, match="abstract"):
+        ImagesConfig()
 
 
 def test_moments_begin_dense_and_end_at_the_end():
