@@ -87,7 +87,7 @@ def test_looks_are_kept_in_files(tmp_path):
     looks = Looks(tmp_path, (0, 2), see)
     teams = [SingleTeam(nn.Linear(1, 1, bias=False)) for _ in range(2)]
     for place, team in enumerate(teams):
-        observe = looks.watcher()(place)
+        observe = looks.team(place)
         for epoch in range(3):
             observe(epoch, team)
     assert asked == [(0, 0), (2, 0), (0, 1), (2, 1)]

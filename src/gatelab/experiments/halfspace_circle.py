@@ -13,8 +13,7 @@ from gatelab.experiments.findings import Findings
 from gatelab.experiments.halfspace_circle_figures import animation, figures
 from gatelab.experiments.halfspace_circle_findings import KINDS, Seen, answer, claims, tables
 from gatelab.experiments.halfspace_circle_look import look
-from gatelab.experiments.looks import Look, Looks
-from gatelab.experiments.regimes import train_cell
+from gatelab.experiments.looks import Look, train_and_look
 from gatelab.experiments.registry import Experiment, SeededConfig
 from gatelab.experiments.train import Loss, TrainConfig
 from gatelab.gates import HardGate, SoftGate
@@ -73,7 +72,6 @@ def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
             return look(model, data, config.kernel_points, tangent=epoch in config.shown())
         return {}  # between the paper's moments only the first run is looked at
 
-    looks = Looks(context.folder, (*config.moments(), *config.shown()), see)
     training = TrainConfig(
         epochs=config.epochs,
         batch_size=config.batch_size,
@@ -81,7 +79,7 @@ def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
         loss=Loss.SQUARED,
     )
     nets = [config.make(cell.name, seed) for seed in seeds]
-    return {**train_cell(nets, seeds, data, training, context, [looks.watcher()]), "seen": looks.seen(config.runs)}
+    return train_and_look(nets, seeds, data, training, context, (*config.moments(), *config.shown()), see)
 
 
 def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
