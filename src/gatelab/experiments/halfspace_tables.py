@@ -12,7 +12,7 @@ from gatelab import models
 from gatelab.convert import GatedTwin, to_dlgn, to_dln
 from gatelab.data import Dataset, load
 from gatelab.experiments.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater
-from gatelab.experiments.npk_kernel_regression import best_accuracy, ridge_answers
+from gatelab.experiments.kernel_machines import best_accuracy, ridge_answers
 from gatelab.experiments.regimes import network, train_cell
 from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import TrainConfig
