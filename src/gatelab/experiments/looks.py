@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gatelab.data import Dataset, Regression
+from gatelab.data import Examples
 from gatelab.experiments.regimes import train_cell
 from gatelab.experiments.team import Team
 from gatelab.experiments.train import Observer, TrainConfig
@@ -48,7 +48,7 @@ class Looks:
 def train_and_look(
     models: Sequence[nn.Module],
     seeds: Sequence[int],
-    data: Dataset | Regression,
+    data: Examples,
     config: TrainConfig,
     context: Context,
     epochs: Iterable[int],
