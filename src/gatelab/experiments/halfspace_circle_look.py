@@ -7,15 +7,9 @@ from torch import Tensor, nn
 from gatelab.data import Regression
 from gatelab.experiments.looks import Look, short
 from gatelab.gates import GatePattern, capture_gates
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.regions import active_path_counts, half_spaces
-
-
-def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """The kernel times n over its trace: 1 on the diagonal, on average (halfspace, Figures 3 and 4)."""
-    trace = kernel.trace()
-    return kernel * (len(kernel) / trace) if trace > 0 else kernel
 
 
 def look(model: nn.Module, data: Regression, points: int, *, tangent: bool) -> Look:

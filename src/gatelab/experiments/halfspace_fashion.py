@@ -14,13 +14,12 @@ from gatelab import models
 from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.modified_fashion import SIMPLE
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, close, greater, positive
-from gatelab.experiments.halfspace_circle_look import trace_normalised
 from gatelab.experiments.looks import Look, short, train_and_look
 from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import TrainConfig
 from gatelab.figures import Curve, Heatmap, Panels, Plot
 from gatelab.gates import SoftGate, capture_gates
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
 from gatelab.regions import active_path_counts, half_spaces
 from gatelab.runs import Cell, Context, Result
 

@@ -11,6 +11,7 @@ from gatelab.kernels.spectra import (
     label_alignment,
     label_complexity,
     spectrum,
+    trace_normalised,
 )
 from gatelab.kernels.tangent import neural_tangent_kernel
 from gatelab.kernels.value_tangent import value_tangent_kernel
@@ -31,5 +32,6 @@ __all__ = [
     "path_features",
     "refit_values",
     "spectrum",
+    "trace_normalised",
     "value_tangent_kernel",
 ]
