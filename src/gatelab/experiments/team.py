@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
@@ -112,12 +111,13 @@ class StackedTeam:
             raise InputError("the models differ in shape; a team has one architecture")
         self.size = len(models)
         self._base = copy.deepcopy(models[0])
+        own = [dict(model.named_parameters()) for model in models]
         self._stacked = {
-            name: torch.stack([dict(model.named_parameters())[name].detach() for model in models]).requires_grad_(
-                parameter.requires_grad
-            )
-            for name, parameter in models[0].named_parameters()
+            name: nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
+            for name, parameter in own[0].items()
         }
+        # Made once: torch.func.functional_call would put the stacked parameters in place anew for every batch.
+        self._together = copy.deepcopy(models[0], {id(own[0][name]): stack for name, stack in self._stacked.items()})
 
     def parameters(self) -> list[Tensor]:
         """The stacked parameters that need gradients."""
@@ -126,11 +126,12 @@ class StackedTeam:
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """All members at once."""
         with _Stacked():
-            return functional_call(self._base, self._stacked, (x,))
+            return self._together(x)
 
     def train(self, mode: bool) -> None:
         """Nothing in such a network depends on the mode."""
         self._base.train(mode)
+        self._together.train(mode)
 
     def state(self) -> State:
         """Copies of the stacked parameters."""

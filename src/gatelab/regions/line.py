@@ -61,7 +61,7 @@ def linear_regions_1d(
     """
     ((low, high),) = checked_bounds([bounds], 1)
     replay = Replay(model)
-    replay.check_affine()
+    replay.plan.check_affine()
     if not replay.gates:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
     if origin is None or direction is None:
@@ -74,7 +74,7 @@ def linear_regions_1d(
     simplex = torch.stack([start + low * along, start + high * along])
     ends, gates = np.array([[0.0, 1.0]]), dict[str, Tensor]()
     for name in replay.gates:
-        factors = {other: replay.factor(other, gates[other]) for other in replay.deciding_gates(name)}
+        factors = {other: replay.factor(other, gates[other]) for other in replay.plan.deciding_gates(name)}
         q = _at_ends(simplex, factors, len(ends), lambda x, f, name=name: replay.pre_activation(name, x, f))
         lines = q.flatten(2).cpu().numpy()
         ends, parent = _cut(ends, lines)

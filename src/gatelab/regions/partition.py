@@ -139,7 +139,7 @@ def linear_regions_2d(
     """
     box = checked_bounds(bounds, 2)
     replay = Replay(model)
-    replay.check_affine()
+    replay.plan.check_affine()
     shape = replay.input_shape(None if plane is None else tuple(plane.origin.shape))
     if plane is None and shape != (2,):
         raise InputError(
@@ -180,7 +180,7 @@ class _Cells:
 
     def cut(self, name: str) -> None:
         """Cut every polygon where the gate changes."""
-        replay, deciding = self._replay, self._replay.deciding_gates(name)
+        replay, deciding = self._replay, self._replay.plan.deciding_gates(name)
         corners, counts, parents, opened = [], [], [], []
         for part in self._blocks():
             regions = range(len(self))[part]
@@ -223,7 +223,7 @@ class _Cells:
             torch.as_tensor(self._starts).to(device),
             torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
             replay.pattern(self._gates) if self._gates else None,
-            replay.path_gates,
+            replay.plan.path_gates,
         )
 
     def _blocks(self) -> list[slice]:

@@ -80,7 +80,7 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
         UnsupportedModelError: something is neither a gate nor affine, or pools by maximum.
     """
     replay = Replay(model)
-    replay.check_affine()
+    replay.plan.check_affine()
     x = _one(x).to(replay.device, torch.float64)
     factors: dict[str, Tensor] = {}
     opened: dict[str, Tensor] = {}
