@@ -7,6 +7,7 @@ from gatelab.experiments.halfspace_circle import CircleConfig
 from gatelab.experiments.halfspace_circle_look import look
 from gatelab.experiments.team import StackedTeam
 from gatelab.experiments.train import Loss, TrainConfig, make_optimiser, train_epoch
+from gatelab.regions import Plan
 
 LIMIT = 0.030
 
@@ -17,11 +18,11 @@ def run() -> list[Ratio]:
     data, training = config.data(), TrainConfig(epochs=1, batch_size=20, learning_rate=3e-3, loss=Loss.SQUARED)
     for kind in ("relu", "dlgn"):
         team = StackedTeam([config.make(kind, seed) for seed in config.seeds()])
-        optimiser = make_optimiser(team.parameters(), training)
+        optimiser, plan = make_optimiser(team.parameters(), training), Plan(team.member(0))
 
-        def epoch(team: StackedTeam = team, optimiser: torch.optim.Optimizer = optimiser) -> None:
+        def epoch(team: StackedTeam = team, optimiser: torch.optim.Optimizer = optimiser, plan: Plan = plan) -> None:
             train_epoch(team, optimiser, data, training, config.seeds(), 0)
-            look(team.member(0), data, config.kernel_points, tangent=False)
+            look(team.member(0), data, config.kernel_points, tangent=False, plan=plan)
 
         ratio = interleaved(epoch, rounds=20)[0] / LIMIT
         work = f"tracked epoch of the circle, {config.runs} runs, {kind}"

@@ -10,7 +10,7 @@ import gatelab
 ROOT = Path(gatelab.__file__).parent
 
 LAYERS = {
-    "errors": 0, "observe": 0, "durable": 0,
+    "errors": 0, "observe": 0, "fitting": 0, "durable": 0,
     "gates": 1, "data": 1, "figures": 1, "executors": 1,
     "graph": 2, "models": 2,
     "convert": 3, "paths": 3, "regions": 3,

@@ -11,8 +11,8 @@ from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
 from gatelab.experiments.findings import Sample, close, greater, positive, share_of_gap
+from gatelab.experiments.kernel_machines import ridge_answers, support_vector_answers
 from gatelab.experiments.npk_kernel_at_scale import AtScaleConfig, held_out_accuracies
-from gatelab.experiments.npk_kernel_regression import ridge_answers, support_vector_answers
 from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf, steps_needed
 from gatelab.experiments.study import StudyConfig, check, factory
 from gatelab.kernels import DenseKernel, neural_tangent_kernel
@@ -189,7 +189,7 @@ def test_ridge_regression_with_a_kernel_is_that_with_its_features():
     x, others = (digits.inputs(part, torch.float64).flatten(1) for part in (digits.train_x, digits.test_x))
     targets = torch.nn.functional.one_hot(digits.train_y, 10).double() - 0.1
     weights = torch.linalg.solve(x.T @ x + 0.5 * torch.eye(64), x.T @ targets)
-    said = ridge_answers(x @ x.T, others @ x.T, digits.train_y, 10, 0.5)
+    said = ridge_answers(x @ x.T, others @ x.T, digits.train_y, 0.5)
     assert torch.equal(said, (others @ weights).argmax(dim=1))
 
 
@@ -209,9 +209,9 @@ def test_ridges_are_chosen_on_examples_that_the_regression_has_not_seen():
 def test_support_vector_machines_find_what_is_there():
     digits = load("digits").subset(300, 100)
     x, others = (digits.inputs(part, torch.float64).flatten(1) for part in (digits.train_x, digits.test_x))
-    said = support_vector_answers(x @ x.T, others @ x.T, digits.train_y, 10, 1.0)
+    said = support_vector_answers(x @ x.T, others @ x.T, digits.train_y, 1.0)
     assert (said == digits.test_y).double().mean() > 0.85
-    blind = support_vector_answers(torch.eye(300), torch.zeros(100, 300), digits.train_y, 10, 1.0)
+    blind = support_vector_answers(torch.eye(300), torch.zeros(100, 300), digits.train_y, 1.0)
     assert (blind == digits.test_y).double().mean() < 0.3
 
 

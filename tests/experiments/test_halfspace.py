@@ -9,8 +9,9 @@ from torch import nn
 
 from gatelab.data import circle
 from gatelab.experiments.halfspace_circle import CircleConfig
-from gatelab.experiments.halfspace_circle_look import halves, look, tilt, trace_normalised
+from gatelab.experiments.halfspace_circle_look import halves, look, tilt
 from gatelab.experiments.halfspace_fashion import class_means
+from gatelab.experiments.halfspace_tables import ImagesConfig
 from gatelab.experiments.looks import Looks, short
 from gatelab.experiments.team import SingleTeam
 from gatelab.gates import GatePattern, HardGate
@@ -49,11 +50,15 @@ def test_means_over_halves_and_tilt():
     assert tilt(gates, upper) == [0.5]
 
 
-def test_kernels_are_normalised_and_averaged():
+def test_kernels_are_averaged_over_classes():
     kernel = torch.tensor([[2.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 6.0]])
-    assert trace_normalised(kernel).trace() == pytest.approx(3)
     means = class_means(kernel, torch.tensor([0, 0, 1]))
     torch.testing.assert_close(means, torch.tensor([[2.0, 0.5], [0.5, 6.0]]))
+
+
+def test_a_table_must_say_what_it_compares():
+    with pytest.raises(TypeError, match="abstract"):
+        ImagesConfig()
 
 
 def test_moments_begin_dense_and_end_at_the_end():
@@ -81,7 +86,7 @@ def test_looks_are_kept_in_files(tmp_path):
     looks = Looks(tmp_path, (0, 2), see)
     teams = [SingleTeam(nn.Linear(1, 1, bias=False)) for _ in range(2)]
     for place, team in enumerate(teams):
-        observe = looks.watcher()(place)
+        observe = looks.team(place)
         for epoch in range(3):
             observe(epoch, team)
     assert asked == [(0, 0), (2, 0), (0, 1), (2, 1)]

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from gatelab.experiments import Decision, find_experiment
-from gatelab.experiments.findings import Sample
+from gatelab.experiments.findings import Sample, greater_within_runs, mean_curve
 from gatelab.experiments.hierarchy_overfitting import reliance, world
 from gatelab.experiments.hierarchy_reformulation import information
-from gatelab.experiments.trends import fitted_power, greater_within_runs, mean_curve
 from gatelab.hierarchy import build_teacher, exact_events, full_information, parity, string_fields, student_for
 from gatelab.runs import Run
 from tests.experiments.test_experiments import _run
@@ -81,8 +80,7 @@ def test_reliance_of_answers_known_beforehand():
     assert reliance(student, teacher, "alpha") == pytest.approx(0)
 
 
-def test_trends():
-    assert fitted_power([1, 2, 4], [5, 2.5, 1.25]) == pytest.approx(-1)
+def test_curves_of_means():
     curve = mean_curve("x", (1.0,), [Sample((1.0, 3.0), percent=False)])
     assert curve.y == (2.0,)
     assert curve.error == (1.0,)

@@ -78,6 +78,31 @@ def test_what_can_be_stacked():
     assert [type(team) for team in teams([image_zoo.made(image_zoo.LeNet)] * 2)] == [SingleTeam] * 2
 
 
+class Reused(nn.Module):
+    """Flattens by a function and passes one layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.again = nn.Linear(12, 5), nn.Linear(5, 5)
+
+    def forward(self, x):
+        h = self.first(torch.flatten(x, 1)).relu()
+        return self.again(self.again(h).relu())
+
+
+def test_functions_and_shared_layers_in_a_team():
+    models = [Reused() for _ in range(3)]
+    team, x = StackedTeam(models), torch.randn(3, 7, 3, 4)
+    expected = torch.stack([model(batch) for model, batch in zip(models, x, strict=True)])
+    torch.testing.assert_close(team.forward(x), expected)
+    team.forward(x).square().sum().backward()
+    expected.square().sum().backward()
+    for name, parameter in models[1].named_parameters():
+        stacked = dict(zip(team.state(), team.parameters(), strict=True))[name]
+        torch.testing.assert_close(stacked.grad[1], parameter.grad)
+        torch.testing.assert_close(team.member(1).get_parameter(name), parameter)
+
+
 class StopError(Exception):
     pass
 

@@ -2,7 +2,14 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.kernels import condition_number, cumulative_eigenvalues, label_alignment, label_complexity, spectrum
+from gatelab.kernels import (
+    condition_number,
+    cumulative_eigenvalues,
+    label_alignment,
+    label_complexity,
+    spectrum,
+    trace_normalised,
+)
 
 
 def kernel_of(eigenvalues) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,6 +54,13 @@ def test_alignment():
     assert label_alignment(torch.outer(y, y), y) == pytest.approx(1.0)
     assert label_alignment(torch.eye(3), y) == pytest.approx(3**-0.5)
     assert label_alignment(-torch.outer(y, y), y) == pytest.approx(-1.0)
+
+
+def test_a_trace_of_n():
+    kernel = torch.tensor([[2.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 6.0]])
+    assert trace_normalised(kernel).trace() == pytest.approx(3)
+    torch.testing.assert_close(trace_normalised(kernel) * 4, kernel)
+    assert trace_normalised(torch.zeros(2, 2)).equal(torch.zeros(2, 2))
 
 
 @pytest.mark.usefixtures("unchecked")

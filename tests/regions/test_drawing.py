@@ -14,7 +14,7 @@ from gatelab.regions import (
     linear_regions_2d,
     region_picture,
 )
-from gatelab.regions.figure1 import draw_figure1, figure1, jumping_network
+from gatelab.regions.figure1 import figure1, figure1_panels, jumping_network
 
 
 def dlgn(inputs=2):
@@ -79,7 +79,11 @@ def test_pictures_are_drawn(tmp_path):
     figure = draw_regions([picture, picture])
     assert sum(len(axes.collections) > 0 and axes.get_title() == "ReLU" for axes in figure.axes) == 2
     facts = figure1()
-    figures = {"regions": figure, "discs": draw(disc_panel(half_space_discs(dlgn()))), "one": draw_figure1(facts)}
+    figures = {
+        "regions": figure,
+        "discs": draw(disc_panel(half_space_discs(dlgn()))),
+        "one": draw(figure1_panels(facts)),
+    }
     for name, drawn in figures.items():
         for ending in ("png", "svg"):
             save_figure(drawn, tmp_path / f"{name}.{ending}")
@@ -94,6 +98,19 @@ def test_figure_1():
     for epsilon, expected in ((1e-7, [1, 1, 0, 0]), (-1e-7, [1, 0, 0, 0])):
         pattern = gl.capture_gates(jumping_network(epsilon), x)
         assert (pattern["1"][:, 0] & pattern["3"][:, 0]).tolist() == expected
+
+
+def test_figure_1_shows_its_facts():
+    facts = figure1((0.1, -0.1))
+    line, *squares = draw(figure1_panels(facts)).axes
+    given, *active = [drawn.get_xydata().tolist() for drawn in line.lines]
+    assert given == [list(point) for point in zip(facts.ends, facts.green, strict=True)]
+    assert active == [[[0.5, 0.0], [1.5, 0.0]], [[2.5, 0.0], [3.5, 0.0]]]
+    assert [axes.get_title() for axes in squares] == ["ε = 0.1", "ε = −0.1"]
+    for axes, polygons in zip(squares, facts.regions.values(), strict=True):
+        square, *parts = [patch.get_xy()[:-1].tolist() for patch in axes.patches]
+        assert square == [[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]
+        assert parts == [[list(point) for point in polygon] for polygon in polygons]
 
 
 def test_bad_requests():

@@ -364,3 +364,30 @@ def test_wide_networks():
     assert partition.areas.sum().item() == pytest.approx(36, rel=1e-9)
     points = uniform(5000)
     torch.testing.assert_close(partition.evaluate(points), model(points).detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_path_may_be_given_by_units_by_names_or_as_a_top_path():
+    model = mlp([2, 4, 3, 1], bias=True, generator=torch.Generator().manual_seed(3)).double()
+    partition = linear_regions_2d(model)
+    best = gl.top_paths(model, torch.tensor([0.4, -0.3], dtype=torch.float64), 30)
+    path = next(path for path in best if path.start == 0)
+    first, second = path.units[1:3]
+    expected = (
+        partition.gates[partition.path_layers[0]][:, first] & partition.gates[partition.path_layers[1]][:, second]
+    )
+    assert 0 < expected.sum() < len(partition)
+    assert partition.along(path).equal(expected)
+    assert partition.along((first, second)).equal(expected)
+    assert partition.along({partition.path_layers[1]: second}).equal(
+        partition.gates[partition.path_layers[1]][:, second]
+    )
+    with pytest.raises(InputError, match="nowhere"):
+        partition.along({"nowhere": 0})
+
+
+def test_units_of_an_image_have_an_index_and_a_number():
+    model = gl.models.vconv(channels=[2], dense=[3], inputs=(1, 4, 4)).double()
+    partition = linear_regions_2d(model, plane_in(1, 4, 4))
+    first = partition.path_layers[0]
+    assert partition.along({first: (1, 2, 3)}).equal(partition.gates[first][:, 1, 2, 3])
+    assert partition.along({first: 16 + 2 * 4 + 3}).equal(partition.gates[first][:, 1, 2, 3])

@@ -7,9 +7,10 @@ import pytest
 
 from gatelab.errors import RunError
 from gatelab.experiments import Claim, Decision, FigureFacts, Findings, Table
+from gatelab.experiments.registry import Config, Experiment
 from gatelab.figures import Curve, Plot
 from gatelab.report import as_csv, as_latex, as_markdown, page, write_report
-from gatelab.runs import Run
+from gatelab.runs import Cell, Run
 
 EVIL = '<script>alert("x")</script> & co'
 TABLE = Table(EVIL, ("name", "100 % | x"), (("a_b", "1.0 ± 0.1"), (EVIL, "2,5")), "note")
@@ -67,3 +68,23 @@ def test_an_unfinished_run_has_no_report(tmp_path):
     run = Run.open(tmp_path / "run", "study", {"runs": 1, "epochs": 1})
     with pytest.raises(RunError, match=r"is not finished: network, random"):
         write_report(run)
+
+
+def test_results_come_in_the_order_of_the_cells(tmp_path, monkeypatch):
+    """However a pool finished them."""
+    config = type("Nothing", (Config,), {})
+    cells = [Cell(name) for name in ("first", "second", "third")]
+    experiment = Experiment(
+        "ordered",
+        "",
+        config,
+        {},
+        lambda _config: cells,
+        lambda *_: {},
+        lambda _config, results: Findings(" ".join(results), ""),
+    )
+    monkeypatch.setattr("gatelab.report.write.find_experiment", lambda _name: experiment)
+    run = Run.open(tmp_path / "run", "ordered", {})
+    for name in ("third", "first", "second"):
+        run.journal.append(name, {}, 0.0)
+    assert write_report(run)[1].title == "first second third"

@@ -22,7 +22,7 @@ from gatelab.theorems import (
     render,
     save,
 )
-from gatelab.theorems._measure import Mean, all_signs, fitted_order
+from gatelab.theorems._measure import Mean, all_signs
 
 
 @pytest.mark.parametrize("theorem", all_theorems(), ids=lambda theorem: theorem.id)
@@ -167,6 +167,5 @@ def test_running_mean_agrees_with_torch():
 
 
 def test_helpers():
-    assert fitted_order([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
     signs = list(all_signs([torch.Size([2, 1]), torch.Size([1])], 0.5))
     assert len({json.dumps([t.tolist() for t in weights]) for weights in signs}) == 8

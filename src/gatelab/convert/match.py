@@ -156,7 +156,7 @@ def _needed(graph: Graph) -> set[Node]:
     (output,) = (node for node in graph.nodes if node.op == "output")
     if not isinstance(output.args[0], Node):
         raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
-    needed = ancestors(output, lambda node: node.all_input_nodes)
+    needed = ancestors(output)
     inputs = [node for node in graph.nodes if node.op == "placeholder" and node in needed]
     if len(inputs) != 1:
         raise UnsupportedModelError(f"the model uses {len(inputs)} inputs; it must have one, x")

@@ -6,7 +6,7 @@ from enum import StrEnum
 from math import hypot
 from statistics import mean, stdev
 
-from gatelab.figures import Panels, Picture
+from gatelab.figures import Curve, Panels, Picture
 
 
 class Decision(StrEnum):
@@ -130,6 +130,11 @@ def readable(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
+def mean_curve(label: str, x: Sequence[float], samples: Sequence[Sample]) -> Curve:
+    """Means with their standard errors, over a scale."""
+    return Curve(label, tuple(x), tuple(s.mean for s in samples), tuple(s.error for s in samples), line=True)
+
+
 def standard_error(first: Sample, second: Sample) -> float:
     """Of the difference of two means."""
     return hypot(first.error, second.error)
@@ -155,6 +160,14 @@ def greater(text: str, larger: Sample, smaller: Sample) -> Claim:
     """The claim that one mean exceeds another; decided if two standard errors apart."""
     evidence = f"{larger.text()} against {smaller.text()}"
     return _decided(text, larger.mean - smaller.mean, standard_error(larger, smaller), evidence, larger, smaller)
+
+
+def greater_within_runs(text: str, larger: Sample, smaller: Sample) -> Claim:
+    """The claim that one thing exceeds another in the same runs: the error is that of the runs' differences."""
+    gaps = tuple(a - b for a, b in zip(larger.values, smaller.values, strict=True))
+    difference = Sample(gaps, larger.percent)
+    evidence = f"{larger.text()} against {smaller.text()}, difference within runs {difference.text()}"
+    return positive(text, difference, evidence)
 
 
 def close(text: str, first: Sample, second: Sample, *, within: float) -> Claim:

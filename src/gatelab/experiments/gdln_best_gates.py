@@ -138,12 +138,13 @@ def _work(config: BestGatesConfig, cell: Cell, context: Context) -> Result:
 
 
 def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     rows, claims, figures, answers = [], [], [], []
     for kind in ("NLGP", "pulses"):
         own = [result for name, result in results.items() if name.startswith(kind)]
-        losses = {name: Sample(tuple(result["losses"][name] for result in own)) for name in own[0]["losses"]}
-        rows += [(kind, name, f"{loss.mean:.4f} ± {loss.spread:.4f}") for name, loss in losses.items()]
+        losses = {
+            name: Sample(tuple(result["losses"][name] for result in own), percent=False) for name in own[0]["losses"]
+        }
+        rows += [(kind, name, loss.text()) for name, loss in losses.items()]
         best = min(losses, key=lambda name: losses[name].mean)
         answers.append(f"{kind}: {best} ({losses[best].mean:.3f}, no gates {losses['no gates'].mean:.3f})")
         halves, tiling = losses["random half-spaces"], losses["random tiling"]
@@ -151,7 +152,7 @@ def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Finding
         gaps = [result["gap"] for result in own]
         claims += [
             greater(
-                f"{kind}: gates that tile the space do better than overlapping half-spaces (loss in percent)",
+                f"{kind}: gates that tile the space do better than overlapping half-spaces (loss)",
                 halves,
                 tiling,
             ),
@@ -166,9 +167,9 @@ def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Finding
                 f"largest difference {max(gaps):.2g}, {own[0]['tried'][0]} sets against {own[0]['tried'][1]}",
             ),
             greater(
-                f"{kind}: more diagonal precision matrices mean less loss (rank correlation in percent, above 0)",
-                Sample(tuple(result["rank"] for result in own)),
-                Sample((0.0,) * config.runs),
+                f"{kind}: more diagonal precision matrices mean less loss (rank correlation above 0)",
+                Sample(tuple(result["rank"] for result in own), percent=False),
+                Sample((0.0,) * config.runs, percent=False),
             ),
         ]
         points = Curve("random sets", tuple(own[0]["shares"]), tuple(own[0]["random"]))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gatelab.dynamics import PiecewiseFlow, moments_of, self_gated_flow, sign_flip_rate
 from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater
-from gatelab.experiments.gdln_training import GatesConfig, Training, cell_per_gain, plain, sample_of
+from gatelab.experiments.gdln_training import GatesConfig, Training, cell_per_gain
 from gatelab.experiments.registry import Experiment
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
@@ -59,11 +59,10 @@ def _evolving_work(config: EvolvingConfig, cell: Cell, context: Context) -> Resu
 
 
 def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
     rows, curves, claims = [], [], []
     for name, r in results.items():
         rows += [
-            (name, "the network's", key, f"{mean(r['used'][key]):.0f}", plain(sample_of(values)))
+            (name, "the network's", key, f"{mean(r['used'][key]):.0f}", Sample(tuple(values), percent=False).text())
             for key, values in r["kept"].items()
         ]
         rows += [
@@ -72,23 +71,21 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
                 f"its own, at {100 * float(key):g} % flips",
                 "",
                 f"{mean(r['restarts'][key]):.0f}",
-                plain(sample_of(values)),
+                Sample(tuple(values), percent=False).text(),
             )
             for key, values in r["own"].items()
         ]
-        errors = [sample_of(r["kept"][str(count)]) for count in config.switches]
+        errors = [Sample(tuple(r["kept"][str(count)]), percent=False) for count in config.switches]
         curves.append(
             Curve(
                 name, tuple(float(c + 1) for c in config.switches), tuple(max(e.mean, 1e-6) for e in errors), line=True
             )
         )
         claims += [
+            greater(f"{name}: the most switches predict better than one (relative error)", errors[1], errors[-1]),
             greater(
-                f"{name}: the most switches predict better than one (relative error in percent)", errors[1], errors[-1]
-            ),
-            greater(
-                f"{name}: {config.switches[-1]} switches predict the network to 5 %",
-                Sample((0.05,) * config.runs),
+                f"{name}: {config.switches[-1]} switches predict the network to a relative error of 0.05",
+                Sample((0.05,) * config.runs, percent=False),
                 errors[-1],
             ),
         ]

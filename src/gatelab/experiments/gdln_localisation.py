@@ -1,6 +1,7 @@
 """gdln, Section 1: which data and activations make receptive fields local?"""
 
 from collections.abc import Mapping
+from statistics import mean
 
 from pydantic import Field
 
@@ -86,51 +87,47 @@ def _work(config: LocalisationConfig, cell: Cell, context: Context) -> Result:
 
 
 def _ipr(result: Result) -> Sample:
-    return Sample(tuple(result["ipr"][-1]))
+    return Sample(tuple(result["ipr"][-1]), percent=False)
 
 
 def _row(name: str, result: Result) -> tuple[str, ...]:
-    ipr, neighbours = _ipr(result), Sample(tuple(result["neighbours"]))
-    width, frequency, r_squared = (Sample(tuple(values)).mean for values in zip(*result["gabor"], strict=True))
-    loss = Sample(tuple(result["loss"])).mean
+    ipr = _ipr(result)
+    width, frequency, r_squared = map(mean, zip(*result["gabor"], strict=True))
     return (
         name,
-        f"{ipr.mean:.3f} ± {ipr.spread:.3f}",
+        ipr.text(),
         f"{1 / ipr.mean:.1f}",
-        f"{neighbours.mean:+.2f}",
+        f"{mean(result['neighbours']):+.2f}",
         f"{width:.1f}",
         f"{frequency:.2f}",
         f"{r_squared:.2f}",
-        f"{loss:.3f}",
+        f"{mean(result['loss']):.3f}",
     )
 
 
 def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[Claim]:
     # Twice what Gaussian noise has.
-    local = Sample((6 / config.sites,) * config.runs)
+    local = Sample((6 / config.sites,) * config.runs, percent=False)
     names = [f"{gain:g}" for gain in config.gains]
     claims = []
     for activation in config.activations:
         for first in (True, False):
             own = {gain: _ipr(results[_name(activation, gain, first)]) for gain in names}
-            claims.append(
-                greater(f"{_name(activation, names[0], first)}: not local (IPR in percent)", local, own[names[0]])
-            )
+            claims.append(greater(f"{_name(activation, names[0], first)}: not local (IPR)", local, own[names[0]]))
             claims += [greater(f"{_name(activation, gain, first)}: local", own[gain], local) for gain in names[1:]]
-    nothing = Sample((0.0,) * config.runs)
+    nothing = Sample((0.0,) * config.runs, percent=False)
     if Activation.RELU in config.activations:
         smooth, rough = (
-            Sample(tuple(results[_name(Activation.RELU, names[-1], first)]["neighbours"])) for first in (True, False)
+            Sample(tuple(results[_name(Activation.RELU, names[-1], first)]["neighbours"]), percent=False)
+            for first in (True, False)
         )
         claims += [
-            greater(
-                "ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation, percent, above 0)", smooth, nothing
-            ),
+            greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, nothing),
             greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", nothing, rough),
         ]
         claims += [
             greater(
-                f"ReLU on {kind}, wide ones y = 1: local (IPR in percent)",
+                f"ReLU on {kind}, wide ones y = 1: local (IPR)",
                 _ipr(results[_name(Activation.RELU, kind, True)]),
                 local,
             )
@@ -140,13 +137,12 @@ def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[C
 
 
 def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     figures = []
     for activation in config.activations:
         curves = []
         for gain in config.gains:
             result = results[_name(activation, f"{gain:g}", True)]
-            means = tuple(Sample(tuple(values)).mean for values in result["ipr"])
+            means = tuple(map(mean, result["ipr"]))
             curves.append(Curve(f"gain {gain:g}", tuple(float(s) for s in result["steps"]), means, line=True))
         figures.append(
             FigureFacts(

@@ -18,7 +18,7 @@ from gatelab.dynamics import (
     site_distance,
 )
 from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater
-from gatelab.experiments.gdln_training import GatesConfig, Training, cell_per_gain, plain, sample_of
+from gatelab.experiments.gdln_training import GatesConfig, Training, cell_per_gain
 from gatelab.experiments.registry import Experiment
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
@@ -72,12 +72,18 @@ def _frozen(share: float) -> str:
 
 
 def _predict_findings(config: PredictConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
     names = list(next(iter(results.values()))["rows"])
     keys = ("hit", "elsewhere", "cosine", "error")
-    rows = tuple(
-        (name, predictor, *(plain(sample_of(result["rows"][predictor][key])) for key in keys))
+    samples = {
+        name: {
+            predictor: {key: Sample(tuple(values), percent=False) for key, values in row.items()}
+            for predictor, row in result["rows"].items()
+        }
         for name, result in results.items()
+    }
+    rows = tuple(
+        (name, predictor, *(own[predictor][key].text() for key in keys))
+        for name, own in samples.items()
         for predictor in names
     )
     ticks = tuple(names)
@@ -87,22 +93,21 @@ def _predict_findings(config: PredictConfig, results: Mapping[str, Result]) -> F
             Curve(
                 name,
                 tuple(float(place) for place in range(len(names))),
-                tuple(sample_of(r["rows"][n][key]).mean for n in names),
-                tuple(sample_of(r["rows"][n][key]).error for n in names),
+                tuple(own[n][key].mean for n in names),
+                tuple(own[n][key].error for n in names),
             )
-            for name, r in results.items()
+            for name, own in samples.items()
         )
         plots.append(FigureFacts(label.capitalize(), Plot("prediction", label, curves, ticks=_short(ticks)), ""))
     # Hits without a miss have no spread; 64 of them are one case in ten million if the true share is 75 %.
-    most = Sample((0.75,) * config.runs)
+    most = Sample((0.75,) * config.runs, percent=False)
     claims = []
-    for place, (name, result) in enumerate(results.items()):
-        own = {n: {k: sample_of(v) for k, v in r.items()} for n, r in result["rows"].items()}
+    for place, (name, own) in enumerate(samples.items()):
         early = _frozen(config.moments[-2])
         claims.append(
             greater(
-                f"{name}: with the final gates the flow reproduces the field (error below 5 %)",
-                Sample((0.05,) * config.runs),
+                f"{name}: with the final gates the flow reproduces the field (relative error below 0.05)",
+                Sample((0.05,) * config.runs, percent=False),
                 own[_frozen(1.0)]["error"],
             )
         )
@@ -113,11 +118,11 @@ def _predict_findings(config: PredictConfig, results: Mapping[str, Result]) -> F
             for gates, bound, least in (
                 (
                     _frozen(0.0),
-                    "better than that of other units (percent within one site)",
+                    "better than that of other units (share within one site)",
                     own[_frozen(0.0)]["elsewhere"],
                 ),
-                (early, "of more than 75 % of units", most),
-                ("gates renewed by the flow itself", "of more than 75 % of units", most),
+                (early, "of more than 0.75 of the units", most),
+                ("gates renewed by the flow itself", "of more than 0.75 of the units", most),
             )
         ]
     last = list(results.values())[-1]["rows"]

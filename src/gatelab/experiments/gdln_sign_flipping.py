@@ -7,7 +7,7 @@ import torch
 
 from gatelab.dynamics import gate_agreement, inverse_participation_ratio, sign_flip_rate
 from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater
-from gatelab.experiments.gdln_training import GatesConfig, Training, cell_per_gain, plain, sample_of
+from gatelab.experiments.gdln_training import GatesConfig, Training, cell_per_gain
 from gatelab.experiments.registry import Experiment
 from gatelab.figures import Curve, Plot
 from gatelab.runs import Cell, Context, Result
@@ -36,7 +36,9 @@ def _flipping_work(config: GatesConfig, cell: Cell, context: Context) -> Result:
 
 
 def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in cell_per_gain(config)}  # they come as they finished
+    def sample(result: Result, key: str) -> Sample:
+        return Sample(tuple(result[key]), percent=False)
+
     columns = (
         "gain",
         "same at start and end",
@@ -46,7 +48,7 @@ def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Fi
         "growth",
     )
     rows = tuple(
-        (name, *(plain(sample_of(r[key])) for key in ("from_start", "from_tenth", "ever", "direction", "growth")))
+        (name, *(sample(r, key).text() for key in ("from_start", "from_tenth", "ever", "direction", "growth")))
         for name, r in results.items()
     )
     ticks = tuple(f"{100 * share:g} %" for share in SHARES)
@@ -77,11 +79,11 @@ def _flipping_findings(config: GatesConfig, results: Mapping[str, Result]) -> Fi
     claims = []
     for name, r in results.items():
         for text, key, bound in (
-            ("the gate at initialisation is the final one for more than 90 % of examples", "from_start", 0.9),
+            ("the gate at initialisation is the final one for more than 0.9 of the examples", "from_start", 0.9),
             ("the gate at a tenth of training, too", "from_tenth", 0.9),
-            ("from a tenth of training on, w only grows (cosine with its end above 90 %)", "direction", 0.9),
+            ("from a tenth of training on, w only grows (cosine with its end above 0.9)", "direction", 0.9),
         ):
-            claims.append(greater(f"{name}: {text}", sample_of(r[key]), Sample((bound,) * config.runs)))
+            claims.append(greater(f"{name}: {text}", sample(r, key), Sample((bound,) * config.runs, percent=False)))
     middle = list(results.values())[-1]
     return Findings(
         "gdln, 2.1: sign flipping",

@@ -15,6 +15,7 @@ from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings,
 from gatelab.experiments.gdln_fields import pulse_widths
 from gatelab.experiments.registry import Experiment, SeededConfig
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.models import NodeGates, RepeatedGates
 from gatelab.runs import Cell, Context, Result
 
@@ -113,18 +114,12 @@ def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
     }
 
 
-def order_of(steps: tuple[int, ...], gaps: list[float], horizon: float) -> float:
-    """The exponent of the distance from the flow in the step."""
-    return float(np.polyfit(np.log([horizon / count for count in steps]), np.log(gaps), 1)[0])
-
-
 def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
-    results = {cell.name: results[cell.name] for cell in _cells(config)}  # they come as they finished
     rows, claims, figures = [], [], []
     for case in Case:
         own = [result for name, result in results.items() if name.startswith(f"{case}, ")]
         worst = max(result["difference"] for result in own)
-        orders = [order_of(config.steps, result["descent"], config.horizon) for result in own]
+        orders = [fitted_power([config.horizon / count for count in config.steps], result["descent"]) for result in own]
         off = max(abs(order - 1) for order in orders)
         shown = own[0]
         rows.append(

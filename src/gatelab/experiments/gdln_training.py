@@ -7,7 +7,6 @@ from torch import Tensor
 
 from gatelab.data import NLGP
 from gatelab.dynamics import open_gates
-from gatelab.experiments.findings import Sample
 from gatelab.experiments.gdln_fields import relu_descent, starts
 from gatelab.experiments.registry import SeededConfig
 from gatelab.runs import Cell, Context
@@ -73,13 +72,3 @@ class Training:
     def place(self, share: float) -> int:
         """The record nearest to a share of training."""
         return min(range(len(self.times)), key=lambda p: abs(self.times[p] - share * self.times[-1]))
-
-
-def sample_of(values: list[float]) -> Sample:
-    """One value for each run."""
-    return Sample(tuple(values))
-
-
-def plain(sample: Sample) -> str:
-    """Mean ± standard deviation."""
-    return f"{sample.mean:.3f} ± {sample.spread:.3f}"

@@ -13,11 +13,11 @@ from gatelab.experiments.findings import Findings
 from gatelab.experiments.halfspace_circle_figures import animation, figures
 from gatelab.experiments.halfspace_circle_findings import KINDS, Seen, answer, claims, tables
 from gatelab.experiments.halfspace_circle_look import look
-from gatelab.experiments.looks import Look, Looks
-from gatelab.experiments.regimes import train_cell
+from gatelab.experiments.looks import Look, train_and_look
 from gatelab.experiments.registry import Experiment, SeededConfig
 from gatelab.experiments.train import Loss, TrainConfig
 from gatelab.gates import HardGate, SoftGate
+from gatelab.regions import Plan
 from gatelab.runs import Cell, Context, Result
 
 
@@ -67,21 +67,21 @@ class CircleConfig(SeededConfig):
 
 def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
     data, seeds = config.data(), config.seeds()
+    nets = [config.make(cell.name, seed) for seed in seeds]
+    plan = Plan(nets[0].eval())  # networks are looked at in evaluation mode; training sets the mode that it needs
 
     def see(model: nn.Module, epoch: int, place: int) -> Look:
         if place == 0 or epoch in config.shown():
-            return look(model, data, config.kernel_points, tangent=epoch in config.shown())
+            return look(model, data, config.kernel_points, tangent=epoch in config.shown(), plan=plan)
         return {}  # between the paper's moments only the first run is looked at
 
-    looks = Looks(context.folder, (*config.moments(), *config.shown()), see)
     training = TrainConfig(
         epochs=config.epochs,
         batch_size=config.batch_size,
         learning_rate=config.learning_rate,
         loss=Loss.SQUARED,
     )
-    nets = [config.make(cell.name, seed) for seed in seeds]
-    return {**train_cell(nets, seeds, data, training, context, [looks.watcher()]), "seen": looks.seen(config.runs)}
+    return train_and_look(nets, seeds, data, training, context, (*config.moments(), *config.shown()), see)
 
 
 def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:

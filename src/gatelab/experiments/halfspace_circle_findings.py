@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from gatelab.data import Regression
-from gatelab.experiments.findings import Claim, Decision, Sample, Table, greater, positive, readable
+from gatelab.experiments.findings import (
+    Claim,
+    Decision,
+    Sample,
+    Table,
+    greater,
+    greater_within_runs,
+    positive,
+    readable,
+)
 from gatelab.runs import Result
 
 KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}
@@ -144,12 +153,13 @@ def claims(seen: Seen) -> tuple[Claim, ...]:
             f"DLGN: the smooth half is learnt first (errors at epoch {early}, rough over smooth half)",
             *reversed(seen.halves("dlgn", "error", early)),
         ),
-        positive(
-            "The gates of the DLGN's last layer turn to the smooth half (tilt at the end less at the start)",
-            _difference(final, seen.tilt("dlgn", start, last)),
+        greater_within_runs(
+            "The gates of the DLGN's last layer turn to the smooth half (tilt at the end against the start)",
+            final,
+            seen.tilt("dlgn", start, last),
         ),
-        positive(
-            "The last layer's more than the first's (tilts at the end)", _difference(final, seen.tilt("dlgn", end, 0))
+        greater_within_runs(
+            "The last layer's more than the first's (tilts at the end)", final, seen.tilt("dlgn", end, 0)
         ),
         greater(
             "Frozen gates leave larger errors on the smooth half at the end",
@@ -157,11 +167,6 @@ def claims(seen: Seen) -> tuple[Claim, ...]:
             seen.halves("dlgn", "error", end)[0],
         ),
     )
-
-
-def _difference(first: Sample, second: Sample) -> Sample:
-    """Run by run."""
-    return Sample(tuple(a - b for a, b in zip(first.values, second.values, strict=True)), percent=False)
 
 
 def _learn(seen: Seen) -> Claim:
@@ -188,8 +193,5 @@ def _early(seen: Seen, kind: str) -> Claim:
     start, early, end = (seen.overlaps(kind, epoch) for epoch in seen.shown)
     back = Sample(tuple(float((e - s).norm()) for s, e in zip(start, early, strict=True)), percent=False)
     ahead = Sample(tuple(float((e - f).norm()) for e, f in zip(early, end, strict=True)), percent=False)
-    return positive(
-        f"{KINDS[kind]}: at epoch {seen.shown[1]} the overlap kernel is nearer to its end than to its start",
-        _difference(back, ahead),
-        f"‖Λ − Λ_end‖ {ahead.text()}, ‖Λ − Λ_start‖ {back.text()}",
-    )
+    text = f"{KINDS[kind]}: at epoch {seen.shown[1]} the overlap kernel is nearer to its end than to its start"
+    return greater_within_runs(f"{text} (‖Λ − Λ_start‖ against ‖Λ − Λ_end‖)", back, ahead)

@@ -6,24 +6,21 @@ from torch import Tensor, nn
 
 from gatelab.data import Regression
 from gatelab.experiments.looks import Look, short
-from gatelab.gates import GatePattern, capture_gates
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.gates import GatePattern
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
 from gatelab.models import DeepLinearlyGatedNetwork
-from gatelab.regions import active_path_counts, half_spaces
+from gatelab.regions import Plan, active_path_counts, half_spaces
 
 
-def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """The kernel times n over its trace: 1 on the diagonal, on average (halfspace, Figures 3 and 4)."""
-    trace = kernel.trace()
-    return kernel * (len(kernel) / trace) if trace > 0 else kernel
+def look(model: nn.Module, data: Regression, points: int, *, tangent: bool, plan: Plan | None = None) -> Look:
+    """Errors and active paths on both halves, outputs, kernels on so many of the points, half-spaces of a DLGN.
 
-
-def look(model: nn.Module, data: Regression, points: int, *, tangent: bool) -> Look:
-    """Errors and active paths on both halves, outputs, kernels on so many of the points, half-spaces of a DLGN."""
-    gates = capture_gates(model, data.train_x)
+    ``plan`` is that of a model of the same make; it saves most of the time.
+    """
+    plan = plan or Plan(model)
+    gates, answers = plan.capture(model, data.train_x)
+    outputs = answers[:, 0]
     upper = data.train_x[:, 1] > 0
-    with torch.no_grad():
-        outputs = model(data.train_x)[:, 0]
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
     some = torch.linspace(0, len(data.train_x) - 1, points).round().long()
     seen: Look = {
@@ -36,7 +33,7 @@ def look(model: nn.Module, data: Regression, points: int, *, tangent: bool) -> L
     if tangent:
         seen["tangent"] = short(trace_normalised(neural_tangent_kernel(model, data.train_x[some])))
     if isinstance(model, DeepLinearlyGatedNetwork):
-        layers = half_spaces(model).values()
+        layers = half_spaces(model, plan=plan).values()
         seen["half_spaces"] = [short(torch.cat([one.normals(), one.offsets.unsqueeze(1)], 1)) for one in layers]
     return seen
 

@@ -14,14 +14,12 @@ from gatelab import models
 from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.modified_fashion import SIMPLE
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, close, greater, positive
-from gatelab.experiments.halfspace_circle_look import trace_normalised
-from gatelab.experiments.looks import Look, Looks, short
-from gatelab.experiments.regimes import train_cell
+from gatelab.experiments.looks import Look, short, train_and_look
 from gatelab.experiments.registry import DataConfig, Experiment
 from gatelab.experiments.train import TrainConfig
 from gatelab.figures import Curve, Heatmap, Panels, Plot
 from gatelab.gates import SoftGate, capture_gates
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
 from gatelab.regions import active_path_counts, half_spaces
 from gatelab.runs import Cell, Context, Result
 
@@ -112,7 +110,6 @@ def _work(config: FashionConfig, cell: Cell, context: Context) -> Result:
         last = epoch == config.epochs and place == 0 and cell.name == "dlgn"
         return _look(model, data, config, pictures=last)
 
-    looks = Looks(context.folder, config.looks_at(), see)
     training = TrainConfig(
         epochs=config.epochs,
         batch_size=config.batch_size,
@@ -120,7 +117,7 @@ def _work(config: FashionConfig, cell: Cell, context: Context) -> Result:
         epoch_examples=config.epoch_examples,
     )
     nets = [config.make(cell.name, seed) for seed in seeds]
-    return {**train_cell(nets, seeds, data, training, context, [looks.watcher()]), "seen": looks.seen(config.runs)}
+    return train_and_look(nets, seeds, data, training, context, config.looks_at(), see)
 
 
 class _Seen:

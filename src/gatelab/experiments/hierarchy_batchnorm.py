@@ -8,10 +8,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from gatelab.data import load
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater
+from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater, mean_curve
+from gatelab.experiments.looks import Look, train_and_look
 from gatelab.experiments.registry import DataConfig, Experiment
-from gatelab.experiments.trends import fitted_power, mean_curve
+from gatelab.experiments.train import Optimiser, TrainConfig
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.hierarchy import (
     GradientTrainer,
     Norm,
@@ -47,37 +49,38 @@ def _network(inputs: int, width: int, classes: int, place: str, generator: torch
     for fan_in in (inputs, width):
         pair = [nn.BatchNorm1d(width), nn.ReLU()]
         layers += [nn.Linear(fan_in, width), *(pair if place == PLACES[0] else reversed(pair))]
-    net = nn.Sequential(*layers, nn.Linear(width, classes)).double()
+    net = nn.Sequential(*layers, nn.Linear(width, classes))
     initialise(net, generator)
     return net
 
 
 def _projection(config: BatchNormConfig, seed: int, place: str, context: Context) -> Result:
-    """Train on the data; before each epoch, what batch norm removes of the gradient on one batch."""
+    """Train on the data; before each epoch and at the end, what batch norm removes of the gradient on one batch."""
     data = load(config.data, config.data_root)
-    x, y = data.inputs(data.train_x, torch.float64), data.train_y
-    generator = torch.Generator().manual_seed(seed)
-    net = _network(x[0].numel(), config.width, int(y.max()) + 1, place, generator)
-    optimiser = torch.optim.SGD(net.parameters(), lr=config.learning_rate)
-    records = []
-    for epoch in range(config.epochs + 1):
-        order = torch.randperm(len(x), generator=generator)
-        probe = order[: config.batch]
-        report = batchnorm_projection_report(net, x[probe], _loss_of(y[probe]))
-        records.append(
-            {
-                "removed": mean(layer.removed.mean().item() for layer in report),
-                "mean": mean(layer.mean_share.mean().item() for layer in report),
-                "residual": max(layer.residual for layer in report),
-                "leak": max(layer.leak.max().item() for layer in report),
-            }
-        )
-        context.tell(epoch / max(1, config.epochs), f"epoch {epoch}")
-        for rows in order.split(config.batch)[: len(x) // config.batch] if epoch < config.epochs else ():
-            optimiser.zero_grad()
-            _loss_of(y[rows])(net(x[rows])).backward()
-            optimiser.step()
-    return {"records": records}
+    examples = len(data.train_x)
+    net = _network(data.train_x[0].numel(), config.width, len(data.classes), place, torch.Generator().manual_seed(seed))
+
+    def see(model: nn.Module, epoch: int, _place: int) -> Look:
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        probe = torch.randperm(examples, generator=generator)[: config.batch]
+        x = data.inputs(data.train_x[probe], torch.float64)
+        report = batchnorm_projection_report(model.double(), x, _loss_of(data.train_y[probe]))
+        return {
+            "removed": mean(layer.removed.mean().item() for layer in report),
+            "mean": mean(layer.mean_share.mean().item() for layer in report),
+            "residual": max(layer.residual for layer in report),
+            "leak": max(layer.leak.max().item() for layer in report),
+        }
+
+    training = TrainConfig(
+        epochs=config.epochs,
+        batch_size=config.batch,
+        optimiser=Optimiser.SGD,
+        learning_rate=config.learning_rate,
+        epoch_examples=examples // config.batch * config.batch,  # whole batches: one example has no variance
+    )
+    result = train_and_look([net], [seed], data, training, context, range(config.epochs + 1), see)
+    return {"records": [seen["members"][0] for seen in result["seen"]]}
 
 
 def _loss_of(labels: Tensor) -> Callable[[Tensor], Tensor]:

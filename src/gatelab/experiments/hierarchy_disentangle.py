@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import torch
 from pydantic import Field
 
-from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table
+from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater_within_runs, mean_curve
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import greater_within_runs, mean_curve
 from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,

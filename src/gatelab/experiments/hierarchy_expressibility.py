@@ -6,9 +6,8 @@ from itertools import pairwise
 import torch
 from pydantic import Field
 
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, readable
+from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, mean_curve, readable
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import mean_curve
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     LocalNetwork,

@@ -7,10 +7,20 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, greater
+from gatelab.experiments.findings import (
+    Claim,
+    Decision,
+    FigureFacts,
+    Findings,
+    Sample,
+    Table,
+    greater,
+    greater_within_runs,
+    mean_curve,
+)
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import fitted_power, greater_within_runs, mean_curve
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,

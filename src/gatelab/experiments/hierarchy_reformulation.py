@@ -7,9 +7,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table, readable
+from gatelab.experiments.findings import (
+    Claim,
+    Decision,
+    FigureFacts,
+    Findings,
+    Sample,
+    Table,
+    greater_within_runs,
+    mean_curve,
+    readable,
+)
 from gatelab.experiments.registry import Experiment, SeededConfig, cell_per_run
-from gatelab.experiments.trends import greater_within_runs, mean_curve
 from gatelab.figures import Plot
 from gatelab.hierarchy import (
     Events,

@@ -6,9 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table
+from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater_within_runs, mean_curve
 from gatelab.experiments.registry import Experiment, SeededConfig
-from gatelab.experiments.trends import greater_within_runs, mean_curve
 from gatelab.figures import Heatmap, Panels, Plot
 from gatelab.hierarchy import (
     GradientTrainer,

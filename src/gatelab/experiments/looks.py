@@ -1,16 +1,17 @@
 """Looking at every member of a team while it trains: what is seen lies in files, so that it survives a stop."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from gatelab.experiments.regimes import Watcher
+from gatelab.data import Examples
+from gatelab.experiments.regimes import train_cell
 from gatelab.experiments.team import Team
-from gatelab.experiments.train import Observer
-from gatelab.runs import write_json
+from gatelab.experiments.train import Observer, TrainConfig
+from gatelab.runs import Context, Result, write_json
 
 Look = dict[str, Any]
 
@@ -22,19 +23,16 @@ class Looks:
         """Keep files in ``folder``; ``place`` is a network's number among all that train in a cell."""
         self._folder, self._epochs, self._look = folder, sorted(set(epochs)), look
 
-    def watcher(self) -> Watcher:
-        """To be handed to training."""
+    def team(self, place: int) -> Observer:
+        """The looks at the team whose first member stands at ``place``."""
 
-        def team(place: int) -> Observer:
-            def observe(epoch: int, members: Team) -> None:
-                if epoch in self._epochs:
-                    for number in range(members.size):
-                        seen = self._look(members.member(number), epoch, place + number)
-                        write_json(self._file(epoch, place + number), seen)
+        def observe(epoch: int, team: Team) -> None:
+            if epoch in self._epochs:
+                for number in range(team.size):
+                    seen = self._look(team.member(number), epoch, place + number)
+                    write_json(self._file(epoch, place + number), seen)
 
-            return observe
-
-        return team
+        return observe
 
     def seen(self, networks: int) -> list[dict[str, Any]]:
         """What was seen: for each epoch its number and a look for each of so many networks."""
@@ -45,6 +43,20 @@ class Looks:
 
     def _file(self, epoch: int, place: int) -> Path:
         return self._folder / f"seen-{epoch}-{place}.json"
+
+
+def train_and_look(
+    models: Sequence[nn.Module],
+    seeds: Sequence[int],
+    data: Examples,
+    config: TrainConfig,
+    context: Context,
+    epochs: Iterable[int],
+    look: Callable[[nn.Module, int, int], Look],
+) -> Result:
+    """A cell that trains models and looks at each at some epochs: what training gives, and ``seen``."""
+    looks = Looks(context.folder, epochs, look)
+    return {**train_cell(models, seeds, data, config, context, [looks.team]), "seen": looks.seen(len(models))}
 
 
 def short(values: Tensor) -> Any:

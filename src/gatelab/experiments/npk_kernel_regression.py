@@ -1,18 +1,17 @@
 """Does the path kernel explain what learnt gates gain? Kernel machines with H of random, early and late gates."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
-from sklearn.svm import SVC
 from torch import Tensor
 
 from gatelab.data import Dataset, load
 from gatelab.experiments.findings import FigureFacts, Findings, Sample, Table, greater, share_of_gap
+from gatelab.experiments.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
 from gatelab.experiments.npk_table2 import Table2Config
 from gatelab.experiments.regimes import network, train_cell
 from gatelab.experiments.registry import DataConfig, Experiment, cell_per_run
@@ -38,50 +37,6 @@ class RegressionConfig(DataConfig):
     ridges: tuple[float, ...] = (1e-6, 1e-4, 1e-2)  # relative to the mean diagonal; chosen on a fifth of the examples
     penalties: tuple[float, ...] = (1.0, 10.0, 100.0)  # C of the support vector machine, chosen likewise
     runs: int = Field(default=3, ge=1)
-
-
-def ridge_answers(
-    kernel: Float[Tensor, "n n"], cross: Float[Tensor, "m n"], labels: Tensor, classes: int, ridge: float
-) -> Tensor:
-    """What one-against-all ridge regression says to the m examples of ``cross``."""
-    targets = F.one_hot(labels, classes).to(kernel) - 1 / classes
-    system = kernel + ridge * torch.eye(len(kernel), dtype=kernel.dtype, device=kernel.device)
-    return (cross @ torch.linalg.solve(system, targets)).argmax(dim=1)
-
-
-def support_vector_answers(
-    kernel: Float[Tensor, "n n"], cross: Float[Tensor, "m n"], labels: Tensor, classes: int, penalty: float
-) -> Tensor:
-    """What a support vector machine says, one class against one."""
-    del classes
-    machine = SVC(C=penalty, kernel="precomputed").fit(kernel.numpy(force=True), labels.numpy(force=True))
-    return torch.from_numpy(machine.predict(cross.numpy(force=True))).to(labels)
-
-
-Answers = Callable[[Tensor, Tensor, Tensor, int, float], Tensor]
-
-
-def best_accuracy(
-    kernel: Float[Tensor, "n n"],
-    cross: Float[Tensor, "m n"],
-    data: Dataset,
-    answers: Answers,
-    constants: Sequence[float],
-) -> tuple[float, float]:
-    """Train and test accuracy of a machine, its constant the one that does best on a fifth of the training examples.
-
-    Kernels are scaled to a mean diagonal of one.
-    """
-    scale, cut, classes = kernel.diagonal().mean(), len(kernel) * 4 // 5, len(data.classes)
-    kernel, cross = kernel / scale, cross / scale
-
-    def held_out(constant: float) -> float:
-        said = answers(kernel[:cut, :cut], kernel[cut:, :cut], data.train_y[:cut], classes, constant)
-        return float((said == data.train_y[cut:]).double().mean())
-
-    said = answers(kernel, torch.cat([kernel, cross]), data.train_y, classes, max(constants, key=held_out))
-    right = (said == torch.cat([data.train_y, data.test_y])).double()
-    return float(right[: len(kernel)].mean()), float(right[len(kernel) :].mean())
 
 
 def _accuracies(

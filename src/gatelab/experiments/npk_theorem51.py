@@ -10,6 +10,7 @@ from gatelab.data import load
 from gatelab.experiments.findings import Claim, Decision, FigureFacts, Findings, Sample, Table
 from gatelab.experiments.registry import Config, Experiment
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import bernoulli_
@@ -52,9 +53,7 @@ def _convergence_work(config: ConvergenceConfig, cell: Cell, context: Context) -
 
 def _convergence_findings(config: ConvergenceConfig, results: Mapping[str, Result]) -> Findings:
     samples = {width: Sample(tuple(results[f"w = {width}"]["errors"])) for width in config.widths}
-    logs = torch.tensor([[torch.log(torch.tensor(float(w))), 1.0] for w in samples], dtype=torch.float64)
-    means = torch.tensor([sample.mean for sample in samples.values()], dtype=torch.float64).log().unsqueeze(1)
-    order = float(torch.linalg.lstsq(logs, means).solution[0])
+    order = fitted_power(list(samples), [sample.mean for sample in samples.values()])
     sizes = tuple(map(float, samples))
     first = next(iter(samples.values())).mean
     curves = (

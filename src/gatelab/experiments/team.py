@@ -2,13 +2,12 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
@@ -112,12 +111,15 @@ class StackedTeam:
             raise InputError("the models differ in shape; a team has one architecture")
         self.size = len(models)
         self._base = copy.deepcopy(models[0])
+        own = [dict(model.named_parameters()) for model in models]
         self._stacked = {
-            name: torch.stack([dict(model.named_parameters())[name].detach() for model in models]).requires_grad_(
-                parameter.requires_grad
-            )
-            for name, parameter in models[0].named_parameters()
+            name: nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
+            for name, parameter in own[0].items()
         }
+        # Made once: torch.func.functional_call would put the stacked parameters in place anew for every batch.
+        stacks = {id(own[0][name]): stack for name, stack in self._stacked.items()}
+        self._together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
+        self._mode = _FlattenMembers if _flattens_by_function(models[0]) else nullcontext
 
     def parameters(self) -> list[Tensor]:
         """The stacked parameters that need gradients."""
@@ -125,12 +127,13 @@ class StackedTeam:
 
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """All members at once."""
-        with _Stacked():
-            return functional_call(self._base, self._stacked, (x,))
+        with self._mode():
+            return self._together(x)
 
     def train(self, mode: bool) -> None:
         """Nothing in such a network depends on the mode."""
         self._base.train(mode)
+        self._together.train(mode)
 
     def state(self) -> State:
         """Copies of the stacked parameters."""
@@ -172,12 +175,37 @@ def can_stack(model: nn.Module) -> bool:
     return not list(model.buffers())
 
 
-class _Stacked(TorchFunctionMode):
-    """Reads ``linear`` and ``flatten`` as acting behind the axis of members."""
+def _flattens_by_function(model: nn.Module) -> bool:
+    return any(node_operation(node) == "flatten" for node in trace(model).nodes)
+
+
+def _substitutes(model: nn.Module, stacks: Mapping[int, nn.Parameter]) -> dict[int, nn.Module]:
+    """By identity, what stands behind the axis of members where the model has a dense layer, or flattens."""
+    found: dict[int, nn.Module] = {}
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            bias = None if module.bias is None else stacks[id(module.bias)]
+            found[id(module)] = _StackedDense(stacks[id(module.weight)], bias)
+        elif isinstance(module, nn.Flatten):
+            found[id(module)] = nn.Flatten(2)
+    return found
+
+
+class _StackedDense(nn.Module):
+    """A dense layer for each member."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None):
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Float[Tensor, "e b i"]) -> Float[Tensor, "e b o"]:
+        return _StackedLinear.apply(x, self.weight, self.bias)
+
+
+class _FlattenMembers(TorchFunctionMode):
+    """Reads ``flatten`` as acting behind the axis of members."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.linear:
-            return _StackedLinear.apply(*args)
         if func in (torch.flatten, Tensor.flatten):
             return args[0].flatten(2)
         return func(*args, **(kwargs or {}))

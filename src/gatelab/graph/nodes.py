@@ -39,9 +39,9 @@ def is_shape(node: Node) -> bool:
     )
 
 
-def ancestors(node: Node, sources: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """A node and all that it is made from, where ``sources`` says what a node is made from."""
-    found, waiting = {node}, [node]
+def ancestors(*nodes: Node, sources: Callable[[Node], Iterable[Node]] = lambda node: node.all_input_nodes) -> set[Node]:
+    """Nodes and all that they are made from, where ``sources`` says what a node is made from."""
+    found, waiting = set(nodes), list(nodes)
     while waiting:
         for source in sources(waiting.pop()):
             if source not in found:

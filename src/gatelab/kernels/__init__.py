@@ -24,6 +24,7 @@ from gatelab.kernels.spectra import (
     label_alignment,
     label_complexity,
     spectrum,
+    trace_normalised,
 )
 from gatelab.kernels.stored import StoredKernel, open_kernel
 from gatelab.kernels.tangent import TangentKernel, neural_tangent_kernel
@@ -69,5 +70,6 @@ __all__ = [
     "refit_values",
     "spectrum",
     "top_eigenpairs",
+    "trace_normalised",
     "value_tangent_kernel",
 ]

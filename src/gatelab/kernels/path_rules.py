@@ -45,7 +45,7 @@ class Architecture:
     def refuse_what_has_no_rule(self) -> None:
         """Name every node on the way to the output for which there is no rule."""
         operations = ("call_module", "call_function", "call_method")
-        wanted = ancestors(self.output, value_sources)
+        wanted = ancestors(self.output, sources=value_sources)
         nodes = [node for node in self.graph.nodes if node.op in operations and node in wanted]
         unknown = [node for node in nodes if node not in self.gate_names and self.rule(node) is None]
         if unknown:
@@ -96,7 +96,7 @@ class Reading:
         """Follow the graph from the input to the output."""
         signals: dict[Node, Signal] = {}
         output = self.architecture.output
-        wanted = ancestors(output, value_sources)
+        wanted = ancestors(output, sources=value_sources)
         for node in self.architecture.graph.nodes:
             if node.op == "placeholder":
                 if not signals:

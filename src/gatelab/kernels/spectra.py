@@ -22,6 +22,19 @@ def cumulative_eigenvalues(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
     return spectrum(kernel).cumsum(dim=0)
 
 
+def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    """The kernel times n over its trace: 1 on the diagonal, on average (halfspace, Figures 3 and 4).
+
+    A kernel without a trace, one of no active gates, stays as it is.
+
+    Example:
+        >>> trace_normalised(torch.tensor([[3.0, 1.0], [1.0, 1.0]])).tolist()
+        [[1.5, 0.5], [0.5, 0.5]]
+    """
+    trace = kernel.trace()
+    return kernel * (len(kernel) / trace) if trace > 0 else kernel
+
+
 def condition_number(kernel: Float[Tensor, "n n"]) -> float:
     """ρ_max / ρ_min of a positive semi-definite kernel; infinite if it is singular to working precision."""
     eigenvalues = spectrum(kernel)

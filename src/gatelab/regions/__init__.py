@@ -22,6 +22,7 @@ from gatelab.regions.drawing import (
 from gatelab.regions.halfspace import Filters, HalfSpaceLayer, half_spaces
 from gatelab.regions.line import Pieces, linear_regions_1d
 from gatelab.regions.partition import Partition, linear_regions_2d
+from gatelab.regions.plan import Plan
 from gatelab.regions.plane import Plane
 from gatelab.regions.polyhedron import Ball, Estimate, Polyhedron
 from gatelab.regions.receptive import ReceptiveField
@@ -38,6 +39,7 @@ __all__ = [
     "Partition",
     "PathDistribution",
     "Pieces",
+    "Plan",
     "Plane",
     "Polyhedron",
     "ReceptiveField",

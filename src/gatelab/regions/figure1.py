@@ -6,11 +6,9 @@ The paper draws two networks without giving their weights; these have the proper
 from dataclasses import dataclass
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Polygon
 from torch import nn
 
+from gatelab.figures import Curve, Panels, Plot, Polygon, Shapes
 from gatelab.regions.line import linear_regions_1d
 from gatelab.regions.partition import linear_regions_2d
 
@@ -84,26 +82,28 @@ def figure1(epsilons: tuple[float, ...] = (0.1, -0.1)) -> Figure1:
     return Figure1(tuple(ends.tolist()), tuple(green.tolist()), intervals, regions, areas)
 
 
-def draw_figure1(facts: Figure1) -> Figure:
+def figure1_panels(facts: Figure1) -> Panels:
     """The figure: green's input over x with the path's region, and the path regions for each ε."""
-    figure = Figure(figsize=(3.4 + 2.6 * len(facts.regions), 2.9), layout="constrained")
-    FigureCanvasAgg(figure)
-    widths = [1.5, *[1.0] * len(facts.regions)]
-    left, *others = figure.subplots(1, len(widths), width_ratios=widths)
-    left.axhline(0, color="0.6", linewidth=0.8)
-    left.plot(facts.ends, facts.green, color="#2f7d4f", label="what green is given")
-    for place, (low, high) in enumerate(facts.intervals):
-        left.axvspan(low, high, color="#4878a8", alpha=0.35, label="red and green open" if place == 0 else None)
-    left.set(xlabel="x", title="active on two intervals")
-    left.legend(fontsize=7, loc="lower center")
-    for axes, (epsilon, polygons) in zip(others, facts.regions.items(), strict=True):
-        for polygon in polygons:
-            axes.add_patch(Polygon(polygon, facecolor="#4878a8", edgecolor="none", alpha=0.6))
-        axes.axhline(0, color="0.6", linewidth=0.8)
-        axes.axvline(0, color="0.6", linewidth=0.8)
-        axes.set(xlim=SQUARE[0], ylim=SQUARE[1], xlabel="x₁", ylabel="x₂", aspect="equal")
-        axes.set_title(f"ε = {epsilon:g}".replace("-", "−"))
-    return figure
+    panels = (line_panel(facts), *(square_panel(facts, epsilon) for epsilon in facts.regions))
+    return Panels(panels, len(panels))
+
+
+def line_panel(facts: Figure1) -> Plot:
+    """What green is given over x, and where the path through red and green is active."""
+    active = tuple(
+        Curve(f"red and green open on ]{low:g}, {high:g}[", (low, high), (0.0, 0.0), line=True)
+        for low, high in facts.intervals
+    )
+    given = Curve("what green is given", facts.ends, facts.green, line=True)
+    return Plot("x", "", (given, *active), title="active on two intervals")
+
+
+def square_panel(facts: Figure1, epsilon: float) -> Shapes:
+    """The part of the square where the path through green and brown is active, for one ε."""
+    (left, right), (low, high) = SQUARE
+    square = Polygon(((left, low), (right, low), (right, high), (left, high)), 0.0)
+    active = tuple(Polygon(points, 1.0) for points in facts.regions[epsilon])
+    return Shapes(f"ε = {epsilon:g}".replace("-", "−"), (square, *active), "x₁", "x₂")
 
 
 @torch.no_grad()

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GateKind
 from gatelab.observe import batches
+from gatelab.regions.plan import Plan
 from gatelab.regions.receptive import ReceptiveField, receptive_field
 from gatelab.regions.replay import Replay
+from gatelab.regions.units import Unit, unit_number
 
 # Entries of the normals that are worked out at a time.
 BLOCK_ENTRIES = 2**24
 # Entries of normals() for all units: 2 GiB in float64.
 MOST_ENTRIES = 2**28
-
-Unit = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -87,25 +87,16 @@ class HalfSpaceLayer:
 
     def numbers(self, units: Sequence[Unit]) -> list[int]:
         """The units' places among all of the layer, flattened."""
-        numbers = []
-        for unit in units:
-            index = (unit,) if isinstance(unit, int) and len(self.shape) == 1 else unit
-            if isinstance(index, int):
-                inside = 0 <= index < prod(self.shape)
-            else:
-                pairs = zip(index, self.shape, strict=False)
-                inside = len(index) == len(self.shape) and all(0 <= i < width for i, width in pairs)
-            if not inside:
-                raise InputError(f"unit {unit} does not exist in layer '{self.gate}', whose gates are {self.shape}")
-            numbers.append(index if isinstance(index, int) else _flat(index, self.shape))
-        return numbers
+        return [unit_number(unit, self.shape, self.gate) for unit in units]
 
     def is_open(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, "n *shape"]:
         """Whether each example lies in each half-space."""
         return self._replay.pre_activations([self.gate], x.to(self._replay.device, torch.float64))[0] > 0
 
 
-def half_spaces(dlgn: nn.Module, shape: Sequence[int] | None = None) -> dict[str, HalfSpaceLayer]:
+def half_spaces(
+    dlgn: nn.Module, shape: Sequence[int] | None = None, *, plan: Plan | None = None
+) -> dict[str, HalfSpaceLayer]:
     """The half-space of every gate of a deep linearly gated network, layer by layer.
 
     Takes :class:`gatelab.models.DeepLinearlyGatedNetwork` in all its variants, what :func:`gatelab.to_dlgn` makes of a
@@ -116,6 +107,7 @@ def half_spaces(dlgn: nn.Module, shape: Sequence[int] | None = None) -> dict[str
     Args:
         dlgn: the network.
         shape: of one example; needed when the first layer is a convolution.
+        plan: of a network of the same make, to look at one again and again while it trains.
 
     Raises:
         UnsupportedModelError: some gate is not a half-space of the input.
@@ -127,7 +119,7 @@ def half_spaces(dlgn: nn.Module, shape: Sequence[int] | None = None) -> dict[str
         >>> [(name, tuple(layer.normals().shape)) for name, layer in layers.items()]
         [('gate.1.gated', (3, 2)), ('gate.3.gated', (3, 2))]
     """
-    replay = linear_gates(dlgn)
+    replay = linear_gates(dlgn, plan)
     inputs = replay.input_shape(None if shape is None else tuple(shape))
     origin = torch.zeros(1, *inputs, dtype=torch.float64, device=replay.device)
     try:
@@ -147,21 +139,21 @@ def half_spaces(dlgn: nn.Module, shape: Sequence[int] | None = None) -> dict[str
     }
 
 
-def linear_gates(dlgn: nn.Module) -> Replay:
+def linear_gates(dlgn: nn.Module, plan: Plan | None = None) -> Replay:
     """The replay of a network all of whose gates are half-spaces; a refusal of any other."""
-    replay = Replay(dlgn)
+    replay = Replay(dlgn, plan)
     remedy = "gatelab.to_dlgn(model) makes a deep linearly gated network of a ReLU model"
     if not replay.gates:
         raise UnsupportedModelError(f"{type(dlgn).__name__} has no gates, hence no half-spaces; {remedy}")
     for name in replay.gates:
-        deciding = replay.deciding_gates(name)
-        if replay.kind(name) is not GateKind.GATED or deciding:
+        deciding = replay.plan.deciding_gates(name)
+        if replay.plan.kind(name) is not GateKind.GATED or deciding:
             why = f"depends on gate '{deciding[0]}'" if deciding else "gates its own signal"
             raise UnsupportedModelError(
                 f"{type(dlgn).__name__} is not a deep linearly gated network: gate '{name}' {why}, so that its gates "
                 f"are not half-spaces of the input; {remedy}"
             )
-        replay.check_affine(name)
+        replay.plan.check_affine(name)
     return replay
 
 
@@ -178,7 +170,7 @@ def _normals(replay: Replay, gate: str, numbers: list[int], inputs: tuple[int, .
 
 def _filters(replay: Replay, name: str, inputs: tuple[int, ...]) -> Filters | None:
     """The half-space of a unit whose window touches no border, on an image just large enough to have one."""
-    window = receptive_field(replay.affine_nodes(name), replay.modules, len(inputs) - 1)
+    window = receptive_field(replay.plan.affine_nodes(name), replay.modules, len(inputs) - 1)
     if window is None:
         return None
     position = tuple(-(start // step) for start, step in zip(window.start, window.step, strict=True))
@@ -190,10 +182,3 @@ def _filters(replay: Replay, name: str, inputs: tuple[int, ...]) -> Filters | No
     cut = tuple(slice(begin, begin + size) for begin, size in zip(first, window.size, strict=True))
     weight = _normals(replay, name, numbers, canvas)[(slice(None), slice(None), *cut)]
     return Filters(weight.to(replay.dtype), offsets[place].to(replay.dtype), window)
-
-
-def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    number = 0
-    for i, width in zip(index, shape, strict=True):
-        number = number * width + i
-    return number

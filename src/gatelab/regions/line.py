@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.gates import GateLayer, GatePattern
-from gatelab.gates.bits import pack
+from gatelab.gates import GatePattern
 from gatelab.regions.plane import checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.splitting import NOISE, TOUCH
@@ -62,7 +61,7 @@ def linear_regions_1d(
     """
     ((low, high),) = checked_bounds([bounds], 1)
     replay = Replay(model)
-    replay.check_affine()
+    replay.plan.check_affine()
     if not replay.gates:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
     if origin is None or direction is None:
@@ -75,7 +74,7 @@ def linear_regions_1d(
     simplex = torch.stack([start + low * along, start + high * along])
     ends, gates = np.array([[0.0, 1.0]]), dict[str, Tensor]()
     for name in replay.gates:
-        factors = {other: replay.factor(other, gates[other]) for other in replay.deciding_gates(name)}
+        factors = {other: replay.factor(other, gates[other]) for other in replay.plan.deciding_gates(name)}
         q = _at_ends(simplex, factors, len(ends), lambda x, f, name=name: replay.pre_activation(name, x, f))
         lines = q.flatten(2).cpu().numpy()
         ends, parent = _cut(ends, lines)
@@ -85,14 +84,10 @@ def linear_regions_1d(
     factors = {name: replay.factor(name, state) for name, state in gates.items()}
     output = _at_ends(simplex, factors, len(ends), replay.output).flatten(2)
     slope = output[:, 1] / (high - low)
-    layers = {
-        name: GateLayer(replay.kind(name), tuple(state.shape[1:]), pack(state.flatten(1)), replay.slope(name))
-        for name, state in gates.items()
-    }
     return Pieces(
         torch.as_tensor(low + ends * (high - low)).to(replay.device),
         torch.stack([output[:, 0] - low * slope, slope], 2),
-        GatePattern(layers, replay.dtype),
+        replay.pattern(gates),
     )
 
 

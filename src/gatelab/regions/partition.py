@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
-from gatelab.gates import GateLayer, GatePattern
-from gatelab.gates.bits import pack
+from gatelab.gates import GatePattern
 from gatelab.observe import batches
 from gatelab.regions import splitting
 from gatelab.regions.plane import Bounds, Plane, checked_bounds
 from gatelab.regions.replay import Replay
+from gatelab.regions.units import Unit, path_units, unit_number
 
 # Pre-activations of a block of regions; small blocks stay in the cache.
 BLOCK_ENTRIES = 2**19
@@ -94,22 +94,17 @@ class Partition:
         homogeneous = torch.cat([torch.ones_like(points[:, :1]), points], 1).to(self.maps)
         return torch.einsum("nkc,nc->nk", self.maps[regions], homogeneous)
 
-    def along(
-        self, path: Mapping[str, int | tuple[int, ...]] | Sequence[int | tuple[int, ...]]
-    ) -> Bool[Tensor, " regions"]:
-        """The regions in which every gate on a path is open: their union is the path's active region A_π."""
+    def along(self, path: Sequence[Unit] | Mapping[str, Unit] | Any) -> Bool[Tensor, " regions"]:
+        """The regions in which every gate on a path is open: their union is the path's active region A_π.
+
+        Paths are given as to :func:`active_region`.
+        """
         if self.gates is None:
             raise InputError("the network has no gates, hence no paths to open")
-        units = path if isinstance(path, Mapping) else dict(zip(self.path_layers, path, strict=False))
-        if not isinstance(path, Mapping) and len(path) != len(self.path_layers):
-            raise InputError(f"the path passes {len(path)} units, there are {len(self.path_layers)} layers of gates")
         opened = torch.ones(len(self), dtype=torch.bool, device=self.corners.device)
-        for name, unit in units.items():
-            index = (unit,) if isinstance(unit, int) else unit
+        for name, unit in path_units(path, self.path_layers, self.gates.layers).items():
             gates = self.gates[name]
-            if len(index) != gates.ndim - 1 or not all(0 <= i < w for i, w in zip(index, gates.shape[1:], strict=True)):
-                raise InputError(f"unit {unit} does not exist in layer '{name}', whose gates are {gates.shape[1:]}")
-            opened &= gates[(slice(None), *index)]
+            opened &= gates.flatten(1)[:, unit_number(unit, gates.shape[1:], name)]
         return opened
 
     def _sums(self, values: Tensor) -> Tensor:
@@ -144,7 +139,7 @@ def linear_regions_2d(
     """
     box = checked_bounds(bounds, 2)
     replay = Replay(model)
-    replay.check_affine()
+    replay.plan.check_affine()
     shape = replay.input_shape(None if plane is None else tuple(plane.origin.shape))
     if plane is None and shape != (2,):
         raise InputError(
@@ -185,7 +180,7 @@ class _Cells:
 
     def cut(self, name: str) -> None:
         """Cut every polygon where the gate changes."""
-        replay, deciding = self._replay, self._replay.deciding_gates(name)
+        replay, deciding = self._replay, self._replay.plan.deciding_gates(name)
         corners, counts, parents, opened = [], [], [], []
         for part in self._blocks():
             regions = range(len(self))[part]
@@ -221,18 +216,14 @@ class _Cells:
         (s, half_s), (t, half_t) = ((low / 2 + high / 2, high / 2 - low / 2) for low, high in self._box)
         constant, along_s, along_t = torch.cat(maps).unbind(2)
         along_s, along_t = along_s / half_s, along_t / half_t
-        layers = {
-            name: GateLayer(replay.kind(name), tuple(gates.shape[1:]), pack(gates.flatten(1)), replay.slope(name))
-            for name, gates in self._gates.items()
-        }
         return Partition(
             self._plane,
             self._box,
             self._to_plane(torch.as_tensor(self._corners).to(device)),
             torch.as_tensor(self._starts).to(device),
             torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
-            GatePattern(layers, replay.dtype) if layers else None,
-            replay.path_gates,
+            replay.pattern(self._gates) if self._gates else None,
+            replay.plan.path_gates,
         )
 
     def _blocks(self) -> list[slice]:

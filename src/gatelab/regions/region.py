@@ -9,12 +9,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.gates import GateLayer, GatePattern
-from gatelab.gates.bits import pack
+from gatelab.gates import GatePattern
 from gatelab.observe import batches, examples
-from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, Unit, half_spaces
+from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, half_spaces
 from gatelab.regions.polyhedron import Polyhedron
 from gatelab.regions.replay import Replay
+from gatelab.regions.units import Unit, path_units
 
 
 def active_region(
@@ -39,27 +39,10 @@ def active_region(
         2
     """
     layers = half_spaces(dlgn, shape)
-    passed = [(layers[name], unit) for name, unit in _units(path, list(layers)).items()]
+    passed = [(layers[name], unit) for name, unit in path_units(path, list(layers), list(layers)).items()]
     normals = [layer.normals([unit]).flatten(1).double() for layer, unit in passed]
     offsets = [layer.offsets.flatten()[layer.numbers([unit])].double() for layer, unit in passed]
     return Polyhedron(-torch.cat(normals), torch.cat(offsets)).irredundant()
-
-
-def _units(path: Any, layers: list[str]) -> dict[str, Unit]:
-    if isinstance(path, Mapping):
-        unknown = [name for name in path if name not in layers]
-        if unknown or not path:
-            raise InputError(f"the path passes {unknown or 'no gates'}; there are {', '.join(layers)}")
-        return dict(path)
-    units = list(getattr(path, "units", path))
-    start = getattr(path, "start", None)
-    if start == 0:
-        units = units[1:]  # a gatelab.Path begins with the input's node
-    elif start is not None:
-        layers = layers[start - 1 :]  # or at a bias
-    if len(units) != len(layers) or not units:
-        raise InputError(f"the path passes {len(units)} units, there are {len(layers)} layers of gates: {layers}")
-    return dict(zip(layers, units, strict=True))
 
 
 @dataclass(frozen=True)
@@ -97,7 +80,7 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
         UnsupportedModelError: something is neither a gate nor affine, or pools by maximum.
     """
     replay = Replay(model)
-    replay.check_affine()
+    replay.plan.check_affine()
     x = _one(x).to(replay.device, torch.float64)
     factors: dict[str, Tensor] = {}
     opened: dict[str, Tensor] = {}
@@ -111,11 +94,7 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
     faces = len(gates)
     sign = torch.where(gates, -1.0, 1.0).double()
     polyhedron = Polyhedron(sign[:, None] * slopes[:faces], -sign * constants[:faces], gates)
-    layers = {
-        name: GateLayer(replay.kind(name), tuple(state.shape[1:]), pack(state.flatten(1)), replay.slope(name))
-        for name, state in opened.items()
-    }
-    return ActivationRegion(polyhedron, slopes[faces:], constants[faces:], GatePattern(layers, replay.dtype))
+    return ActivationRegion(polyhedron, slopes[faces:], constants[faces:], replay.pattern(opened))
 
 
 def _one(x: Tensor) -> Tensor:

@@ -20,13 +20,14 @@ def findings_of(run: Run) -> Findings:
     """
     experiment = find_experiment(run.experiment)
     config = experiment.read(run.config)
-    results = run.journal.results()
-    missing = [cell.name for cell in experiment.cells(config) if cell.name not in results]
+    results, cells = run.journal.results(), experiment.cells(config)
+    missing = [cell.name for cell in cells if cell.name not in results]
     if missing:
         raise RunError(
             f"{run.path} is not finished: {', '.join(missing)} still to do; run the same command again to go on"
         )
-    return experiment.findings(config, results)
+    in_order = {cell.name: results[cell.name] for cell in cells}  # the journal has them as they finished
+    return experiment.findings(config, in_order)
 
 
 def write_report(run: Run) -> tuple[Path, Findings]:

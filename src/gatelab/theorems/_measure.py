@@ -1,9 +1,8 @@
-"""Measuring: comparisons, rates of change, fitted orders, Monte-Carlo means. Nothing here knows a theorem."""
+"""Measuring: comparisons, rates of change, Monte-Carlo means. Nothing here knows a theorem."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,11 +29,6 @@ def against(measured: Tensor, predicted: Tensor, label: str, *more: Curve) -> Pl
     """Measured against predicted values."""
     points = Curve(label, tuple(predicted.flatten().tolist()), tuple(measured.flatten().tolist()))
     return Plot("predicted", "measured", (points, *more), diagonal="measured = predicted")
-
-
-def fitted_order(x: Sequence[float], y: Sequence[float]) -> float:
-    """The exponent a of the best fit y = c xᵃ."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 class ErrorFlow:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gatelab.figures import Plot
+from gatelab.figures import Picture
 
 
 class Verdict(StrEnum):
@@ -40,7 +40,7 @@ class Measurement:
     """What a theorem's function returns."""
 
     checks: tuple[Check, ...]
-    plot: Plot
+    plot: Picture
     notes: tuple[str, ...] = ()
 
 

@@ -29,6 +29,7 @@ from gatelab.dynamics import (
     moments_of,
 )
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.models import (
     CellGates,
     FunctionGates,
@@ -39,7 +40,7 @@ from gatelab.models import (
     PathwayNetwork,
     RepeatedGates,
 )
-from gatelab.theorems._measure import Mean, against, fitted_order, identity, relative_error
+from gatelab.theorems._measure import Mean, against, identity, relative_error
 from gatelab.theorems._registry import theorem
 from gatelab.theorems._result import Check, Measurement
 
@@ -160,7 +161,7 @@ def descent_is_first_order(seed: int) -> Measurement:
         gaps.append((w.view_as(target) - target).abs().max().item())
     steps = tuple(horizon / count for count in counts)
     return Measurement(
-        (Check("|order in the step − 1|", abs(fitted_order(steps, gaps) - 1), 0.02, "Euler's method: first order"),),
+        (Check("|order in the step − 1|", abs(fitted_power(steps, gaps) - 1), 0.02, "Euler's method: first order"),),
         Plot("step", "largest distance from the flow", (Curve("descent", steps, tuple(gaps), line=True),), log=True),
     )
 

@@ -5,11 +5,11 @@ from itertools import product
 import torch
 from torch import nn
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Curve, Panels, Plot
 from gatelab.gates import HardGate, capture_gates
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.regions import active_region, linear_regions_2d, region_counts
-from gatelab.regions.figure1 import disconnected_network, figure1
+from gatelab.regions.figure1 import disconnected_network, figure1, line_panel, square_panel
 from gatelab.theorems._measure import EXACT
 from gatelab.theorems._registry import theorem
 from gatelab.theorems._result import Check, Measurement
@@ -33,14 +33,13 @@ def path_region_is_disconnected(seed: int) -> Measurement:
     pattern = capture_gates(disconnected_network(), x)
     seen = pattern["1"][:, 0] & pattern["3"][:, 0]
     inside = torch.stack([(x[:, 0] > low) & (x[:, 0] < high) for low, high in facts.intervals]).any(dim=0)
-    active = Curve("path through red and green active", tuple(x[seen, 0].tolist()), (0.0,) * int(seen.sum()))
     return Measurement(
         (
             Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
             Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
             Check("inputs whose gates say otherwise", int((seen != inside).sum()), 0, "the region is exact"),
         ),
-        Plot("x", "what green is given", (Curve("green's pre-activation", facts.ends, facts.green, line=True), active)),
+        line_panel(facts),
         ("the paper gives no weights; these are ours. Its gates open at 0 too, so that its intervals are closed.",),
     )
 
@@ -64,12 +63,7 @@ def path_region_jumps(seed: int) -> Measurement:
             Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
             Check("ε < 0: how far the region leaves the first quadrant", outside, 1e-12, EXACT),
         ),
-        Plot(
-            "ε",
-            "area of the path's region on [−1, 1]²",
-            (Curve("green and brown open", tuple(range(len(EPSILONS))), tuple(facts.areas.values())),),
-            ticks=tuple(f"{epsilon:g}" for epsilon in EPSILONS),
-        ),
+        Panels(tuple(square_panel(facts, epsilon) for epsilon in facts.regions), len(EPSILONS) // 2),
         ("the two parameters ε = ±1e-9 differ by 2e-9, the regions by half of their area.",),
     )
 

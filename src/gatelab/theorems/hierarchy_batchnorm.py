@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.hierarchy import (
     LocalNetwork,
     Norm,
@@ -23,7 +24,6 @@ from gatelab.theorems._measure import (
     IDENTITY,
     ErrorFlow,
     against,
-    fitted_order,
     identity,
     moved,
     relative_error,
@@ -138,7 +138,7 @@ def conserved_energy(seed: int) -> Measurement:
     before = _energies(flow.parameters)
     after = [_energies(moved(flow.parameters, velocity, step)) - before for step in steps]
     sizes = [change.abs().max().item() for change in after]
-    order = fitted_order(steps, sizes)
+    order = fitted_power(steps, sizes)
     predicted = steps[0] ** 2 * _energies(velocity)
     return Measurement(
         (

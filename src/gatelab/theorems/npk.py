@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.gates import GatePattern, SoftGate, capture_gates
 from gatelab.kernels import (
     cumulative_eigenvalues,
@@ -27,7 +28,6 @@ from gatelab.theorems._measure import (
     ErrorFlow,
     Mean,
     against,
-    fitted_order,
     identity,
     over_all_signs,
     relative_error,
@@ -64,7 +64,7 @@ def error_dynamics(seed: int) -> Measurement:
     measured = flow.error_rate(SMALL_STEP)
     steps = [1e-3, 1e-4, 1e-5, 1e-6]
     errors = [relative_error(flow.descent_rate(step), predicted) for step in steps]
-    order = fitted_order(steps, errors)
+    order = fitted_power(steps, errors)
     return Measurement(
         (
             Check("ė against −K e, rel. error", relative_error(measured, predicted), 1e-7, FINITE_DIFFERENCE),
@@ -278,7 +278,7 @@ def expected_tangent_kernel(seed: int) -> Measurement:
         (
             identity(f"E[K] over all {exact.count} sign patterns", exact.mean, predicted),
             Check(f"E[K] at widths 16 … 256, {draws} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
-            Check("exponent of Var[K] in w", fitted_order(widths, variances), -0.85, AT_BOUND_RATE),
+            Check("exponent of Var[K] in w", fitted_power(widths, variances), -0.85, AT_BOUND_RATE),
         ),
         _variance_plot("width w", widths, variances),
     )
@@ -287,7 +287,7 @@ def expected_tangent_kernel(seed: int) -> Measurement:
 def _variance_plot(label: str, sizes: list[int], variances: list[float]) -> Plot:
     sizes_ = tuple(map(float, sizes))
     bound = tuple(variances[0] * sizes[0] / size for size in sizes)
-    order = fitted_order(sizes, variances)
+    order = fitted_power(sizes, variances)
     curves = (
         Curve(f"measured, exponent {order:.2f}", sizes_, tuple(variances)),
         Curve("1 / size", sizes_, bound, line=True),
@@ -318,7 +318,7 @@ def padding(seed: int) -> Measurement:
         (
             identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked)),
             Check(f"E[K] for m = 1 … 16, {draws} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
-            Check("exponent of Var[K] in m", fitted_order(paddings, variances), -0.85, AT_BOUND_RATE),
+            Check("exponent of Var[K] in m", fitted_power(paddings, variances), -0.85, AT_BOUND_RATE),
         ),
         _variance_plot("padding m", paddings, variances),
     )

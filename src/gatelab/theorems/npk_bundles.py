@@ -5,10 +5,11 @@ from torch import Tensor, nn
 
 from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.figures import Curve, Plot
+from gatelab.fitting import fitted_power
 from gatelab.gates import capture_gates
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
 from gatelab.models import initialise
-from gatelab.theorems._measure import ErrorFlow, Mean, against, fitted_order, identity, over_all_signs, relative_error
+from gatelab.theorems._measure import ErrorFlow, Mean, against, identity, over_all_signs, relative_error
 from gatelab.theorems._registry import theorem
 from gatelab.theorems._result import Check, Measurement
 
@@ -158,7 +159,7 @@ def random_features(seed: int) -> Measurement:
         grams = [features @ features.T for features in sketches]
         z_scores.append(Mean.of(grams).z_score(exact))
         errors.append((torch.stack(grams) - exact).square().mean().sqrt().item() / exact.diagonal().mean().item())
-    order = fitted_order(dims, errors)
+    order = fitted_power(dims, errors)
     sizes = tuple(map(float, dims))
     ideal = tuple(errors[0] * (dims[0] / dim) ** 0.5 for dim in dims)
     return Measurement(
