@@ -10,7 +10,7 @@ import torch
 from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
-from gatelab.experiments.findings import Sample, close, greater, positive, share_of_gap
+from gatelab.experiments.findings import Sample, close, greater, not_below, positive, share_of_gap
 from gatelab.experiments.kernel_machines import ridge_answers, support_vector_answers
 from gatelab.experiments.npk_kernel_at_scale import AtScaleConfig, held_out_accuracies
 from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf, steps_needed
@@ -240,6 +240,8 @@ def test_claims_are_decided_by_standard_errors():
     assert positive("", Sample((-0.1, 0.12, 0.05))).decision is Decision.UNDECIDED
     assert close("", low, low, within=0.01).decision is Decision.HOLDS
     assert close("", low, high, within=0.01).decision is Decision.FAILS
+    assert not_below("", high, low, within=0.01).decision is Decision.HOLDS
+    assert not_below("", low, high, within=0.01).decision is Decision.FAILS
 
 
 def test_a_share_needs_a_gap():

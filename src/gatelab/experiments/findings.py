@@ -177,6 +177,14 @@ def close(text: str, first: Sample, second: Sample, *, within: float) -> Claim:
     return _decided(text, within - gap, standard_error(first, second), evidence, first, second)
 
 
+def not_below(text: str, first: Sample, second: Sample, *, within: float) -> Claim:
+    """The claim that one mean is at most ``within`` below another, or above it; decided if two standard errors off."""
+    gap = first.mean - second.mean
+    allowed = f"{first.number(within)} less would do"
+    evidence = f"{first.text()} against {second.text()}, {first.number(gap)} more; {allowed}"
+    return _decided(text, gap + within, standard_error(first, second), evidence, first, second)
+
+
 def _decided(text: str, margin: float, error: float, evidence: str, *samples: Sample) -> Claim:
     runs = min(len(sample.values) for sample in samples)
     if runs < 2:

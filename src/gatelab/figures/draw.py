@@ -16,6 +16,7 @@ from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
 
 # Both ship with matplotlib; the second has the script letters that the first lacks.
 _FONT = FontProperties(family=["DejaVu Sans", "STIXGeneral"], size=9)
+_MOST_TICKS = 10
 
 
 def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.4)) -> Figure:
@@ -84,9 +85,10 @@ def _draw_shapes(axes: Axes, shapes: Shapes) -> None:
 def _draw_plot(axes: Axes, plot: Plot) -> None:
     if plot.log:
         axes.set_xscale("log")
-        # Label the sizes that were measured, not the decades in between, where labels run into each other.
-        axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        if len(plot.curves[0].x) <= _MOST_TICKS:
+            # Label the sizes that were measured, not the decades in between, where labels run into each other.
+            axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
+            axes.xaxis.set_minor_formatter(NullFormatter())
     if plot.log or plot.log_y:
         axes.set_yscale("log")
     if plot.ticks is not None:

@@ -1,5 +1,6 @@
 """Gradients of many examples in factored form, checked against plain autograd; explicit where there is no such form."""
 
+import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
@@ -25,6 +26,7 @@ class _NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
 
 
+_ALONE = threading.Lock()  # a model that is being differentiated holds other parameters for that time
 _EXPLICIT = "every parameter"  # the one factor of a model without structure
 
 
@@ -57,7 +59,7 @@ class Gradients:
 
     def rows(self, x: Tensor, batch_size: int | None, pairs: int) -> "GradientRows":
         """One factor per weight for the examples of x, each of which meets ``pairs`` others."""
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
+        with _ALONE, torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
             try:
                 return GradientRows(x, self._structured(x, batch_size, pairs))
             except _NoStructureError:
@@ -67,7 +69,7 @@ class Gradients:
         """The same examples with their gradients one at a time."""
         if _EXPLICIT in rows.factors:
             return rows
-        with torch.inference_mode(False), torch.enable_grad():
+        with _ALONE, torch.inference_mode(False), torch.enable_grad():
             return GradientRows(rows.x, {_EXPLICIT: self._explicit(rows.x, batch_size)})
 
     def _explicit(self, x: Tensor, batch_size: int | None) -> Factor:

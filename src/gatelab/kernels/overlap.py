@@ -12,7 +12,7 @@ from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GateKind, GateLayer, GatePattern, capture_gates
 from gatelab.gates.bits import popcount
 from gatelab.kernels.digest import model_digest
-from gatelab.kernels.tiles import bytes_of, fill, thread_count
+from gatelab.kernels.tiles import bytes_of, fill
 from gatelab.observe import examples_for, observable
 
 try:
@@ -167,7 +167,7 @@ def _by_popcount(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) 
     def tile(i: slice, j: slice) -> None:
         overlap_block(rows[i], columns[:, j], starts, scale, plain, row_offset[:, i], column_offset[:, j], out[i, j])
 
-    fill(kernel, tile, symmetric=right is left, threads=thread_count())
+    fill(kernel, tile, symmetric=right is left)
 
 
 def _by_matmul(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:

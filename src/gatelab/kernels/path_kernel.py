@@ -167,10 +167,14 @@ class ChainTiles:
 
 @dataclass(frozen=True)
 class GraphRows:
-    """Some examples and their gates, packed; what the rules make of them is made anew for each block."""
+    """Some examples and their gates, packed; what the rules make of them is made anew for each block.
+
+    The architecture comes with them, since blocks are computed in several threads at once, and torch.fx traces in one.
+    """
 
     x: Float[Tensor, "n ..."]
     gates: GatePattern
+    architecture: Architecture
 
 
 @dataclass(frozen=True)
@@ -186,8 +190,8 @@ class GraphTiles:
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """The gates of some examples."""
-        self._architecture()  # refuse before anything is computed
-        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size))
+        architecture = self._architecture()  # refuses before anything is computed
+        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), architecture)
 
     def bytes_kept(self, rows: GraphRows) -> int:
         """Examples and bits."""
@@ -202,9 +206,8 @@ class GraphTiles:
 
     def _block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         symmetric = left is right
-        architecture = self._architecture()
-        rows, output = self._read(architecture, left)
-        columns, other_output = (rows, output) if symmetric else self._read(architecture, right)
+        rows, output = self._read(left)
+        columns, other_output = (rows, output) if symmetric else self._read(right)
         known = {
             number: pooled
             for number, (a, b) in enumerate(zip(rows, columns, strict=True))
@@ -231,8 +234,8 @@ class GraphTiles:
             raise UnsupportedModelError(f"{error}{_pointer(self.model)}") from error
         return architecture
 
-    def _read(self, architecture: Architecture, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
-        reading = Reading(architecture, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
+    def _read(self, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
+        reading = Reading(rows.architecture, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
         output = _one_output(reading.run())
         return reading.layers, output
 

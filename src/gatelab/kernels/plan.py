@@ -21,6 +21,7 @@ from gatelab.kernels.tiles import TileFunction
 
 # Larger tiles gain nothing (within one, work is done in blocks that fit the cache), and cost memory.
 LARGEST_TILE, SMALLEST_TILE = 2048, 16
+LARGEST_TILE_BYTES = 2**26
 # A tile that takes longer shows no progress, and is much to lose.
 LONGEST_TILE_SECONDS = 30.0
 # While some rows are computed: their batches, and the whole that they are joined to.
@@ -112,7 +113,7 @@ def make_plan(
     cost = _trial(function, x)
     shape = (x.shape[0], (x if y is None else y).shape[0])
     layout = Layout(shape, function.outputs, function.dtype, y is None, size or _first_size(shape, parallel, cost))
-    while size is None and layout.size > SMALLEST_TILE and _memory(layout, cost, parallel, _least(parallel)) > budget:
+    while size is None and layout.size > SMALLEST_TILE and _is_too_large(layout, cost, parallel, budget):
         layout = replace(layout, size=layout.size // 2)
     blocks = layout.grid[0] if y is None else sum(layout.grid)
     row_bytes = max(1.0, cost.row_bytes * layout.size)
@@ -142,6 +143,10 @@ def _memory(layout: Layout, cost: _Cost, parallel: int, kept: int) -> int:
     """Of the whole process: what it holds now, rows, rows in the making, tiles under way and waiting for the disk."""
     rows = (kept + ROWS_IN_THE_MAKING) * layout.size * cost.row_bytes
     return resident_bytes() + int(rows) + (2 * parallel + 2) * layout.tile_bytes
+
+
+def _is_too_large(layout: Layout, cost: _Cost, parallel: int, budget: int) -> bool:
+    return layout.tile_bytes > LARGEST_TILE_BYTES or _memory(layout, cost, parallel, _least(parallel)) > budget
 
 
 def _first_size(shape: tuple[int, int], parallel: int, cost: _Cost) -> int:

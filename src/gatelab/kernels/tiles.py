@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from gatelab.executors.here import one_thread_each
+
 # 512² float32 entries fit a core's second-level cache together with the operands of one layer.
 TILE = 512
 
@@ -97,16 +99,17 @@ def fill(
     tile: Callable[[slice, slice], None],
     *,
     symmetric: bool,
-    threads: int = 1,
     size: int | None = None,
 ) -> None:
     """Let ``tile(rows, columns)`` write every block of ``kernel``; mirror the blocks of a symmetric one.
+
+    As many blocks at a time as torch has threads, each with one thread of its own: small products gain little from a
+    second thread, and wait long for it on a busy machine.
 
     Args:
         kernel: the result, written in place.
         tile: computes one block; must not depend on any other block.
         symmetric: compute half of the blocks.
-        threads: how many blocks at a time, for tiles that do not use several cores themselves.
         size: examples on each side of a block, if not the usual number.
     """
 
@@ -115,12 +118,13 @@ def fill(
         if symmetric:
             mirror(kernel, *block)
 
-    blocks = tiles(kernel.shape[0], kernel.shape[1], symmetric=symmetric, size=size)
-    if threads == 1:
+    blocks = list(tiles(kernel.shape[0], kernel.shape[1], symmetric=symmetric, size=size))
+    threads = thread_count()
+    if threads == 1 or len(blocks) < threads or kernel.device.type != "cpu":
         for block in blocks:
             one(block)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with one_thread_each(), ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(one, blocks):
             pass
 
