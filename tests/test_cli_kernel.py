@@ -24,6 +24,9 @@ from torch import nn
 def small():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
 
+def fussy(size):
+    return nn.Linear(size, size)
+
 def nothing():
     return 7
 """
@@ -62,7 +65,7 @@ def test_a_kernel_of_a_users_network_on_embedded_data(place):
         gl.open_kernel(place / "K.zarr").rows(slice(None)), gl.neural_path_kernel(network(place), x)
     )
     again = invoke(f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", place / "K.zarr", "--examples", 300)
-    assert "tiles are there, and whole" in again.output
+    assert re.search(r"(\d+) of \1 tiles are there, and whole", again.output)
 
 
 def test_rectangular_with_weights_from_a_file(place):
@@ -100,6 +103,8 @@ def test_infinite_width_needs_no_network(place):
         (("net.py:small", "digits:half", "--kind", "npk"), "there is no part 'half'; write digits:train"),
         (("net.py:small", "nosuch", "--kind", "npk"), "there is no data set 'nosuch'"),
         (("net.py:small", "nosuch.npy", "--kind", "npk"), "cannot be read as an array of numbers"),
+        (("net.py:fussy", "digits", "--kind", "npk"), "fussy() failed: TypeError"),
+        (("-", "digits", "--kind", "infinite", "--depth", "2", "--weights", "w.pt"), "--weights has no meaning"),
         (("net.py:nothing", "digits", "--kind", "npk"), "returned int; it must return an nn.Module"),
         (("net.py:small", "digits", "--kind", "ntk", "--wrt", "9.weight"), "no parameter '9.weight'"),
         (("net.py:small", "digits", "--kind", "ntk", "--outputs", "10"), "output 10 does not exist"),

@@ -1,10 +1,11 @@
 """Files that a crash leaves whole, and directories that one process has alone."""
 
+import errno
 import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,24 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
     except OSError as error:
         with suppress(OSError):  # a read-only disk refuses that as well
             partial.unlink(missing_ok=True)
-        raise RunError(
-            f"{path} could not be written: {error.strerror or error}; what was finished is kept. Make room and run the "
-            "same command again"
-        ) from error
+        raise _refusal(path, error, "what was finished is kept") from error
+
+
+def _refusal(path: Path, error: OSError, safe: str) -> RunError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    remedy = "Make room" if full else "See to it that it can be"
+    return RunError(
+        f"{path} could not be written: {error.strerror or error}; {safe}. {remedy}, and run the same command again"
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Let names in a directory be on the disk, as what they name is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write_all(file: int, content: memoryview) -> None:
@@ -43,7 +58,7 @@ def write_json(path: Path, content: Any) -> None:
 class JsonLines:
     """An append-only file of JSON objects, one a line, on the disk before :meth:`append` returns.
 
-    A line that a crash cut short is ignored, and overwritten by the next.
+    A line that a crash cut short is ignored, and overwritten by the next; one that was damaged later is passed over.
     """
 
     def __init__(self, path: Path):
@@ -53,17 +68,14 @@ class JsonLines:
 
     def read(self) -> list[dict[str, Any]]:
         """All whole lines."""
-        found, self._end = [], 0
         content = self._path.read_bytes() if self._path.exists() else b""
-        for line in content.splitlines(keepends=True):
-            try:
-                entry = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                entry = None
-            if not isinstance(entry, dict):
-                break
-            found.append(entry)
-            self._end += len(line)
+        self._end = content.rfind(b"\n") + 1
+        found = []
+        for line in content[: self._end].splitlines():
+            with suppress(ValueError):
+                entry = json.loads(line)
+                if isinstance(entry, dict):
+                    found.append(entry)
         return found
 
     def append(self, entry: dict[str, Any]) -> None:
@@ -84,18 +96,20 @@ class JsonLines:
                 os.fsync(file.fileno())
             self._end += len(line)
         except OSError as error:
-            raise RunError(
-                f"{self._path} could not be written: {error.strerror or error}; what is noted there is safe. Make room "
-                "and run the same command again"
-            ) from error
+            raise _refusal(self._path, error, "what is noted there is safe") from error
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Have a directory alone; the lock ends with the process, however it ends."""
-    with (folder / "lock").open("w") as file:
+    with ExitStack() as stack:
         try:
+            file = stack.enter_context((folder / "lock").open("w"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise RunError(f"another process is working on {folder}; wait for it, or stop it") from None
+        except OSError as error:
+            raise RunError(
+                f"{folder} cannot be locked: {error.strerror or error}; it must be writable, and have locks"
+            ) from error
         yield

@@ -94,6 +94,41 @@ def test_a_ledger_cut_short_loses_one_tile(made):
     assert again()[:, :].tobytes() == entries.tobytes()
 
 
+def test_a_damaged_line_costs_its_tile_and_no_other(made):
+    path, entries, again = made
+    ledger = path / "ledger.jsonl"
+    content = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join([content[0], b"#" + content[1][1:], *content[2:]]))
+    assert again()[:, :].tobytes() == entries.tobytes()
+    assert lines(path) == len(content) + 1
+
+
+def test_a_ledger_with_a_tile_that_cannot_be(made):
+    path, entries, again = made
+    ledger = path / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace("[0, 0]", "[0, 7]") + '{"cell": "not a tile"}\n')
+    with pytest.raises(StoreError, match="1 of"):
+        open_kernel(path)
+    assert again()[:, :].tobytes() == entries.tobytes()
+    assert open_kernel(path)[:, :].tobytes() == entries.tobytes()
+
+
+def test_what_another_process_finished_meanwhile_is_not_computed_again(made, monkeypatch):
+    path, entries, again = made
+    ledger = path / "ledger.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole.splitlines(keepends=True)[0])
+    real = KernelStore.locked
+
+    def after_the_other(self):
+        ledger.write_bytes(whole)
+        return real(self)
+
+    monkeypatch.setattr(KernelStore, "locked", after_the_other)
+    assert again()[:, :].tobytes() == entries.tobytes()
+    assert ledger.read_bytes() == whole
+
+
 def test_a_ledger_that_is_gone_means_starting_over_not_trusting(made):
     path, entries, again = made
     (path / "ledger.jsonl").unlink()
@@ -152,7 +187,17 @@ def test_a_creation_that_was_killed_leaves_nothing_in_the_way(tmp_path, x):
 
 def test_one_process_at_a_time(made):
     path, _, again = made
+    (path / "c" / "0" / "0").unlink()
     with KernelStore.open(path).locked(), pytest.raises(RunError, match="another process is working on"):
+        again()
+
+
+def test_a_store_that_cannot_be_locked(made):
+    path, _, again = made
+    (path / "c" / "0" / "0").unlink()
+    (path / "lock").unlink()
+    (path / "lock").mkdir()
+    with pytest.raises(RunError, match="cannot be locked: Is a directory; it must be writable"):
         again()
 
 

@@ -63,11 +63,16 @@ def kernel(
 
     Stop it anywhere; the same command goes on, checks what is there and computes what is missing or damaged.
     """
+    from gatelab.errors import InputError
     from gatelab.executors import connect
     from gatelab.executors.connect import check
     from gatelab.kernels import compute
+    from gatelab.kernels.memory import memory_budget
 
     check(scheduler, cluster)
+    memory_budget(memory)
+    if model == "-" and weights is not None:
+        raise InputError("--weights has no meaning without a network; leave it out")
     network = None if model == "-" else _network(model, seed, weights)
     rows = _examples(data, data_root, network)[:examples]
     columns = None if against is None else _examples(against, data_root, network)
@@ -164,15 +169,16 @@ class _Told:
         """The store has tiles already."""
         self.write(f"{tiles} tiles are finished; checking them")
 
+    def checked(self, whole: int, tiles: int) -> None:
+        """Say what was found."""
+        self.write(f"{whole} of {tiles} tiles are there, and whole")
+
     def planned(self, plan: "Plan", tiles: int) -> None:
         """Say what it will take."""
-        from gatelab.kernels.plan import in_words
+        from gatelab.kernels.memory import in_words
 
         layout = plan.layout
         shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))
-        if not tiles:
-            self.write(f"{shape}: all {layout.count} tiles are there, and whole")
-            return
         what = f"{tiles} of {layout.count} tiles to compute" if tiles < layout.count else f"{tiles} tiles"
         dtype = str(layout.dtype).removeprefix("torch.")
         self.write(f"{shape} {dtype}: {what}, of {layout.size} × {layout.size}, {plan.parallel} at a time")

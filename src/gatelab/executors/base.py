@@ -32,6 +32,11 @@ class Executor(Protocol):
         """How many tasks are worked on at a time."""
         ...
 
+    @property
+    def per_process(self) -> int:
+        """How many of them in one process."""
+        ...
+
 
 @runtime_checkable
 class Crew(Protocol):

@@ -32,6 +32,11 @@ class Here:
         """How many tasks are worked on at a time."""
         return self._threads
 
+    @property
+    def per_process(self) -> int:
+        """How many of them in one process."""
+        return self._threads
+
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:

@@ -1,6 +1,7 @@
 """A model as a graph of operations, by torch.fx, with the same gate names that capture gives."""
 
 import inspect
+import threading
 from collections import Counter
 from collections.abc import Mapping
 
@@ -14,6 +15,8 @@ from gatelab.graph.nodes import describe, is_shape, module_path, node_operation
 from gatelab.graph.tracer import WritingTracer
 from gatelab.graph.writes import follow_writes
 from gatelab.observe import observable, stand_in
+
+_ALONE = threading.RLock()  # while it traces, torch.fx changes what a call of a module means, for all threads
 
 
 def trace(model: nn.Module) -> Graph:
@@ -31,7 +34,7 @@ def trace(model: nn.Module) -> Graph:
         # Optional arguments stand at their defaults: a symbolic "mask" would never be None.
         parameters = inspect.signature(model.forward).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        with torch.random.fork_rng(devices=[]):
+        with _ALONE, torch.random.fork_rng(devices=[]):
             # Tracing runs the model's Python code, which may keep what it meets.
             graph = tracer.trace(double, concrete_args=defaults)
     except UnsupportedModelError:

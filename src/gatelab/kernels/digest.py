@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def model_digest(model: nn.Module) -> str:
-    """Of a model's modules, parameters and buffers: two models with one digest have the same kernels."""
+    """Of a model's modules, parameters and buffers; not of the code of its forward, which a digest cannot see."""
     state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
     return _digest([repr(model), *(part for name, tensor in state.items() for part in (name, tensor))])
 

@@ -11,14 +11,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab import __version__
-from gatelab.errors import StoreError
+from gatelab.errors import InputError, StoreError
 from gatelab.executors import Executor, Here
 from gatelab.kernels.digest import data_digest
 from gatelab.kernels.layout import Layout, Tile
-from gatelab.kernels.plan import Plan, make_plan, memory_budget
+from gatelab.kernels.memory import memory_budget
+from gatelab.kernels.plan import Plan, make_plan
 from gatelab.kernels.store import KernelStore
 from gatelab.kernels.stored import StoredKernel
 from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
+
+# Of a store that exists so many rows and columns are computed again, and must agree in the mean but for rounding.
+FIRST_ENTRIES, SAME = 16, 1e-3
 
 
 @runtime_checkable
@@ -27,6 +31,10 @@ class Progress(Protocol):
 
     def checking(self, tiles: int) -> None:
         """So many finished tiles of an earlier computation are read and checked."""
+        ...
+
+    def checked(self, whole: int, tiles: int) -> None:
+        """So many of all tiles are there, and whole."""
         ...
 
     def planned(self, plan: Plan, tiles: int) -> None:
@@ -42,6 +50,9 @@ class Silent:
     """No reports."""
 
     def checking(self, tiles: int) -> None:
+        """Say nothing."""
+
+    def checked(self, whole: int, tiles: int) -> None:
         """Say nothing."""
 
     def planned(self, plan: Plan, tiles: int) -> None:
@@ -61,6 +72,7 @@ def compute(
     *,
     store: str | Path,
     memory: str | int | None = None,
+    tile: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> StoredKernel: ...
@@ -71,6 +83,7 @@ def compute(
     *,
     store: str | Path | None = None,
     memory: str | int | None = None,
+    tile: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Tensor | StoredKernel:
@@ -78,54 +91,89 @@ def compute(
 
     Interrupted anywhere, the same call goes on: tiles that are finished are read and checked, and only what is missing,
     damaged or foreign is computed. Every tile is computed by one thread from blocks of rows that are cut the same way,
-    so that the result does not depend on the number of threads, on interruptions, or on who computed which tile.
+    so that for tiles of one size no bit of the result depends on the number of threads, on interruptions, or on who
+    computed which tile.
 
     Args:
         kernel: :class:`OverlapKernel`, :class:`PathKernel`, :class:`TangentKernel` or :class:`InfiniteWidthKernel`.
         x: examples, the rows.
         y: other examples, the columns; None means x, and half of the tiles.
         store: a directory for the result, new or of an earlier call with the same arguments; None computes in memory.
-        memory: what the process may use, such as "4GB"; half of the machine's if None. Decides over the size of tiles.
+        memory: what a process may use, such as "4GB" (this one, and every worker elsewhere); half of the machine's if
+            None. Tiles are made smaller until it is enough.
+        tile: rows and columns of a tile; chosen if None.
         executor: where tiles are computed; threads of this process if None.
         progress: told what happens.
 
     Raises:
         StoreError: the store holds another kernel (the difference is named), the disk or the memory is too small, or
             nothing can be written there.
+        RunError: another process is working on the store, or a write failed; what is finished is kept.
     """
+    if store is None and not memory is tile is executor is progress is None:
+        raise InputError("memory, tile, executor and progress are for kernels on disk; give store= as well")
     function = kernel.on(x, y)
     if store is None:
         return evaluate(function, x, y)
     path, executor, progress = Path(store), executor or Here(), progress or Silent()
+    budget = memory_budget(memory)
     about = {**kernel.about(), "dtype": str(function.dtype).removeprefix("torch."), "gatelab": __version__}
     about |= {"rows": data_digest(x), "columns": None if y is None else data_digest(y)}
     existing = KernelStore.open(path) if path.exists() else None
+    whole: set[Tile] = set()
     if existing is not None:
         existing.refuse_unless_made_from(about)
+        whole = _whole_tiles(existing, progress)
+        if (0, 0) in whole:
+            _refuse_other_entries(existing, function, x, y)
+        if len(whole) == existing.layout.count:
+            return StoredKernel(existing)
     plan = make_plan(
         function,
         x,
         y,
-        _existing_folder(path),
-        budget=memory_budget(memory),
+        path if existing is not None else _existing_folder(path),
+        budget=budget,
         parallel=executor.parallel,
-        size=None if existing is None else existing.layout.size,
+        per_process=executor.per_process,
+        size=tile if existing is None else existing.layout.size,
     )
-    plan.refuse_what_cannot_fit(0 if existing is not None else plan.layout.count)
+    plan.refuse_what_cannot_fit(plan.layout.count - len(whole))
     kept = existing or KernelStore.create(path, plan.layout, about)
     with kept.locked():
-        if kept.noted:
-            progress.checking(len(kept.noted))
-        whole = {tile for tile in kept.noted if kept.is_whole(tile)}
-        missing = [tile for tile in plan.layout.tiles(plan.panel) if tile not in whole]
-        plan.refuse_what_cannot_fit(len(missing))
+        kept.read_ledger()  # another process may have worked until now
+        whole |= {other for other in kept.noted - whole if kept.is_whole(other)}
+        missing = [other for other in plan.layout.tiles(plan.panel) if other not in whole]
         progress.planned(plan, len(missing))
         job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
         with closing(executor.run(compute_tile, job, missing)) as answers:
-            for done, (tile, block) in enumerate(answers, start=1):
-                kept.write(tile, block)
+            for done, (place, block) in enumerate(answers, start=1):
+                kept.write(place, block)
                 progress.advanced(done, len(missing))
     return StoredKernel(kept)
+
+
+def _whole_tiles(store: KernelStore, progress: Progress) -> set[Tile]:
+    """Read every tile that the ledger notes."""
+    if store.noted:
+        progress.checking(len(store.noted))
+    whole = {tile for tile in store.noted if store.is_whole(tile)}
+    progress.checked(len(whole), store.layout.count)
+    return whole
+
+
+def _refuse_other_entries(store: KernelStore, function: TileFunction[Any], x: Tensor, y: Tensor | None) -> None:
+    """What a digest cannot see, the code of the model's forward say, shows in the first entries."""
+    n = min(FIRST_ENTRIES, store.layout.size)
+    left = function.rows(x[:n])
+    right = left if y is None else function.rows(y[:n])
+    now = function.block(left, right)
+    there = store.read((0, 0))[: now.shape[0], : now.shape[1]].to(now)
+    if (now - there).abs().mean() > SAME * there.abs().mean():
+        raise StoreError(
+            f"{store.path} holds another kernel: its first entries are not what the model gives now, though its "
+            "weights are the same; its code may have changed. Choose another place, or remove it"
+        )
 
 
 def _existing_folder(path: Path) -> Path:

@@ -33,6 +33,10 @@ class GradientFactor(Protocol):
         """All that is kept."""
         ...
 
+    def pair_entries(self) -> int:
+        """Entries of the largest array that a tile makes, for each pair of examples (and of outputs)."""
+        ...
+
 
 @dataclass(frozen=True)
 class DenseFactor:
@@ -51,6 +55,10 @@ class DenseFactor:
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All that is kept."""
         return self.inputs, self.signals
+
+    def pair_entries(self) -> int:
+        """Entries for each pair of examples."""
+        return 1
 
     def trace_tile(self, other: "DenseFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
@@ -79,6 +87,10 @@ class PositionFactor:
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All that is kept."""
         return self.inputs, self.signals
+
+    def pair_entries(self) -> int:
+        """Entries for each pair of examples: all pairs of positions."""
+        return self.inputs.shape[1] * self.inputs.shape[2] ** 2
 
     def trace_tile(self, other: "PositionFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """Σ_{k,p,p'} (a(p)·a'(p')) (δ_k(p)·δ'_k(p'))."""
@@ -111,6 +123,10 @@ class ExplicitFactor:
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All that is kept."""
         return (self.gradients,)
+
+    def pair_entries(self) -> int:
+        """Entries for each pair of examples."""
+        return 1
 
     def trace_tile(self, other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """Σ_k ψ_k·ψ'_k."""
@@ -146,6 +162,10 @@ class UnitFactor:
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All that is kept."""
         return self.gradients, self.scales
+
+    def pair_entries(self) -> int:
+        """Entries for each pair of examples."""
+        return 1
 
     def trace_tile(self, other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
         """Σ_u (ψ(u)·ψ'(u)) (Σ_k s_k(u) s'_k(u))."""

@@ -101,6 +101,12 @@ class OverlapTiles:
         """Bits and offsets."""
         return bytes_of(rows.offset, *(layer.words for layer in rows.layers))
 
+    def bytes_working(self, rows: "GateRows", size: int) -> int:
+        """The bits of all layers side by side, and transposed; or, off the CPU, as numbers."""
+        if overlap_block is not None and rows.offset.device.type == "cpu":
+            return 3 * size * self.bytes_kept(rows) // rows.n
+        return 2 * size * sum(layer.units for layer in rows.layers) * self._computed_in.itemsize
+
     def block(self, left: "GateRows", right: "GateRows") -> Float[Tensor, "n m"]:
         """The overlap between two blocks."""
         kernel = torch.empty(left.n, right.n, dtype=self._computed_in, device=left.offset.device)

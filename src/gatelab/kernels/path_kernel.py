@@ -147,6 +147,10 @@ class ChainTiles:
         """Bits and inputs."""
         return self._overlap.bytes_kept(rows.gates) + bytes_of(rows.inputs)
 
+    def bytes_working(self, rows: ChainRows, size: int) -> int:
+        """That of the overlap, and a tile of the input Gram matrix."""
+        return self._overlap.bytes_working(rows.gates, size) + 2 * min(size, TILE) ** 2 * self.dtype.itemsize
+
     def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
         """The path kernel between two blocks."""
         kernel = self._overlap.block(left.gates, right.gates)
@@ -169,7 +173,7 @@ class ChainTiles:
 class GraphRows:
     """Some examples and their gates, packed; what the rules make of them is made anew for each block.
 
-    The architecture comes with them, since blocks are computed in several threads at once, and torch.fx traces in one.
+    The architecture comes with them, since a block must not look at the model.
     """
 
     x: Float[Tensor, "n ..."]
@@ -177,9 +181,13 @@ class GraphRows:
     architecture: Architecture
 
 
-@dataclass(frozen=True)
+@dataclass
 class GraphTiles:
-    """The path kernel by the rules, along the model's graph."""
+    """The path kernel by the rules, along the model's graph.
+
+    The model is traced once, before the first block: blocks are computed in several threads at a time, and while
+    torch.fx traces, no other thread may use a module.
+    """
 
     model: nn.Module
     normalise: bool
@@ -187,15 +195,26 @@ class GraphTiles:
     dtype: torch.dtype
     batch_size: int | None
     outputs: tuple[int, ...] = ()
+    _architecture: Architecture | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the traced graph: whoever gets it traces again."""
+        return {**self.__dict__, "_architecture": None}
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """The gates of some examples."""
-        architecture = self._architecture()  # refuses before anything is computed
-        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), architecture)
+        if self._architecture is None:
+            self._architecture = _architecture(self.model)
+        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._architecture)
 
     def bytes_kept(self, rows: GraphRows) -> int:
         """Examples and bits."""
         return bytes_of(rows.x, *(rows.gates.layer(name).words for name in rows.gates))
+
+    def bytes_working(self, rows: GraphRows, size: int) -> int:
+        """Every gate as a number, on both sides and as a copy, and a few arrays of covariances."""
+        units = rows.x[0].numel() + sum(rows.gates.layer(name).units for name in rows.gates)
+        return (4 * size * units + 4 * BLOCK_ENTRIES) * self.dtype.itemsize
 
     def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         """The path kernel between two blocks."""
@@ -225,19 +244,20 @@ class GraphTiles:
         fill(kernel, tile, symmetric=symmetric, size=size)
         return kernel
 
-    def _architecture(self) -> Architecture:
-        graph, modules = trace(self.model), dict(self.model.named_modules())
-        architecture = Architecture(self.model, graph, modules, gate_names(graph, modules))
-        try:
-            architecture.refuse_what_has_no_rule()
-        except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{error}{_pointer(self.model)}") from error
-        return architecture
-
     def _read(self, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
         reading = Reading(rows.architecture, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
         output = _one_output(reading.run())
         return reading.layers, output
+
+
+def _architecture(model: nn.Module) -> Architecture:
+    graph, modules = trace(model), dict(model.named_modules())
+    architecture = Architecture(model, graph, modules, gate_names(graph, modules))
+    try:
+        architecture.refuse_what_has_no_rule()
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
+    return architecture
 
 
 def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:

@@ -1,31 +1,31 @@
 """Before a kernel is computed: how large its tiles are, and what it will take."""
 
-import os
-import re
-import resource
 import shutil
-import sys
 import time
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from gatelab.errors import InputError, StoreError
+from gatelab.errors import StoreError
 from gatelab.executors.here import one_thread_each
 from gatelab.kernels.layout import Layout
+from gatelab.kernels.memory import in_words, resident_bytes
 from gatelab.kernels.store import seconds_per_byte
 from gatelab.kernels.tiles import TileFunction
 
 # Larger tiles gain nothing (within one, work is done in blocks that fit the cache), and cost memory.
 LARGEST_TILE, SMALLEST_TILE = 2048, 16
 LARGEST_TILE_BYTES = 2**26
+# Rows and columns of tiles at least, so that there is progress to see, and work for several.
+LEAST_GRID = 8
 # A tile that takes longer shows no progress, and is much to lose.
-LONGEST_TILE_SECONDS = 30.0
+LONGEST_TILE_SECONDS = 60.0
 # While some rows are computed: their batches, and the whole that they are joined to.
 ROWS_IN_THE_MAKING = 2
+# Until a trial takes so long it is repeated with more examples.
 ENOUGH_SECONDS = 0.05
 
 
@@ -37,13 +37,13 @@ class Plan:
         layout: shape and tiles.
         kept: blocks of rows of which is kept what the tiles need.
         blocks: of rows (and columns, if they are others) in all.
-        budget: bytes of memory that may be used.
-        memory: bytes that will be.
-        disk: bytes that finished tiles will take.
+        budget: bytes of memory that a process may use.
+        memory: bytes that one will.
         free_disk: bytes that there are.
+        row_seconds: what is kept of one example takes.
         pair_seconds: one entry takes, on one thread.
         write_seconds: one byte takes.
-        parallel: tiles at a time.
+        parallel: tiles at a time, by all processes.
     """
 
     layout: Layout
@@ -51,16 +51,22 @@ class Plan:
     blocks: int
     budget: int
     memory: int
-    disk: int
     free_disk: int
+    row_seconds: float
     pair_seconds: float
     write_seconds: float
     parallel: int
 
     def seconds(self, tiles: int) -> float:
         """How long so many tiles will take; arithmetic and disk work at the same time."""
+        panels = ceil(self.layout.grid[0] / self.panel)
+        rows = self.blocks * (1 + panels) / 2 if panels > 1 else self.blocks
+        share = tiles / self.layout.count
         arithmetic = tiles * self.layout.size**2 * self.pair_seconds / self.parallel
-        return max(arithmetic, tiles * self.layout.tile_bytes * self.write_seconds)
+        return max(
+            rows * share * self.layout.size * self.row_seconds + arithmetic,
+            tiles * self.layout.tile_bytes * self.write_seconds,
+        )
 
     @property
     def panel(self) -> int:
@@ -82,11 +88,34 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Cost:
-    """What a trial on some examples tells."""
+class _Trial:
+    """What some examples tell.
 
-    row_bytes: float
+    Attributes:
+        rows: what is kept of them.
+        n: how many they are.
+        resident: what the process held before.
+    """
+
+    function: TileFunction[Any]
+    rows: Any
+    n: int
+    resident: int
+    row_seconds: float
     pair_seconds: float
+
+    @property
+    def row_bytes(self) -> float:
+        return self.function.bytes_kept(self.rows) / self.n
+
+    def memory(self, layout: Layout, per_process: int, kept: int) -> int:
+        """Of a process: what it holds now, rows, those in the making, blocks under way, tiles under way and waiting.
+
+        A block of rows that has to go may still be in use by every thread.
+        """
+        rows = (kept + 2 * per_process + ROWS_IN_THE_MAKING) * layout.size * self.row_bytes
+        working = per_process * self.function.bytes_working(self.rows, layout.size)
+        return self.resident + int(rows) + working + (2 * per_process + 2) * layout.tile_bytes
 
 
 def make_plan(
@@ -97,120 +126,75 @@ def make_plan(
     *,
     budget: int,
     parallel: int,
+    per_process: int,
     size: int | None = None,
 ) -> Plan:
     """Choose the tiles, and say what they take.
+
+    The size of tiles follows from the number of examples, the kernel and the budget, not from who computes them; but
+    one that would take longer than a minute is made smaller.
 
     Args:
         function: the kernel.
         x: the rows.
         y: the columns, if they are not the rows.
         folder: where the result will be.
-        budget: bytes of memory for the whole process.
+        budget: bytes of memory for a process.
         parallel: tiles at a time.
+        per_process: those of them in one process.
         size: of the tiles of a store that exists already.
     """
-    cost = _trial(function, x)
+    trial = _try(function, x, budget)
     shape = (x.shape[0], (x if y is None else y).shape[0])
-    layout = Layout(shape, function.outputs, function.dtype, y is None, size or _first_size(shape, parallel, cost))
-    while size is None and layout.size > SMALLEST_TILE and _is_too_large(layout, cost, parallel, budget):
+    layout = Layout(shape, function.outputs, function.dtype, y is None, size or _first_size(shape, trial))
+    least = 2 * per_process  # a row and a column for each tile under way
+
+    def is_too_large(layout: Layout) -> bool:
+        return layout.tile_bytes > LARGEST_TILE_BYTES or trial.memory(layout, per_process, least) > budget
+
+    while size is None and layout.size > SMALLEST_TILE and is_too_large(layout):
         layout = replace(layout, size=layout.size // 2)
     blocks = layout.grid[0] if y is None else sum(layout.grid)
-    row_bytes = max(1.0, cost.row_bytes * layout.size)
-    room = budget - _memory(layout, cost, parallel, 0)
-    kept = max(_least(parallel), min(blocks, int(room / row_bytes)))
-    disk = shutil.disk_usage(folder)
+    room = budget - trial.memory(layout, per_process, 0)
+    kept = max(least, min(blocks, int(room / max(1.0, trial.row_bytes * layout.size))))
     return Plan(
         layout,
         kept,
         blocks,
         budget,
-        _memory(layout, cost, parallel, min(kept, blocks)),
-        layout.count * layout.tile_bytes,
-        disk.free,
-        cost.pair_seconds,
+        trial.memory(layout, per_process, min(kept, blocks)),
+        shutil.disk_usage(folder).free,
+        trial.row_seconds,
+        trial.pair_seconds,
         seconds_per_byte(folder, layout.tile_bytes),
         parallel,
     )
 
 
-def _least(parallel: int) -> int:
-    """Blocks that must be kept at the least: a row and a column for each tile under way."""
-    return 2 * parallel
-
-
-def _memory(layout: Layout, cost: _Cost, parallel: int, kept: int) -> int:
-    """Of the whole process: what it holds now, rows, rows in the making, tiles under way and waiting for the disk."""
-    rows = (kept + ROWS_IN_THE_MAKING) * layout.size * cost.row_bytes
-    return resident_bytes() + int(rows) + (2 * parallel + 2) * layout.tile_bytes
-
-
-def _is_too_large(layout: Layout, cost: _Cost, parallel: int, budget: int) -> bool:
-    return layout.tile_bytes > LARGEST_TILE_BYTES or _memory(layout, cost, parallel, _least(parallel)) > budget
-
-
-def _first_size(shape: tuple[int, int], parallel: int, cost: _Cost) -> int:
-    """The largest sensible tile: all workers have several, and each is done before long."""
-    share = max(shape) / (2 * parallel)
-    quick = sqrt(LONGEST_TILE_SECONDS / max(cost.pair_seconds, 1e-12))
+def _first_size(shape: tuple[int, int], trial: _Trial) -> int:
+    """The largest sensible tile."""
+    quick = sqrt(LONGEST_TILE_SECONDS / max(trial.pair_seconds, 1e-12))
     size = LARGEST_TILE
-    while size > SMALLEST_TILE and size > min(share, quick):
+    while size > SMALLEST_TILE and size > min(max(shape) / LEAST_GRID, quick):
         size //= 2
     return min(size, max(shape))
 
 
-def _trial(function: TileFunction[Any], x: Tensor) -> _Cost:
-    """Compute the kernel of some examples, of more until the clock can tell."""
-    n = min(SMALLEST_TILE, x.shape[0])
+def _try(function: TileFunction[Any], x: Tensor, budget: int) -> _Trial:
+    """Compute the kernel of some examples, of more until the clock can tell or half of the room is used."""
+    resident, n = resident_bytes(), min(SMALLEST_TILE, x.shape[0])
     with one_thread_each():
         rows = function.rows(x[:n])
         function.block(rows, rows)  # compiles what has to be compiled
         while True:
-            other = function.rows(x[:n])
             start = time.perf_counter()
+            other = function.rows(x[:n])
+            between = time.perf_counter()
             function.block(rows, other)
-            seconds = time.perf_counter() - start
-            if seconds > ENOUGH_SECONDS or n == min(LARGEST_TILE, x.shape[0]):
-                return _Cost(function.bytes_kept(rows) / n, seconds / n**2)
-            n = min(4 * n, LARGEST_TILE, x.shape[0])
+            seconds = time.perf_counter() - between
+            more = min(4 * n, LARGEST_TILE, x.shape[0])
+            needed = more / n * 2 * function.bytes_kept(rows) + function.bytes_working(rows, more)
+            if seconds > ENOUGH_SECONDS or more == n or resident + 2 * needed > budget:
+                return _Trial(function, rows, n, resident, (between - start) / n, seconds / n**2)
+            n = more
             rows = function.rows(x[:n])
-
-
-def memory_budget(memory: str | int | None) -> int:
-    """Bytes meant by "4GB", "800 MiB" or a number; None is half of what the machine has.
-
-    Example:
-        >>> memory_budget("4GB"), memory_budget("1.5 GiB")
-        (4000000000, 1610612736)
-    """
-    if memory is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    if isinstance(memory, int):
-        return memory
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", memory.lower())
-    if match is None or float(match[1]) == 0:
-        raise InputError(f"memory is {memory!r}; write a size such as 4GB, 800MB or 2GiB")
-    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
-
-
-def resident_bytes() -> int:
-    """The memory that this process holds now."""
-    status = Path("/proc/self/statm")
-    if status.exists():
-        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def in_words(count: float) -> str:
-    """A number of bytes as people say it.
-
-    Example:
-        >>> in_words(7_200_000_000), in_words(512)
-        ('7.2 GB', '512 B')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if count >= 100 or unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

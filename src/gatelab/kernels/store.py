@@ -8,8 +8,9 @@ before the ledger says so, and because the ledger notes the same checksum: it te
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import zarr
 from torch import Tensor
 from zarr.codecs import Crc32cCodec
 
-from gatelab.durable import JsonLines, locked, write_durably
+from gatelab.durable import JsonLines, locked, sync_folder, write_durably
 from gatelab.errors import RunError, StoreError
 from gatelab.kernels.layout import Layout, Tile
 
@@ -41,7 +42,8 @@ class KernelStore:
         """A store that exists; see :meth:`create` and :meth:`open`."""
         self.path, self.layout, self.about = path, layout, about
         self._ledger = JsonLines(path / "ledger.jsonl")
-        self._checksums = {_tile(entry): int(entry["crc32c"]) for entry in self._ledger.read()}
+        self._checksums: dict[Tile, int] = {}
+        self.read_ledger()
 
     @classmethod
     def create(cls, path: Path, layout: Layout, about: dict[str, Any]) -> "KernelStore":
@@ -61,7 +63,11 @@ class KernelStore:
                 compressors=[Crc32cCodec()],
                 attributes={"gatelab": {"format": FORMAT, "symmetric": layout.symmetric, "about": about}},
             )
+            with (partial / "zarr.json").open("rb") as metadata:
+                os.fsync(metadata.fileno())
+            sync_folder(partial)
             partial.replace(path)
+            sync_folder(path.parent)
         except OSError as error:
             raise StoreError(f"{path} cannot be made: {error.strerror or error}; choose another place") from error
         return cls(path, layout, about)
@@ -101,6 +107,16 @@ class KernelStore:
         """Have the store alone."""
         with locked(self.path):
             yield
+
+    def read_ledger(self) -> None:
+        """Learn what is finished; entries that are none of this kernel's are passed over."""
+        own = set(self.layout.tiles(self.layout.grid[0]))
+        self._checksums = {}
+        for entry in self._ledger.read():
+            with suppress(KeyError, TypeError, ValueError):
+                tile = (int(entry["tile"][0]), int(entry["tile"][1]))
+                if tile in own:
+                    self._checksums[tile] = int(entry["crc32c"])
 
     @property
     def noted(self) -> frozenset[Tile]:
@@ -161,23 +177,19 @@ class KernelStore:
         return self.path.joinpath("c", *map(str, tile), *("0" for _ in self.layout.outputs))
 
 
-def _tile(entry: dict[str, Any]) -> Tile:
-    row, column = entry["tile"]
-    return int(row), int(column)
-
-
 def seconds_per_byte(folder: Path, size: int) -> float:
     """How long the disk takes, by writing a file of ``size`` bytes durably and removing it.
 
     Raises:
         StoreError: nothing can be written there.
     """
-    trial = folder / f".gatelab-trial-{os.getpid()}"
+    trial = folder / f".gatelab-trial-{uuid.uuid4().hex}"
     start = time.perf_counter()
     try:
         write_durably(trial, np.zeros(size, np.uint8).data)
+        return (time.perf_counter() - start) / size
     except RunError as error:
         raise StoreError(f"nothing can be written to {folder}: {error.__cause__}; choose another place") from error
-    seconds = time.perf_counter() - start
-    trial.unlink()
-    return seconds / size
+    finally:
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """The neural tangent kernel of any model, without Jacobians where the structure allows it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isqrt
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.kernels.digest import model_digest
 from gatelab.kernels.gradients import GradientRows, Gradients, Outputs
-from gatelab.kernels.tiles import bytes_of, evaluate, fill
+from gatelab.kernels.tiles import TILE, bytes_of, evaluate, fill
 from gatelab.observe import examples_for, observable, stand_in
+
+# Entries of an array between two blocks of examples: weights that are shared over positions have one for each pair.
+TILE_ENTRIES = 2**24
 
 Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
 
@@ -70,6 +74,10 @@ class TangentKernel:
     outputs: Outputs = "trace"
     batch_size: int | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.wrt, Iterator):  # which can be read once only
+            object.__setattr__(self, "wrt", tuple(self.wrt))
+
     def about(self) -> dict[str, Any]:
         """What tells this kernel from others."""
         names = parameter_names(observable(self.model), self.wrt)
@@ -109,6 +117,17 @@ class TangentTiles:
         """All that the factors hold."""
         return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
 
+    def bytes_working(self, rows: GradientRows, size: int) -> int:
+        """Three arrays of a factor's largest tile, for each output of which all pairs are wanted."""
+        tile = min(size, self._tile(rows))
+        entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
+        return 3 * tile**2 * entries * max(1, *self.outputs, 1) * self.dtype.itemsize
+
+    def _tile(self, rows: GradientRows) -> int:
+        """As many examples as keep the largest array of a tile within the usual size."""
+        entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
+        return max(1, min(TILE, isqrt(TILE_ENTRIES // entries)))
+
     def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
         """The tangent kernel between two blocks."""
         symmetric = left is right
@@ -124,7 +143,7 @@ class TangentTiles:
                 # The factors of one layer are of kinds that go with each other on both sides.
                 block += row.full_tile(column, i, j) if self.full else row.trace_tile(column, i, j)  # pyright: ignore
 
-        fill(kernel, tile, symmetric=symmetric)
+        fill(kernel, tile, symmetric=symmetric, size=min(self._tile(left), self._tile(right)))
         return kernel
 
 

@@ -43,6 +43,10 @@ class TileFunction(Protocol[Kept]):
         """How much memory that takes."""
         ...
 
+    def bytes_working(self, rows: Kept, size: int) -> int:
+        """How much a block of ``size`` × ``size`` takes beside its result, at most; ``rows`` are some like its own."""
+        ...
+
     def block(self, left: Kept, right: Kept) -> Shaped[Tensor, "n m *outputs"]:
         """The kernel between two blocks; half the work if they are one and the same."""
         ...

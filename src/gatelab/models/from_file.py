@@ -34,10 +34,14 @@ def factory_from_file(place: str) -> Callable[[], Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    sys.path.insert(0, str(Path(path).resolve().parent))  # it may import its neighbours, as a script may
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[spec.name]
         raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise InputError(f"{path} has no '{name}'; it has {', '.join(public[:10]) or 'nothing'}")
@@ -52,9 +56,14 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = factory()
-    if not isinstance(made, nn.Module):
         name = getattr(factory, "__name__", factory)
+        try:
+            made = factory()
+        except Exception as error:
+            raise InputError(
+                f"{name}() failed: {type(error).__name__}: {error}; it must make the network without arguments"
+            ) from error
+    if not isinstance(made, nn.Module):
         raise InputError(f"{name} returned {type(made).__name__}; it must return an nn.Module")
     return made
 

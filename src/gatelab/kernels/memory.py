@@ -1,0 +1,59 @@
+"""How much memory there is, is meant, and is used."""
+
+import os
+import re
+import resource
+import sys
+from pathlib import Path
+
+from gatelab.errors import InputError
+
+# Where Linux tells the limit of a container or batch job, in its two versions.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory_budget(memory: str | int | None) -> int:
+    """Bytes meant by "4GB", "800 MiB" or a number; None is half of what the machine, or the job on it, has.
+
+    Example:
+        >>> memory_budget("4GB"), memory_budget("1.5 GiB")
+        (4000000000, 1610612736)
+    """
+    if memory is None:
+        return available_bytes() // 2
+    if isinstance(memory, int):
+        memory = str(memory)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", memory.lower())
+    if match is None or float(match[1]) == 0:
+        raise InputError(f"memory is {memory!r}; write a size such as 4GB, 800MB or 2GiB")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
+
+
+def available_bytes() -> int:
+    """The machine's memory, or less if this process may not have all of it."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [Path(place).read_text().strip() for place in _LIMITS if Path(place).is_file()]
+    return min([physical, *(int(limit) for limit in limits if limit.isdecimal())])
+
+
+def resident_bytes() -> int:
+    """The memory that this process holds now."""
+    status = Path("/proc/self/statm")
+    if status.exists():
+        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def in_words(count: float) -> str:
+    """A number of bytes as people say it.
+
+    Example:
+        >>> in_words(7_200_000_000), in_words(512)
+        ('7.2 GB', '512 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if count >= 100 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
