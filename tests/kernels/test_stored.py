@@ -47,13 +47,13 @@ def reads(monkeypatch):
 
 
 def gram(n=N):
-    x = torch.randn(n, 5)
+    x = torch.randint(-9, 10, (n, 5)).double()  # whole numbers: the kernel is symmetric to the last bit
     return x @ x.T
 
 
 def full(n=N, k=3):
     """A kernel of all pairs of outputs: (i, a) with (j, b)."""
-    x = torch.randn(n, k, 7)
+    x = torch.randint(-9, 10, (n, k, 7)).double()
     return torch.einsum("iad,jbd->ijab", x, x)
 
 

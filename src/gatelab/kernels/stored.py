@@ -194,5 +194,5 @@ class _View:
         self._kernel, self.shape, self.ndim = kernel, kernel.shape, kernel.ndim
         self.dtype = torch.empty(0, dtype=kernel.dtype).numpy().dtype
 
-    def __getitem__(self, key: tuple[slice, ...]) -> np.ndarray:
+    def __getitem__(self, key: tuple[slice | int, ...]) -> Any:
         return self._kernel[key]
