@@ -33,9 +33,9 @@ def test_each_iteration_is_one_pass_and_fewer_than_a_subspace_iteration(generato
     passes = []
 
     class Watched(DenseKernel):
-        def blocks(self):
+        def blocks(self, rows=None, columns=None):
             passes.append(1)
-            return super().blocks()
+            return super().blocks(rows, columns)
 
     kernel = decaying(0.5)
     pairs = top_eigenpairs(Watched(kernel, True, 64), 5, oversampling=5, generator=generator)
@@ -73,6 +73,15 @@ def test_unconverged_is_never_silent(generator):
         pairs = top_eigenpairs(DenseKernel(decaying(0.5), True), 5, max_iterations=2, generator=generator)
     assert not pairs.converged
     assert pairs.iterations == 2
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_more_passes_are_not_advised_where_none_can_help(k, generator):
+    entries = decaying(1.0, 7)
+    with pytest.warns(NotConvergedWarning, match=r"rounding.*larger tolerance") as caught:
+        pairs = top_eigenpairs(DenseKernel(entries, True), k, tolerance=1e-30, generator=generator)
+    assert pairs.iterations < 50
+    assert "max_iterations" not in str(caught[0].message)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gatelab.kernels import DenseKernel, kernel_part, kernel_ridge, kernel_ridge
 from gatelab.models import mlp
 from tests.references.ridge import dense_ridge
 
-N = 203  # no multiple of the blocks' size
+N = 131  # no multiple of the blocks' size
 
 
 def decaying(rate, n=N, dtype=torch.float64):
@@ -40,7 +40,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("columns", [1, 10])
-@pytest.mark.parametrize("rank", [0, 20, 150])
+@pytest.mark.parametrize("rank", [0, 20, 100])
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_solution_is_that_of_cholesky(name, rank, columns, dtype, generator):
     entries = KERNELS[name](dtype)
@@ -231,8 +231,8 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 @pytest.mark.parametrize("rank", [0, N])
 def test_a_bad_entry_is_named_by_the_solvers(rank, generator):
     entries = decaying(1.0)
-    entries[140, 100] = entries[100, 140] = float("nan")
-    with pytest.raises(InputError, match=r"is nan at row (140, column 100|100, column 140)"):
+    entries[120, 100] = entries[100, 120] = float("nan")
+    with pytest.raises(InputError, match=r"is nan at row (120, column 100|100, column 120)"):
         kernel_ridge(DenseKernel(entries, True, 64), torch.ones(N), 1.0, preconditioner_rank=rank, generator=generator)
 
 
@@ -240,14 +240,14 @@ def test_landmarks_of_an_indefinite_kernel_are_refused(generator):
     vectors = torch.linalg.qr(torch.randn(N, N)).Q
     entries = (vectors * torch.linspace(-1, 3, N)) @ vectors.T
     with pytest.raises(
-        InputError, match=r"not positive semi-definite: its block of 150 landmarks has the eigenvalue -"
+        InputError, match=r"not positive semi-definite: its block of 100 landmarks has the eigenvalue -"
     ):
-        nystroem_factor(DenseKernel((entries + entries.T) / 2, True), 150, generator=generator)
+        nystroem_factor(DenseKernel((entries + entries.T) / 2, True), 100, generator=generator)
 
 
 def test_predictions_need_the_fitted_examples(generator):
     fit = kernel_ridge(DenseKernel(decaying(1.0), True), torch.ones(N), 1.0, generator=generator)
-    with pytest.raises(InputError, match="the kernel is 2 × 3, but 203 examples were fitted"):
+    with pytest.raises(InputError, match="the kernel is 2 × 3, but 131 examples were fitted"):
         fit.predict(DenseKernel(torch.ones(2, 3), False))
     with pytest.raises(InputError, match="one target"):
         fit.classes(DenseKernel(torch.ones(2, N), False))

@@ -3,7 +3,8 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import log
 
 import torch
@@ -30,6 +31,7 @@ from gatelab.kernels import (
     kernel_times,
     top_eigenpairs,
 )
+from gatelab.kernels.plan import Plan
 from gatelab.runs import Cell, Context, Result, write_json
 
 NETWORK, PATH, OVERLAP = "the network itself", "path kernel H", "overlap Λ"
@@ -93,6 +95,27 @@ def _watch(context: Context, name: str, tolerance: float) -> Watch:
     return watch
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """Tells how far a kernel is, by its tiles; what :func:`gatelab.kernels.compute` takes as progress."""
+
+    context: Context
+    name: str
+
+    def checking(self, tiles: int) -> None:
+        """Finished tiles of an earlier computation are read."""
+        self.context.tell(0.0, f"{self.name}: checking {tiles} finished tiles")
+
+    def planned(self, plan: Plan, tiles: int) -> None:
+        """So many tiles are to be computed."""
+        del plan
+        self.context.tell(0.0, f"{self.name}: {tiles} tiles to compute")
+
+    def advanced(self, done: int, tiles: int) -> None:
+        """So many of them are finished."""
+        self.context.tell(done / tiles, f"{self.name}: {done} of {tiles} tiles")
+
+
 def _share(context: Context, low: float, high: float) -> Context:
     """The context of a part of the work, which takes the cell from ``low`` to ``high``."""
     return replace(context, tell=lambda done, text: context.tell(low + (high - low) * done, text))
@@ -104,9 +127,12 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     classes = len(data.classes)
     targets = F.one_hot(data.train_y, classes).double() - 1 / classes
     asked, folder = KERNELS[kind](model), context.folder / KERNELS[kind].__name__
-    kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY)
+    # By where the time goes with many examples: most of it into the kernel.
+    steps = pairwise((0.0, 0.5, 0.7, 0.9, 1.0))
+    tiles, ridges, solving, testing = (_share(context, low, high) for low, high in steps)
+    kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=Tiles(tiles, kind))
     held_out = held_out_accuracies(
-        kernel, data.train_y, targets, config, seed, _watch(context, f"{kind}, ridges", config.tolerance)
+        kernel, data.train_y, targets, config, seed, _watch(ridges, f"{kind}, ridges", config.tolerance)
     )
     fit = kernel_ridge(
         kernel,
@@ -114,7 +140,7 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
         config.ridges[max(range(len(held_out)), key=held_out.__getitem__)],
         preconditioner_rank=config.rank,
         tolerance=config.tolerance,
-        watch=_watch(context, kind, config.tolerance),
+        watch=_watch(solving, kind, config.tolerance),
         generator=torch.Generator().manual_seed(seed),
     )
     pairs = top_eigenpairs(
@@ -124,7 +150,9 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
         generator=torch.Generator().manual_seed(seed),
     )
     trace = kernel.diagonal().double().sum()
-    right = fit.classes(compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY)) == data.test_y
+    progress = Tiles(testing, f"{kind}, test examples")
+    cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)
+    right = fit.classes(cross) == data.test_y
     shutil.rmtree(folder)  # gigabytes that nobody needs any more
     return {
         "accuracy": float(right.double().mean()),

@@ -104,10 +104,16 @@ def top_eigenpairs(
         if fresh.shape[1] == 0:
             break
     if not found.converged:
+        # A basis of everything, or residuals within the basis: then they are rounding, and more passes change nothing.
+        exhausted = basis.shape[1] == n or fresh.shape[1] == 0
+        remedy = (
+            "that is rounding, and the basis cannot grow: give a larger tolerance"
+            if exhausted
+            else "give more max_iterations or oversampling"
+        )
         warnings.warn(
             f"after {found.iterations} passes an eigenpair has the residual {found.residuals.max().item():.2g}, above "
-            f"{tolerance:g} of the largest eigenvalue {found.values[0].item():.3g}; give more max_iterations "
-            "or oversampling",
+            f"{tolerance:g} of the largest eigenvalue {found.values[0].item():.3g}; {remedy}",
             NotConvergedWarning,
             stacklevel=2,
         )

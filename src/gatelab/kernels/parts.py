@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels.blocks import BlockedKernel
+from gatelab.kernels.blocks import BlockedKernel, Region, common, matrix_shape
 
 
 def kernel_part(kernel: BlockedKernel, rows: slice, columns: slice) -> BlockedKernel:
@@ -21,12 +21,9 @@ def kernel_part(kernel: BlockedKernel, rows: slice, columns: slice) -> BlockedKe
         >>> part.shape, part.symmetric, [block.tolist() for _, _, block in part.blocks()]
         ((1, 2), False, [[[3.0, 5.0]]])
     """
-    for name, part, size in zip(("rows", "columns"), (rows, columns), kernel.shape, strict=True):
-        start, stop, step = part.indices(size)
-        if step != 1 or stop <= start:
-            raise InputError(f"{name} are {part} of {size}; give a range of at least one, in steps of one")
-    n, m = kernel.shape
-    return _Part(kernel, slice(*rows.indices(n)[:2]), slice(*columns.indices(m)[:2]))
+    matrix_shape(kernel, "a part of it")
+    region = Region.of(kernel, rows, columns)
+    return _Part(kernel, region.rows, region.columns)
 
 
 @dataclass(frozen=True)
@@ -47,15 +44,18 @@ class _Part:
     def symmetric(self) -> bool:
         return self.whole.symmetric and self.row_range == self.column_range
 
-    def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        for rows, columns, block in self.whole.blocks():
-            yield from self._cut(rows, columns, block)
+    def blocks(self, rows: slice | None = None, columns: slice | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
+        region = Region.of(self, rows, columns)
+        asked = _moved(region.rows, -self.row_range.start), _moved(region.columns, -self.column_range.start)
+        for i, j, block in self.whole.blocks(*asked):
+            pieces = [*self._cut(i, j, block)]
             # What a symmetric kernel does not keep may be what this part wants.
-            if self.whole.symmetric and not self.symmetric and rows != columns:
-                yield from self._cut(columns, rows, block.T)
+            if self.whole.symmetric and not self.symmetric and i != j:
+                pieces += self._cut(j, i, block.T)
+            yield from (piece for piece in pieces if region.meets(*piece[:2]))
 
     def _cut(self, rows: slice, columns: slice, block: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        i, j = _common(rows, self.row_range), _common(columns, self.column_range)
+        i, j = common(rows, self.row_range), common(columns, self.column_range)
         if i is not None and j is not None:
             yield (
                 _moved(i, self.row_range.start),
@@ -63,9 +63,9 @@ class _Part:
                 block[_moved(i, rows.start), _moved(j, columns.start)],
             )
 
-    def rows(self, which: slice | Tensor | list[int]) -> Float[Tensor, "r m"]:
+    def rows(self, which: slice | Tensor | list[int], columns: slice | None = None) -> Float[Tensor, "r m"]:
         inside = torch.arange(self.row_range.start, self.row_range.stop)[which]
-        return self.whole.rows(inside)[:, self.column_range]
+        return self.whole.rows(inside, _moved(Region.of(self, None, columns).columns, -self.column_range.start))
 
     def diagonal(self) -> Float[Tensor, " n"]:
         if self.row_range != self.column_range:
@@ -75,11 +75,6 @@ class _Part:
 
 def _length(part: slice) -> int:
     return part.stop - part.start
-
-
-def _common(first: slice, second: slice) -> slice | None:
-    start, stop = max(first.start, second.start), min(first.stop, second.stop)
-    return slice(start, stop) if start < stop else None
 
 
 def _moved(part: slice, origin: int) -> slice:

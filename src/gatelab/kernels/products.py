@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels.blocks import BlockedKernel
+from gatelab.kernels.blocks import BlockedKernel, matrix_shape
 from gatelab.kernels.reading import read_ahead
 
 # Rows of a block that are made float64 at a time: 256 × 2048 of them are 4 MiB, which a core's cache still holds
@@ -29,9 +29,10 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         V: m × r.
 
     Raises:
-        InputError: shapes that do not fit, or NaN or infinite entries, with the place of the first in its block.
+        InputError: shapes that do not fit, a kernel of pairs of outputs, or NaN or infinite entries, with the place of
+            the first in its block.
     """
-    n, m = kernel.shape
+    n, m = matrix_shape(kernel, "a product")
     if V.shape[0] != m:
         raise InputError(f"the kernel is {n} × {m}, V has {V.shape[0]} rows; it needs {m}")
     if not bool(torch.isfinite(V).all()):
@@ -73,7 +74,7 @@ def bad_entry(block: Tensor, rows: slice, columns: slice) -> InputError:
 
 def check_symmetric(kernel: BlockedKernel, purpose: str) -> int:
     """The number of examples of a square, symmetric kernel; whatever else it is, it is refused."""
-    n, m = kernel.shape
+    n, m = matrix_shape(kernel, purpose)
     if n != m or n == 0:
         raise InputError(f"the kernel is {n} × {m}; {purpose} needs that of examples with themselves, n × n")
     if not kernel.symmetric:

@@ -119,18 +119,7 @@ def kernel_ridge(
         >>> fit.converged, fit.shift
         (True, 1.0)
     """
-    fits = kernel_ridges(
-        kernel,
-        targets,
-        [ridge],
-        preconditioner_rank=preconditioner_rank,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        start=start,
-        watch=watch,
-        generator=generator,
-    )
-    return fits[0]
+    return _solve(kernel, targets, [ridge], preconditioner_rank, tolerance, max_iterations, start, watch, generator)[0]
 
 
 def kernel_ridges(
@@ -149,6 +138,21 @@ def kernel_ridges(
 
     To choose a ridge on held-out examples costs as many passes as its slowest, smallest ridge alone.
     """
+    return _solve(kernel, targets, ridges, preconditioner_rank, tolerance, max_iterations, start, watch, generator)
+
+
+def _solve(
+    kernel: BlockedKernel,
+    targets: Float[Tensor, "n *k"],
+    ridges: Sequence[float],
+    preconditioner_rank: int | None,
+    tolerance: float,
+    max_iterations: int,
+    start: Float[Tensor, "n k"] | None,
+    watch: Watch | None,
+    generator: torch.Generator | None,
+) -> tuple[RidgeFit, ...]:
+    """The work of both, so that a warning has as far to go to whoever called the one or the other."""
     n = check_symmetric(kernel, "ridge regression")
     columns = _columns(targets, n)
     _check_settings(ridges, tolerance, max_iterations, preconditioner_rank)

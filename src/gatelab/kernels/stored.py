@@ -1,6 +1,7 @@
 """Reading a kernel from disk: like an array, checked at every read."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from gatelab.errors import InputError, StoreError
+from gatelab.kernels.blocks import Region
 from gatelab.kernels.layout import Tile
 from gatelab.kernels.store import KernelStore
 
@@ -36,12 +38,11 @@ def open_kernel(path: str | Path) -> "StoredKernel":
 class StoredKernel:
     """A finished kernel on disk.
 
-    ``kernel[i, j]`` with numbers, slices or lists gives a NumPy array, as scikit-learn takes it; :meth:`rows`,
-    :meth:`diagonal` and :meth:`blocks` give tensors. Of a symmetric kernel half of the tiles are on disk: any entry can
-    be asked for, and comes from where it is. What is read is checked against the ledger.
+    ``kernel[i, j]`` with numbers, slices or lists gives a NumPy array, as scikit-learn takes it; a list chooses along
+    its own axis, so that two of them give a block. :meth:`rows`, :meth:`diagonal` and :meth:`blocks` give tensors. Of a
+    symmetric kernel half of the tiles are on disk: any entry can be asked for, and comes from where it is. What is read
+    is checked against the ledger.
     """
-
-    ndim = 2
 
     def __init__(self, store: KernelStore):
         """Read from ``store``."""
@@ -58,9 +59,14 @@ class StoredKernel:
         return dict(self._store.about)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self._layout.shape
+    def shape(self) -> tuple[int, ...]:
+        """Rows, columns, and the outputs of either if the kernel has all pairs of them."""
+        return *self._layout.shape, *self._layout.outputs
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, two or four."""
+        return len(self.shape)
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -82,17 +88,22 @@ class StoredKernel:
 
     def __repr__(self) -> str:
         kind = "symmetric" if self.symmetric else "rectangular"
-        shape = " × ".join(map(str, (*self.shape, *self.outputs)))
+        shape = " × ".join(map(str, self.shape))
         return f"StoredKernel: {self.about.get('kind')}, {shape}, {self.about.get('dtype')}, {kind}, in {self.path}"
 
-    def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Every block that is on disk, with its rows and columns."""
+    def blocks(self, rows: slice | None = None, columns: slice | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Every block that is on disk, with its rows and columns; with ranges, those that meet them."""
+        region = Region.of(self, rows, columns)
         for row, column in self._layout.tiles(self._layout.grid[0]):
-            yield self._layout.span(0, row), self._layout.span(1, column), self._store.read((row, column))
+            i, j = self._layout.span(0, row), self._layout.span(1, column)
+            if region.meets(i, j):
+                yield i, j, self._store.read((row, column))
 
-    def rows(self, which: int | slice | Tensor | list[int]) -> Shaped[Tensor, "r m *outputs"]:
-        """Some rows, whole; for one row give its number, and get an array of one row."""
-        return self._part(self._indices(which, 0), None)
+    def rows(
+        self, which: int | slice | Tensor | list[int], columns: slice | None = None
+    ) -> Shaped[Tensor, "r m *outputs"]:
+        """Some rows, whole or in a range of columns; for one row give its number, and get an array of one row."""
+        return self._part(self._indices(which, 0), self._indices(columns or slice(None), 1))
 
     def diagonal(self) -> Shaped[Tensor, " n *outputs"]:
         """The entries of examples with themselves."""
@@ -102,16 +113,19 @@ class StoredKernel:
         return torch.cat([part[range(len(part)), range(len(part))] for part in parts])
 
     def __getitem__(self, key: Any) -> Any:
-        """Part of the kernel as NumPy array; a number drops its axis, two give an entry."""
-        row, column = key if isinstance(key, tuple) else (key, slice(None))
-        part = self._part(self._indices(row, 0), self._indices(column, 1)).numpy()
-        part = part[:, 0] if isinstance(column, int | np.integer) else part
-        return part[0] if isinstance(row, int | np.integer) else part
+        """Part of the kernel as NumPy array; a number drops its axis, one for each axis gives an entry."""
+        keys = self._keys(key if isinstance(key, tuple) else (key,))
+        rows, columns, *outputs = (self._indices(which, axis) for axis, which in enumerate(keys))
+        part = self._part(rows, columns).numpy()
+        for axis, chosen in enumerate(outputs, start=2):
+            part = part.take(chosen, axis)
+        return part[tuple(slice(None) if isinstance(which, slice) or np.ndim(which) else 0 for which in keys)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The whole kernel in memory."""
-        del copy
-        return np.asarray(self[:, :], dtype=dtype)
+        if copy is False:
+            raise InputError(f"{self.path} is on disk: an array of it is a copy; ask without copy=False")
+        return np.asarray(self[...], dtype=dtype)
 
     def to_dask(self) -> "dask.array.Array":
         """The kernel as a lazy Dask array with one chunk per tile."""
@@ -119,52 +133,66 @@ class StoredKernel:
             import dask.array  # noqa: PLC0415  an extra
         except ImportError as error:
             raise InputError("to_dask needs Dask: pip install 'gatelab[cluster]'") from error
-        size = (self._layout.size,) * 2
-        chunks: Any = (*size, *self.outputs)
+        chunks: Any = (*(self._layout.size,) * 2, *self.outputs)
         return dask.array.from_array(_View(self), chunks=chunks, asarray=False, name=False)
 
-    def _part(self, rows: np.ndarray, columns: np.ndarray | None) -> Tensor:
-        columns = np.arange(self.shape[1]) if columns is None else columns
+    def _part(self, rows: np.ndarray, columns: np.ndarray) -> Tensor:
         out = torch.empty((len(rows), len(columns), *self.outputs), dtype=self.dtype)
-        size = self._layout.size
-        for a in np.unique(rows // size):
-            mine = np.flatnonzero(rows // size == a)
-            for b in np.unique(columns // size):
-                theirs = np.flatnonzero(columns // size == b)
-                block = self._block((int(a), int(b)))
-                inner = np.ix_(rows[mine] - a * size, columns[theirs] - b * size)
-                out[np.ix_(mine, theirs)] = block[inner]
+        mine, theirs = self._by_tile(rows), self._by_tile(columns)
+        # A tile of a symmetric kernel may have two places here, its own and the mirrored one; it is read once.
+        places: dict[Tile, list[Tile]] = {}
+        for place in product(mine, theirs):
+            places.setdefault((max(place), min(place)) if self.symmetric else place, []).append(place)
+        for tile in sorted(places):
+            block = self._store.read(tile)
+            for place in places[tile]:
+                (here, i), (there, j) = mine[place[0]], theirs[place[1]]
+                out[np.ix_(here, there)] = (block if place == tile else _mirrored(block))[np.ix_(i, j)]
         return out
 
-    def _block(self, tile: Tile) -> Tensor:
-        """Any tile; one above the diagonal is the transpose of the one below, outputs with it."""
-        row, column = tile
-        if not self.symmetric or column <= row:
-            return self._store.read(tile)
-        block = self._store.read((column, row)).transpose(0, 1)
-        return block.transpose(2, 3) if self.outputs else block
+    def _by_tile(self, which: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """For each tile along an axis that holds some of these, their positions among them, and within the tile."""
+        tiles, within = np.divmod(which, self._layout.size)
+        found = {int(tile): np.flatnonzero(tiles == tile) for tile in np.unique(tiles)}
+        return {tile: (positions, within[positions]) for tile, positions in found.items()}
+
+    def _keys(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One index for each axis."""
+        dots = [place for place, which in enumerate(given) if which is Ellipsis]
+        if len(dots) > 1:
+            raise InputError(f"an index of {self.path} has more than one ellipsis; give one at most")
+        missing = self.ndim - (len(given) - len(dots))
+        if missing < 0:
+            raise InputError(f"{len(given) - len(dots)} indices for {self.path}, which has {self.ndim} axes")
+        place = dots[0] if dots else len(given)
+        return *given[:place], *(slice(None),) * missing, *given[place + 1 :]
 
     def _indices(self, which: Any, axis: int) -> np.ndarray:
         """Positions along an axis, none negative."""
         n = self.shape[axis]
         if isinstance(which, slice):
             return np.arange(n)[which]
-        found = np.atleast_1d(np.asarray(which))
-        if found.dtype == bool and found.shape == (n,):
-            return np.flatnonzero(found)
-        if found.size and (found.dtype.kind not in "iu" or found.ndim != 1 or found.min() < -n or found.max() >= n):
-            raise InputError(f"{which!r} does not name {'rows' if axis == 0 else 'columns'} of a kernel with {n}")
-        return found.astype(np.int64) % n
+        given = np.asarray(which)
+        if given.dtype == bool and given.shape == (n,):
+            return np.flatnonzero(given)
+        if given.size and (given.dtype.kind not in "iu" or given.ndim > 1 or given.min() < -n or given.max() >= n):
+            name = ("rows", "columns", "outputs", "outputs")[axis]
+            raise InputError(f"{which!r} does not name {name} of a kernel with {n}")
+        return np.atleast_1d(given).astype(np.int64) % n
+
+
+def _mirrored(block: Shaped[Tensor, "n m *outputs"]) -> Shaped[Tensor, "m n *outputs"]:
+    """What a block below the diagonal says about the one above: its transpose, outputs with it."""
+    block = block.transpose(0, 1)
+    return block.transpose(2, 3) if block.ndim == 4 else block
 
 
 class _View:
-    """What Dask reads from: shape and NumPy dtype of all axes."""
+    """What Dask reads from: a kernel with a NumPy dtype."""
 
     def __init__(self, kernel: StoredKernel):
-        self._kernel = kernel
-        self.shape = (*kernel.shape, *kernel.outputs)
-        self.ndim = len(self.shape)
+        self._kernel, self.shape, self.ndim = kernel, kernel.shape, kernel.ndim
         self.dtype = torch.empty(0, dtype=kernel.dtype).numpy().dtype
 
-    def __getitem__(self, key: tuple[slice, ...]) -> np.ndarray:
-        return self._kernel[key[0], key[1]][(slice(None), slice(None), *key[2:])]
+    def __getitem__(self, key: tuple[slice | int, ...]) -> Any:
+        return self._kernel[key]
