@@ -202,7 +202,7 @@ def test_ridges_are_chosen_on_examples_that_the_regression_has_not_seen():
     found = held_out_accuracies(kernel, digits.train_y, targets, config, seed=0)
     entries, scale = (x @ x.T).double(), (x @ x.T)[:240, :240].diagonal().double().mean()
     for ridge, accuracy in zip(config.ridges, found, strict=True):
-        said = ridge_answers(entries[:240, :240], entries[240:, :240], digits.train_y[:240], 10, ridge * scale.item())
+        said = ridge_answers(entries[:240, :240], entries[240:, :240], digits.train_y[:240], ridge * scale.item())
         assert accuracy == pytest.approx((said == digits.train_y[240:]).double().mean().item(), abs=1e-12)
 
 

@@ -106,6 +106,10 @@ class Tiles:
         """Finished tiles of an earlier computation are read."""
         self.context.tell(0.0, f"{self.name}: checking {tiles} finished tiles")
 
+    def checked(self, whole: int, tiles: int) -> None:
+        """So many are whole."""
+        self.context.tell(whole / tiles, f"{self.name}: {whole} of {tiles} tiles are whole")
+
     def planned(self, plan: Plan, tiles: int) -> None:
         """So many tiles are to be computed."""
         del plan
