@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gatelab.errors import InputError
-from gatelab.executors import Here, connect
+from gatelab.executors import Executor, Here, connect
 from gatelab.executors.connect import read_cluster, start_slurm
 from tests.executors.processes import ROOT
 from tests.executors.work import Counting, who
@@ -16,6 +16,9 @@ from tests.executors.work import Counting, who
 def test_neither_is_this_process():
     with connect() as executor:
         assert isinstance(executor, Here)
+        assert isinstance(executor, Executor)
+        assert executor.per_process == executor.parallel
+        assert executor.in_this_process
 
 
 @pytest.mark.parametrize(

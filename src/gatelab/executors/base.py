@@ -32,6 +32,16 @@ class Executor(Protocol):
         """How many tasks are worked on at a time."""
         ...
 
+    @property
+    def per_process(self) -> int:
+        """How many of them at most in one process, which holds ``common`` once and shares its memory among them."""
+        ...
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether tasks use this process's memory and processors; else ``common`` and answers travel."""
+        ...
+
 
 @runtime_checkable
 class Crew(Protocol):

@@ -32,6 +32,16 @@ class Here:
         """How many tasks are worked on at a time."""
         return self._threads
 
+    @property
+    def per_process(self) -> int:
+        """All of them: there is one process."""
+        return self._threads
+
+    @property
+    def in_this_process(self) -> bool:
+        """Yes."""
+        return True
+
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:
