@@ -166,15 +166,14 @@ def test_newcomers_that_do_not_fit_are_left_out(tmp_path, monkeypatch, capfd):
     """One without gatelab, then one that is silent; the work neither ends nor waits."""
     monkeypatch.setattr(dask_link, "_SILENCE", 15.0)
     told = []
-    (tmp_path / "without" / "gatelab").mkdir(parents=True)
-    (tmp_path / "without" / "gatelab" / "__init__.py").write_text("raise ImportError('not for you')")
+    without = _gatelab(tmp_path, "raise ImportError('not for you')")
     with Processes(tmp_path) as processes:
         _, address = processes.scheduler()
         good = processes.worker(address, "good")
 
         def join():
             wait_until(lambda: list(tmp_path.glob(f"began-*-{good.pid}")))
-            processes.worker(address, "bad", path=[tmp_path / "without"])
+            processes.worker(address, "bad", path=[without])
             wait_until(lambda: told)
             (tmp_path / "go").touch()
 
@@ -276,22 +275,30 @@ def test_nobody_answers():
     assert time.monotonic() - began < 20
 
 
-def test_workers_that_cannot_be_used(tmp_path):
-    """None, then one without gatelab, then one with another version."""
-    for folder, code in (("without", "raise ImportError('not for you')"), ("other", "__version__ = '0.0.1'")):
-        (tmp_path / folder / "gatelab").mkdir(parents=True)
-        (tmp_path / folder / "gatelab" / "__init__.py").write_text(code)
+def test_no_workers_then_one_without_gatelab(tmp_path):
     with Processes(tmp_path) as processes:
         _, address = processes.scheduler()
         with pytest.raises(InputError, match=f"{address} has no workers, and none came within 2 s; start some"):
             wait_until(lambda: _connected(address, 2))
-        bad = processes.worker(address, "bad", path=[tmp_path / "without"])
+        processes.worker(address, "bad", path=[_gatelab(tmp_path, "raise ImportError('not for you')")])
         with pytest.raises(InputError, match=r"worker bad \(tcp://.*\) cannot import gatelab \(.*not for you.*install"):
             connect(address, timeout=60).__enter__()
-        processes.kill(bad)
-        processes.worker(address, "old", path=[tmp_path / "other"])
+
+
+@pytest.mark.slow
+def test_a_worker_with_another_version(tmp_path):
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        processes.worker(address, "old", path=[_gatelab(tmp_path, "__version__ = '0.0.1'")])
         with pytest.raises(InputError, match=r"worker old \(tcp://.*\) has gatelab 0.0.1, and here is"):
             connect(address, timeout=60).__enter__()
+
+
+def _gatelab(folder, code):
+    """Where a worker finds another gatelab."""
+    (folder / "other" / "gatelab").mkdir(parents=True)
+    (folder / "other" / "gatelab" / "__init__.py").write_text(code)
+    return folder / "other"
 
 
 def _connected(address, timeout):

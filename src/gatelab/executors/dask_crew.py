@@ -96,11 +96,11 @@ class DaskCrew:
             self._link.look(every=_LOOK)
             self._say_if_empty()
             self._move_from_the_lost()
-            self._move_to_the_idle()
             self._fetch()
             try:
                 ticket, outcome = self._events.get(timeout=_LOOK)
             except queue.Empty:
+                self._move_to_the_idle()  # not before: what has begun would be done twice
                 continue
             if ticket not in self._orders:
                 continue  # of a connection that was lost since
@@ -193,8 +193,6 @@ class DaskCrew:
 
     def _move_to_the_idle(self) -> None:
         """Tasks that wait behind others go to workers that have nothing to do."""
-        if not self._events.empty():
-            return  # what has ended is not known yet
         threads, load = self._link.threads, self._load()
         idle = sum(not load[worker] for worker in threads)
         for ticket, order in reversed(list(self._orders.items())):  # the last is the least likely to have begun
