@@ -51,6 +51,7 @@ def test_forms():
         connect("udp://x").__enter__()
 
 
+@pytest.mark.slow
 def test_without_dask_there_is_a_remedy():
     code = (
         "import sys\n"
