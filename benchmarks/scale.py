@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gatelab.fitting import fitted_power
 
 from benchmarks.timing import Ratio
 from gatelab.durable import write_durably
 from gatelab.errors import DataError
+from gatelab.fitting import fitted_power
 
 N = 60_000
 GROWTH = (2_000, 4_000, 8_000, 16_000, 32_000)

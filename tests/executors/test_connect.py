@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gatelab.errors import InputError
-from gatelab.executors import Here, connect
+from gatelab.executors import Executor, Here, connect
 from gatelab.executors.connect import read_cluster, start_slurm
 from tests.executors.processes import ROOT
 from tests.executors.work import Counting, who
@@ -16,6 +16,8 @@ from tests.executors.work import Counting, who
 def test_neither_is_this_process():
     with connect() as executor:
         assert isinstance(executor, Here)
+        assert isinstance(executor, Executor)
+        assert executor.per_process == executor.parallel
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,7 @@ def test_forms():
         connect("udp://x").__enter__()
 
 
+@pytest.mark.slow
 def test_without_dask_there_is_a_remedy():
     code = (
         "import sys\n"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import threading
 import time
 
@@ -12,9 +13,10 @@ from gatelab.errors import InputError, RunError
 from gatelab.executors import Here, connect
 from gatelab.executors.connect import read_cluster
 from tests.executors.processes import ROOT, Processes, free_port
-from tests.executors.work import Counting, die, fail, patient, product, unsendable, who
+from tests.executors.work import Counting, die, fail, first_is_long, patient, product, unsendable, who
 
 pytest.importorskip("distributed")
+dask_link = pytest.importorskip("gatelab.executors.dask_link")
 
 
 def wait_until(condition, seconds=100.0):
@@ -63,12 +65,13 @@ def scheduler(processes):
 
 
 def test_answers_are_those_of_one_process_bit_for_bit(scheduler, capfd):
-    common = Counting(300)
-    blocks = [slice(start, start + 70) for start in range(0, 300, 70)]
+    common = Counting(600)  # large enough to travel beside the pickle
+    blocks = [slice(start, start + 140) for start in range(0, 600, 140)]
     tasks = [(rows, columns) for rows in blocks for columns in blocks]  # slices cannot be keys of a dictionary
     told = []
     with connect(scheduler, timeout=60, notify=told.append) as executor:
         wait_until(lambda: executor.parallel == 3 or executor._link.look())
+        assert executor.per_process == 2
         found = list(executor.run(product, common, iter(tasks)))
         assert len(found) == len(tasks)
         for task, answer in Here(1).run(product, common, tasks):
@@ -126,7 +129,7 @@ def test_a_worker_that_is_killed_and_one_that_joins(processes, scheduler, tmp_pa
         wait_until(lambda: list(tmp_path.glob(f"began-*-{victim.pid}")))
         processes.kill(victim)
         late = processes.worker(scheduler, "late")
-        wait_until(lambda: late.pid in _workers(executor))
+        wait_until(lambda: list(tmp_path.glob(f"began-*-{late.pid}")))  # something that waited behind another
         (tmp_path / "go").touch()
 
     with connect(scheduler, timeout=60, notify=told.append) as executor:
@@ -141,10 +144,78 @@ def test_a_worker_that_is_killed_and_one_that_joins(processes, scheduler, tmp_pa
     assert told == []
 
 
-def _workers(executor):
-    return set(executor._link.client.run(os.getpid).values())
+@pytest.mark.slow
+def test_what_waits_behind_a_long_task_goes_to_the_idle(scheduler, tmp_path):
+    go = tmp_path / "go"
+    with connect(scheduler, timeout=60) as executor:
+        wait_until(lambda: executor.parallel == 3 or executor._link.look())
+        answers = executor.run(first_is_long, str(tmp_path), range(12))
+        timer = threading.Timer(60, go.touch)
+        timer.start()
+        others = [next(answers)[0] for _ in range(11)]
+        assert not go.exists(), "something waited for the long one"
+        timer.cancel()
+        go.touch()
+        assert sorted(others) == list(range(1, 12))
+        assert [task for task, _ in answers] == [0]
 
 
+@pytest.mark.slow
+def test_newcomers_that_do_not_fit_are_left_out(tmp_path, monkeypatch, capfd):
+    """One without gatelab, then one that is silent; the work neither ends nor waits."""
+    monkeypatch.setattr(dask_link, "_SILENCE", 15.0)
+    told = []
+    without = _gatelab(tmp_path, "raise ImportError('not for you')")
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        good = processes.worker(address, "good")
+
+        def join():
+            wait_until(lambda: list(tmp_path.glob(f"began-*-{good.pid}")))
+            processes.worker(address, "bad", path=[without])
+            wait_until(lambda: told)
+            (tmp_path / "go").touch()
+
+        with connect(address, timeout=60, notify=told.append) as executor:
+            with Meanwhile(join):
+                answers = list(executor.run(patient, str(tmp_path), range(9)))
+            assert sorted(task for task, _ in answers) == list(range(9))
+            assert {pid for _, (_, pid) in answers} == {good.pid}
+            silent = processes.worker(address, "silent")
+            wait_until(lambda: len(executor._link.client.nthreads()) == 3)
+            os.kill(silent.pid, signal.SIGSTOP)
+            executor._link.look()
+            answers = list(executor.run(patient, str(tmp_path), range(9)))
+            assert {pid for _, (_, pid) in answers} == {good.pid}
+            assert len(told) == 1, "the work waited for the silent one"
+            wait_until(lambda: len(told) == 2 or executor._link.look())
+            executor._link.look()
+            assert executor.parallel == 1
+    assert re.fullmatch(r"worker bad \(tcp://.*\) cannot import gatelab \(.*not for you.*; it is left out", told[0])
+    assert re.fullmatch(r"worker silent \(.*\) does not answer for 15 s; end it if it hangs; it is left out", told[1])
+    assert len(told) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_falls_silent_after_the_greeting(tmp_path, monkeypatch):
+    clients = []
+    with Processes(tmp_path) as processes:
+        scheduler, address = processes.scheduler()
+        connect_client = dask_link.Link._connect
+
+        def stop_then(link, timeout):
+            clients.append(connect_client(link, 60))
+            os.kill(scheduler.pid, signal.SIGSTOP)
+            return clients[0]
+
+        monkeypatch.setattr(dask_link.Link, "_connect", stop_then)
+        with pytest.raises(InputError, match=f"{address} took the connection, but then did not answer within 2 s"):
+            connect(address, timeout=2).__enter__()
+    assert clients[0].status == "closed"
+
+
+@pytest.mark.slow
 def test_all_workers_lost_then_the_scheduler(tmp_path, capfd):
     """First the only worker, which alone has what all tasks need, then the scheduler; nothing is missing in the end."""
     told, again = [], []
@@ -203,22 +274,30 @@ def test_nobody_answers():
     assert time.monotonic() - began < 20
 
 
-def test_workers_that_cannot_be_used(tmp_path):
-    """None, then one without gatelab, then one with another version."""
-    for folder, code in (("without", "raise ImportError('not for you')"), ("other", "__version__ = '0.0.1'")):
-        (tmp_path / folder / "gatelab").mkdir(parents=True)
-        (tmp_path / folder / "gatelab" / "__init__.py").write_text(code)
+def test_no_workers_then_one_without_gatelab(tmp_path):
     with Processes(tmp_path) as processes:
         _, address = processes.scheduler()
         with pytest.raises(InputError, match=f"{address} has no workers, and none came within 2 s; start some"):
             wait_until(lambda: _connected(address, 2))
-        bad = processes.worker(address, "bad", path=[tmp_path / "without"])
+        processes.worker(address, "bad", path=[_gatelab(tmp_path, "raise ImportError('not for you')")])
         with pytest.raises(InputError, match=r"worker bad \(tcp://.*\) cannot import gatelab \(.*not for you.*install"):
             connect(address, timeout=60).__enter__()
-        processes.kill(bad)
-        processes.worker(address, "old", path=[tmp_path / "other"])
+
+
+@pytest.mark.slow
+def test_a_worker_with_another_version(tmp_path):
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        processes.worker(address, "old", path=[_gatelab(tmp_path, "__version__ = '0.0.1'")])
         with pytest.raises(InputError, match=r"worker old \(tcp://.*\) has gatelab 0.0.1, and here is"):
             connect(address, timeout=60).__enter__()
+
+
+def _gatelab(folder, code):
+    """Where a worker finds another gatelab."""
+    (folder / "other" / "gatelab").mkdir(parents=True)
+    (folder / "other" / "gatelab" / "__init__.py").write_text(code)
+    return folder / "other"
 
 
 def _connected(address, timeout):

@@ -38,6 +38,13 @@ def patient(folder: str, task: int) -> tuple[int, int]:
     return 10 * task, os.getpid()
 
 
+def first_is_long(folder: str, task: int) -> None:
+    """The first ends when it may, the others soon."""
+    if task == 0:
+        patient(folder, task)
+    time.sleep(0.05)
+
+
 def fail(folder: str, task: int) -> int:
     (Path(folder) / f"tried-{time.time_ns()}").touch()
     raise FileNotFoundError(f"no file for task {task}")

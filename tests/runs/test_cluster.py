@@ -46,6 +46,7 @@ def study_here(tmp_path, _single_precision):
     return execute(run, config, STUDY.cells(config), STUDY.work, Log())
 
 
+@pytest.mark.slow
 def test_an_experiment_finds_what_one_process_finds(tmp_path, monkeypatch, cluster, study_here, capfd):
     monkeypatch.chdir(tmp_path)
     config, log = STUDY.configure("smoke", {}), Log()
@@ -57,6 +58,7 @@ def test_an_experiment_finds_what_one_process_finds(tmp_path, monkeypatch, clust
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_directory_that_workers_do_not_see(tmp_path, cluster):
     run = Run.open(tmp_path / "run", "sums", {})
     cluster._link.client.run(_hide, str(run.path))
@@ -74,6 +76,7 @@ def _hide(path):
     pathlib.Path.is_file = lambda self: not str(self).startswith(path) and self.exists()
 
 
+@pytest.mark.slow
 def test_a_worker_dies_in_the_middle_of_a_cell(tmp_path, cluster, capfd):
     """The cell goes on elsewhere from where it was."""
     run, log = Run.open(tmp_path / "run", "steps", {}), Log()

@@ -34,7 +34,7 @@ class Executor(Protocol):
 
     @property
     def per_process(self) -> int:
-        """How many of them in one process."""
+        """How many of them at most in one process, which holds ``common`` once and shares its memory among them."""
         ...
 
 

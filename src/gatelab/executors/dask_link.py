@@ -2,7 +2,9 @@
 
 import pydoc
 import time
+from asyncio import run_coroutine_threadsafe, sleep, wait_for
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -69,11 +71,29 @@ class Link:
         self.address, self.notify = address, notify
         self.threads: dict[str, int] = {}
         self._patience, self._checks, self._looked = patience, [SAME_VERSION], 0.0
+        self._found: dict[str, int] = {}  # threads of all workers, when we last looked
+        self._asked: dict[str, Future[_Verdict]] = {}
+        self._refused: dict[str, Check] = {}  # and what they failed
         self.client = self._connect(timeout)
-        refusal = _version_refusal(self.client.run_on_scheduler(pydoc.locate, *SAME_VERSION.arguments))
-        if refusal:
+        try:
+            self._check_scheduler(timeout)
+        except BaseException:
             self.close()
-            raise InputError(f"the scheduler at {address} {refusal}")
+            raise
+
+    def _check_scheduler(self, timeout: float) -> None:
+        try:
+            answer = self.client.run_on_scheduler(
+                SAME_VERSION.function, *SAME_VERSION.arguments, callback_timeout=timeout
+            )
+        except OSError as error:  # a TimeoutError is one
+            raise InputError(
+                f"the scheduler at {self.address} took the connection, but then did not answer within {timeout:g} s; "
+                "see its log, and start it again"
+            ) from error
+        refusal = SAME_VERSION.refusal(answer)
+        if refusal:
+            raise InputError(f"the scheduler at {self.address} {refusal}")
 
     def _connect(self, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
         try:
@@ -99,42 +119,43 @@ class Link:
         Raises:
             InputError: a worker's answer is not right; names the worker.
         """
+        before = self.threads
         self._checks.append(check)
+        self._asked = {worker: self._ask(worker, [check]) for worker in before}  # others are asked all at the next look
+        self.threads = {}
         try:
-            self._apply(check, list(self.threads))
+            self._wait_for_answers()
         except BaseException:
-            self._checks.remove(check)
+            self.threads = before
+            self.remove_check(check)
             raise
 
     def remove_check(self, check: Check) -> None:
         """Ask it no longer."""
         self._checks.remove(check)
+        self._refused = {worker: failed for worker, failed in self._refused.items() if failed is not check}
 
     def look(self, every: float = 0.0) -> None:
-        """See which workers there are and check those that are new; not if the last look was ``every`` seconds ago."""
-        if time.monotonic() - self._looked < every:
-            return
-        try:
-            found = self.client.nthreads(callback_timeout=_SILENCE)
-            new = [worker for worker in found if worker not in self.threads]
-            for check in self._checks:
-                new = self._apply(check, new)
-        except OSError:  # a TimeoutError is one
-            if not self.lost:  # it is there, but silent: a new connection will tell
-                self.close()
-            return
-        self.threads = {worker: count for worker, count in found.items() if worker in self.threads or worker in new}
-        self._looked = time.monotonic()
+        """See which workers there are; not if the last look was ``every`` seconds ago.
+
+        Those that are new are asked while the work goes on, and belong to :attr:`threads` after a later look if they
+        fit. One that does not is left out, which is said once.
+        """
+        if time.monotonic() - self._looked >= every:
+            self._find()
+        for refusal in self._take_answers():
+            self.notify(f"{refusal}; it is left out")
 
     def wait_for_workers(self, timeout: float | None) -> None:
         """Return when there is one.
 
         Raises:
-            InputError: there is none after ``timeout`` seconds.
+            InputError: there is none after ``timeout`` seconds, or one does not fit.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.look()
+            self._find()
+            self._wait_for_answers()
             if self.threads:
                 return
             if self.lost:
@@ -154,7 +175,7 @@ class Link:
         """
         self.notify(f"the scheduler at {self.address} is lost; looking for it for {self._patience:g} s")
         self.close()
-        self.threads, self._looked = {}, 0.0
+        self.threads, self._asked, self._looked = {}, {}, 0.0
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -174,26 +195,75 @@ class Link:
         with suppress(OSError, TimeoutError):
             self.client.close(timeout=2)
 
-    def _apply(self, check: Check, workers: list[str]) -> list[str]:
-        """Workers that pass; those that went away in the meantime do not."""
-        if not workers:
-            return []
+    def _find(self) -> None:
+        """See who is there, and begin to ask those that are new."""
         try:
-            answers = self.client.run(
-                check.function, *check.arguments, workers=workers, on_error="return", callback_timeout=_SILENCE
-            )
-        except TimeoutError:
-            raise InputError(
-                f"a worker of {', '.join(workers)} does not answer for {_SILENCE:g} s; end those that hang"
-            ) from None
-        there = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
-        for worker, answer in there.items():
-            refusal = check.refusal(answer)
-            if refusal:
-                raise InputError(f"worker {self._name(worker)} {refusal}")
-        return list(there)
+            found = self._found = self.client.nthreads(callback_timeout=_SILENCE)
+        except OSError:  # a TimeoutError is one
+            if not self.lost:  # it is there, but silent: a new connection will tell
+                self.close()
+            return
+        self._looked = time.monotonic()
+        self.threads = {worker: count for worker, count in found.items() if worker in self.threads}
+        self._asked = {worker: answer for worker, answer in self._asked.items() if worker in found}
+        self._refused = {worker: check for worker, check in self._refused.items() if worker in found}
+        for worker in found.keys() - self.threads.keys() - self._asked.keys() - self._refused.keys():
+            self._asked[worker] = self._ask(worker, list(self._checks))
+
+    def _ask(self, worker: str, checks: list[Check]) -> "Future[_Verdict]":
+        return run_coroutine_threadsafe(_judge(self.client, worker, checks), self.client.loop.asyncio_loop)
+
+    def _wait_for_answers(self) -> None:
+        """Until all that were asked have answered, or were silent for too long."""
+        wait(self._asked.values(), timeout=_SILENCE * (1 + len(self._checks)))
+        for refusal in self._take_answers():
+            raise InputError(refusal)
+
+    def _take_answers(self) -> list[str]:
+        """Use the workers that have answered rightly; says what is wrong with others."""
+        refusals = []
+        for worker, answer in list(self._asked.items()):
+            if not answer.done():
+                continue
+            del self._asked[worker]
+            if isinstance(answer.exception(), OSError):
+                continue  # the scheduler went away in the meantime
+            verdict = answer.result()
+            if verdict.failed is not None:
+                self._refused[worker] = verdict.failed
+                refusals.append(f"worker {self._name(worker)} {verdict.refusal}")
+            elif verdict.there:
+                self.threads[worker] = self._found[worker]
+        return refusals
 
     def _name(self, worker: str) -> str:
         about = self.client.scheduler_info(n_workers=-1)["workers"].get(worker, {})
         name = str(about.get("id", worker))
         return worker if name == worker else f"{name} ({worker})"
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Of a worker: whether it is still there, and what is wrong with it, if anything."""
+
+    there: bool = True
+    failed: Check | None = None
+    refusal: str = ""
+
+
+async def _judge(client: Any, worker: str, checks: list[Check]) -> _Verdict:
+    for check in checks:
+        question = client.run(check.function, *check.arguments, workers=[worker], on_error="return", asynchronous=True)
+        try:
+            answer = (await wait_for(question, _SILENCE))[worker]
+        except TimeoutError:
+            return _Verdict(failed=check, refusal=f"does not answer for {_SILENCE:g} s; end it if it hangs")
+        if isinstance(answer, OSError):
+            await sleep(1.0)  # the scheduler may not know yet that a worker died
+            if worker not in await client.nthreads(asynchronous=True):
+                return _Verdict(there=False)
+            return _Verdict(failed=check, refusal=f"cannot be reached ({answer}); see its log, and the network")
+        refusal = check.refusal(answer)
+        if refusal:
+            return _Verdict(failed=check, refusal=refusal)
+    return _Verdict()

@@ -2,38 +2,14 @@
 
 import pickle
 import signal
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from distributed import get_worker
 
 from gatelab.errors import RunError
+from gatelab.executors.held import Held
 from gatelab.executors.here import one_thread_each
-
-
-class Held:
-    """Function and ``common`` on a worker: unpickled once, for all of its tasks, and sent on as they came.
-
-    Dask takes it for a small object, and so does not let an idle worker wait because the way there seems long.
-    """
-
-    def __init__(self, content: Any):
-        """Hold what was pickled, as any buffer."""
-        self._content = content
-        self._lock = threading.Lock()
-        self._opened: tuple[Callable[[Any, Any], Any], Any] | None = None
-
-    def open(self) -> tuple[Callable[[Any, Any], Any], Any]:
-        """The same objects for everyone."""
-        with self._lock:
-            opened = self._opened = self._opened or pickle.loads(self._content)
-            return opened
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[type["Held"], tuple[Any]]:
-        """Without what is cached, and without a copy where the protocol can do that."""
-        return Held, (pickle.PickleBuffer(self._content) if protocol >= 5 else bytes(self._content),)
 
 
 def keep(held: Held) -> Held:

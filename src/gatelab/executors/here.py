@@ -34,7 +34,7 @@ class Here:
 
     @property
     def per_process(self) -> int:
-        """How many of them in one process."""
+        """All of them: there is one process."""
         return self._threads
 
     def run(
