@@ -48,6 +48,9 @@ class KillAfter:
     def checking(self, tiles):
         raise AssertionError("nothing was there before")
 
+    def checked(self, whole, tiles):
+        raise AssertionError("nothing was there before")
+
     def planned(self, plan, tiles):
         assert tiles > 10
 
