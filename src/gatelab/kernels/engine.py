@@ -1,7 +1,9 @@
 """Kernels of any size: tile by tile to the disk, in this process or on many machines, interrupted and taken up."""
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, overload, runtime_checkable
@@ -16,7 +18,7 @@ from gatelab.executors import Executor, Here
 from gatelab.kernels.digest import data_digest
 from gatelab.kernels.layout import Layout, Tile
 from gatelab.kernels.memory import memory_budget
-from gatelab.kernels.plan import Plan, make_plan
+from gatelab.kernels.plan import WRITERS, Plan, make_plan
 from gatelab.kernels.store import KernelStore
 from gatelab.kernels.stored import StoredKernel
 from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
@@ -147,10 +149,23 @@ def compute(
         progress.planned(plan, len(missing))
         job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
         with closing(executor.run(compute_tile, job, missing)) as answers:
-            for done, (place, block) in enumerate(answers, start=1):
-                kept.write(place, block)
+            for done, (place, checksum) in enumerate(_written(kept, answers), start=1):
+                kept.note(place, checksum)
                 progress.advanced(done, len(missing))
     return StoredKernel(kept)
+
+
+def _written(store: KernelStore, blocks: Iterable[tuple[Tile, np.ndarray]]) -> Iterator[tuple[Tile, int]]:
+    """Write tiles, two at a time, since each waits for the disk; gives those that are there, with their checksums."""
+    waiting: deque[tuple[Tile, Future[int]]] = deque()
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for tile, block in blocks:
+            waiting.append((tile, pool.submit(store.write, tile, block)))
+            if len(waiting) > WRITERS:
+                first, checksum = waiting.popleft()
+                yield first, checksum.result()
+        for tile, checksum in waiting:
+            yield tile, checksum.result()
 
 
 def _whole_tiles(store: KernelStore, progress: Progress) -> set[Tile]:

@@ -23,6 +23,8 @@ LARGEST_TILE_BYTES = 2**26
 LEAST_GRID = 8
 # A tile that takes longer shows no progress, and is much to lose.
 LONGEST_TILE_SECONDS = 60.0
+# Tiles that are written at a time.
+WRITERS = 2
 # While some rows are computed: their batches, and the whole that they are joined to.
 ROWS_IN_THE_MAKING = 2
 # Until a trial takes so long it is repeated with more examples.
@@ -115,7 +117,7 @@ class _Trial:
         """
         rows = (kept + 2 * per_process + ROWS_IN_THE_MAKING) * layout.size * self.row_bytes
         working = per_process * self.function.bytes_working(self.rows, layout.size)
-        return self.resident + int(rows) + working + (2 * per_process + 2) * layout.tile_bytes
+        return self.resident + int(rows) + working + (2 * per_process + 2 + WRITERS) * layout.tile_bytes
 
 
 def make_plan(

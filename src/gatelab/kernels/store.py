@@ -123,8 +123,8 @@ class KernelStore:
         """Tiles that the ledger calls finished."""
         return frozenset(self._checksums)
 
-    def write(self, tile: Tile, block: np.ndarray) -> None:
-        """Keep a tile; when this returns it is on the disk, and noted."""
+    def write(self, tile: Tile, block: np.ndarray) -> int:
+        """Keep a tile; when this returns it is on the disk, and may be noted with the checksum that is returned."""
         layout = self.layout
         chunk = np.ascontiguousarray(block, layout.numpy_dtype)
         if block.shape[:2] != (layout.size, layout.size):
@@ -132,6 +132,10 @@ class KernelStore:
             chunk[: block.shape[0], : block.shape[1]] = block
         checksum = google_crc32c.value(chunk)
         write_durably(self._file(tile), chunk.data.cast("B"), checksum.to_bytes(CHECKSUM_BYTES, "little"))
+        return checksum
+
+    def note(self, tile: Tile, checksum: int) -> None:
+        """Call a tile finished that is on the disk."""
         self._ledger.append({"tile": list(tile), "crc32c": checksum})
         self._checksums[tile] = checksum
 
