@@ -144,6 +144,29 @@ def test_a_worker_that_is_killed_and_one_that_joins(processes, scheduler, tmp_pa
     assert told == []
 
 
+def test_what_all_tasks_need_is_lost_while_another_waits_for_it(tmp_path):
+    """The first worker hangs before it has them, and a newcomer's task waits for it to send them on."""
+    (tmp_path / "go").touch()
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        first = processes.worker(address, "first")
+        with connect(address, timeout=60) as executor:
+            os.kill(first.pid, signal.SIGSTOP)
+            crew = executor.crew(patient, str(tmp_path))
+            for task in range(2):
+                crew.submit(task)
+            second = processes.worker(address, "second")
+
+            def kill():
+                wait_until(lambda: len({order.worker for order in list(crew._orders.values())}) == 2)
+                processes.kill(first)
+
+            with Meanwhile(kill):
+                answers = sorted(crew.next() for _ in range(2))
+            crew.close()
+    assert answers == [(task, (10 * task, second.pid)) for task in range(2)]
+
+
 @pytest.mark.slow
 def test_what_waits_behind_a_long_task_goes_to_the_idle(scheduler, tmp_path):
     go = tmp_path / "go"

@@ -37,6 +37,7 @@ class _Order:
     task: Any
     content: bytes
     worker: str | None = None
+    holders: frozenset[str] = frozenset()  # who may make what it needs
     future: Any = None
     failures: int = 0
 
@@ -62,7 +63,7 @@ class DaskCrew:
         self._finished: list[int] = []
         self._fetching: set[int] = set()
         self._held: Future | None = None
-        self._holders: set[str] = set()  # who may make it
+        self._holders: frozenset[str] = frozenset()  # who may make it
         self._seen: float | None = time.monotonic()  # when there was a worker; None if it was said that there is none
         self._listen()
 
@@ -142,9 +143,11 @@ class DaskCrew:
         if order.worker is None:
             return
         try:
+            held = self._hold()
+            order.holders = self._holders
             order.future = self._link.client.submit(
                 do,
-                self._hold(),
+                held,
                 order.content,
                 key=f"{self._name}-{ticket}",
                 pure=False,
@@ -160,7 +163,7 @@ class DaskCrew:
         """Function and ``common`` as a task: the scheduler does it again when all workers that have them are lost."""
         if self._held is not None and not self._holders.isdisjoint(self._link.threads):
             return self._held
-        self._holders = set(self._link.threads)
+        self._holders = frozenset(self._link.threads)
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             held = self._held = self._link.client.submit(
                 keep,
@@ -180,16 +183,18 @@ class DaskCrew:
         return self._orders.pop(ticket)
 
     def _move_from_the_lost(self) -> None:
-        """Tasks of workers that died, and those that had none, go to others."""
+        """Tasks of workers that died, and those that had none, go to others.
+
+        So do those that may wait for what all tasks need from workers that died.
+        """
         there = self._link.threads
         if not there:
             return
-        for ticket in [ticket for ticket, order in self._orders.items() if order.worker not in there]:
-            order = self._take(ticket)
-            if order.worker is None:
-                self._send(order)
-            else:
-                self._again(order)
+        for ticket, order in list(self._orders.items()):
+            if order.worker is not None and order.worker not in there:
+                self._again(self._take(ticket))
+            elif order.worker is None or (self._is_open(ticket) and order.holders.isdisjoint(there)):
+                self._send(self._take(ticket))
 
     def _move_to_the_idle(self) -> None:
         """Tasks that wait behind others go to workers that have nothing to do."""

@@ -161,7 +161,7 @@ def _written(store: KernelStore, blocks: Iterable[tuple[Tile, np.ndarray]]) -> I
     with ThreadPoolExecutor(WRITERS) as pool:
         for tile, block in blocks:
             waiting.append((tile, pool.submit(store.write, tile, block)))
-            if len(waiting) > WRITERS:
+            while waiting and (len(waiting) > WRITERS or waiting[0][1].done()):
                 first, checksum = waiting.popleft()
                 yield first, checksum.result()
         for tile, checksum in waiting:
