@@ -4,7 +4,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -100,12 +100,26 @@ class JsonLines:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Have a directory alone; the lock ends with the process, however it ends."""
+def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Have a directory alone; the lock ends with the process, however it ends.
+
+    Args:
+        folder: the directory.
+        waiting: called before we wait for another process that has it.
+
+    Raises:
+        RunError: another process has it, and we are not to wait; or there can be no lock.
+    """
     with ExitStack() as stack:
         try:
             file = stack.enter_context((folder / "lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waiting is None:
+                    raise
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
         except BlockingIOError:
             raise RunError(f"another process is working on {folder}; wait for it, or stop it") from None
         except OSError as error:

@@ -1,5 +1,6 @@
 """Threads of this process, each with one thread of its own for linear algebra."""
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -57,6 +58,30 @@ class Here:
                         yield task, future.result()
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_order(function: Callable[[Task], Answer], items: Iterable[Task], threads: int) -> Generator[tuple[Task, Answer]]:
+    """Items with the function's answers, in the order of the items, ``threads`` of them worked on at a time.
+
+    Items are asked for in the caller's thread, one more than threads at most before the first answer is taken.
+
+    Example:
+        >>> list(in_order(abs, [-3, 1], 2))
+        [(-3, 3), (1, 1)]
+    """
+    running: deque[tuple[Task, Future[Answer]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                running.append((item, pool.submit(function, item)))
+                while running and (len(running) > threads or running[0][1].done()):
+                    first, answer = running.popleft()
+                    yield first, answer.result()
+            while running:
+                first, answer = running.popleft()
+                yield first, answer.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 _inside, _before, _guard = 0, 0, Lock()

@@ -1,9 +1,7 @@
 """Kernels of any size: tile by tile to the disk, in this process or on many machines, interrupted and taken up."""
 
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import OrderedDict
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, overload, runtime_checkable
@@ -15,6 +13,7 @@ from torch import Tensor
 from gatelab import __version__
 from gatelab.errors import InputError, StoreError
 from gatelab.executors import Executor, Here
+from gatelab.executors.here import in_order
 from gatelab.kernels.digest import data_digest
 from gatelab.kernels.layout import Layout, Tile
 from gatelab.kernels.memory import memory_budget
@@ -148,24 +147,15 @@ def compute(
         missing = [other for other in plan.layout.tiles(plan.panel) if other not in whole]
         progress.planned(plan, len(missing))
         job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
-        with closing(executor.run(compute_tile, job, missing)) as answers:
-            for done, (place, checksum) in enumerate(_written(kept, answers), start=1):
+        with (
+            closing(executor.run(compute_tile, job, missing)) as answers,
+            # Each write waits for the disk, so that there are several at a time.
+            closing(in_order(lambda answer: kept.write(*answer), answers, WRITERS)) as written,
+        ):
+            for done, ((place, _), checksum) in enumerate(written, start=1):
                 kept.note(place, checksum)
                 progress.advanced(done, len(missing))
     return StoredKernel(kept)
-
-
-def _written(store: KernelStore, blocks: Iterable[tuple[Tile, np.ndarray]]) -> Iterator[tuple[Tile, int]]:
-    """Write tiles, two at a time, since each waits for the disk; gives those that are there, with their checksums."""
-    waiting: deque[tuple[Tile, Future[int]]] = deque()
-    with ThreadPoolExecutor(WRITERS) as pool:
-        for tile, block in blocks:
-            waiting.append((tile, pool.submit(store.write, tile, block)))
-            while waiting and (len(waiting) > WRITERS or waiting[0][1].done()):
-                first, checksum = waiting.popleft()
-                yield first, checksum.result()
-        for tile, checksum in waiting:
-            yield tile, checksum.result()
 
 
 def _whole_tiles(store: KernelStore, progress: Progress) -> set[Tile]:

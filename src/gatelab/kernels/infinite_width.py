@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels.tiles import TILE, bytes_of, evaluate, fill
+from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples
 
 
@@ -73,7 +73,7 @@ class _InfiniteWidthTiles:
         return bytes_of(rows)
 
     def bytes_working(self, rows: Float[Tensor, "n d"], size: int) -> int:
-        tile = min(size, TILE)
+        tile = tile_size(size)
         return 8 * (12 * tile**2 + 2 * tile * rows.shape[1])  # a dozen float64 matrices, and the rows in float64
 
     def block(self, left: Float[Tensor, "n d"], right: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:

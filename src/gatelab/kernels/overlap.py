@@ -20,6 +20,10 @@ try:
 except ImportError:  # Numba does not support every Python as soon as torch does
     overlap_block: Any = None
 
+# Examples per forward pass when gates are captured for a block of rows: of a convolutional network's activations in
+# whole blocks there would be more than of all that is kept.
+CAPTURED_AT_A_TIME = 256
+
 
 def overlap_kernel(
     gates: GatePattern, other: GatePattern | None = None, *, normalise: bool = True
@@ -62,10 +66,12 @@ class OverlapKernel:
     Attributes:
         model: its gates are captured; fully connected.
         normalise: divide by widths.
+        batch_size: examples per forward pass when the gates are captured.
     """
 
     model: nn.Module
     normalise: bool = True
+    batch_size: int | None = CAPTURED_AT_A_TIME
 
     def about(self) -> dict[str, Any]:
         """What tells this kernel from others."""
@@ -75,22 +81,24 @@ class OverlapKernel:
         """The kernel on examples of x against y."""
         model = observable(self.model)
         examples_for(model, x, y)
-        return OverlapTiles(x.dtype, self.normalise, model)
+        return OverlapTiles(x.dtype, self.normalise, model, self.batch_size)
 
 
 class OverlapTiles:
     """The overlap between two blocks of examples, from packed gates."""
 
-    def __init__(self, dtype: torch.dtype, normalise: bool, model: nn.Module | None = None):
+    def __init__(
+        self, dtype: torch.dtype, normalise: bool, model: nn.Module | None = None, batch_size: int | None = None
+    ):
         """Entries in ``dtype``, or in float64 if they are counts; ``model`` is needed for :meth:`rows`."""
         self.dtype = dtype if normalise else torch.float64
         self.outputs = ()
-        self._normalise, self._model = normalise, model
+        self._normalise, self._model, self._batch_size = normalise, model, batch_size
 
     def rows(self, x: Float[Tensor, "n ..."]) -> "GateRows":
         """The gates of some examples."""
         assert self._model is not None
-        return self.of_gates(capture_gates(self._model, x))
+        return self.of_gates(capture_gates(self._model, x, self._batch_size))
 
     def of_gates(self, gates: GatePattern) -> "GateRows":
         """The same where the gates are known."""

@@ -14,11 +14,11 @@ from gatelab.gates import GatePattern, capture_gates
 from gatelab.graph import DenseChain, dense_chain, gate_names, trace
 from gatelab.kernels.digest import model_digest
 from gatelab.kernels.offset_program import pooled_kernel
-from gatelab.kernels.overlap import GateRows, OverlapTiles
+from gatelab.kernels.overlap import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path_engine import Covariances, WeightLayer, plan, size_of_pairs
 from gatelab.kernels.path_rules import Architecture, Reading
 from gatelab.kernels.path_terms import Signal
-from gatelab.kernels.tiles import TILE, bytes_of, evaluate, fill
+from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays are alive at a time.
@@ -81,7 +81,7 @@ class PathKernel:
     model: nn.Module
     normalise: bool = True
     biases: bool = False
-    batch_size: int | None = None
+    batch_size: int | None = CAPTURED_AT_A_TIME
 
     def about(self) -> dict[str, Any]:
         """What tells this kernel from others."""
@@ -149,7 +149,7 @@ class ChainTiles:
 
     def bytes_working(self, rows: ChainRows, size: int) -> int:
         """That of the overlap, and a tile of the input Gram matrix."""
-        return self._overlap.bytes_working(rows.gates, size) + 2 * min(size, TILE) ** 2 * self.dtype.itemsize
+        return self._overlap.bytes_working(rows.gates, size) + 2 * tile_size(size) ** 2 * self.dtype.itemsize
 
     def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
         """The path kernel between two blocks."""
@@ -240,7 +240,7 @@ class GraphTiles:
             covariances.run()
             kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
 
-        size = max(1, min(TILE, isqrt(BLOCK_ENTRIES // size_of_pairs(rows, needed))))
+        size = tile_size(isqrt(BLOCK_ENTRIES // size_of_pairs(rows, needed)))
         fill(kernel, tile, symmetric=symmetric, size=size)
         return kernel
 

@@ -46,6 +46,7 @@ class Plan:
         pair_seconds: one entry takes, on one thread.
         write_seconds: one byte takes.
         parallel: tiles at a time, by all processes.
+        per_process: those of them in one process.
     """
 
     layout: Layout
@@ -58,6 +59,7 @@ class Plan:
     pair_seconds: float
     write_seconds: float
     parallel: int
+    per_process: int
 
     def seconds(self, tiles: int) -> float:
         """How long so many tiles will take; arithmetic and disk work at the same time."""
@@ -73,7 +75,7 @@ class Plan:
     @property
     def panel(self) -> int:
         """Rows of tiles that are worked on together: all if everything is kept."""
-        return self.layout.grid[0] if self.kept >= self.blocks else max(1, self.kept - self.parallel - 1)
+        return self.layout.grid[0] if self.kept >= self.blocks else max(1, self.kept - self.per_process - 1)
 
     def refuse_what_cannot_fit(self, tiles: int) -> None:
         """Raise StoreError if memory or disk is not enough for so many more tiles."""
@@ -170,6 +172,7 @@ def make_plan(
         trial.pair_seconds,
         seconds_per_byte(folder, layout.tile_bytes),
         parallel,
+        per_process,
     )
 
 

@@ -1,16 +1,20 @@
 """A kernel in blocks times a few vectors, in one pass over the blocks."""
 
+from contextlib import closing
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.executors.here import in_order, one_thread_each
 from gatelab.kernels.blocks import BlockedKernel, matrix_shape
 from gatelab.kernels.reading import read_ahead
+from gatelab.kernels.tiles import thread_count
 
-# Rows of a block that are made float64 at a time: 256 × 2048 of them are 4 MiB, which a core's cache still holds
+# Rows of a block that are made float64 at a time: 128 × 2048 of them are 2 MiB, which a core's cache still holds
 # when the same rows are used a second time, transposed.
-PANEL = 256
+PANEL = 128
 
 
 def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor, "n r"]:
@@ -18,11 +22,11 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
 
     .. math:: (K V)_i = \sum_{j \le i} K_{ij} V_j + \sum_{j > i} K_{ji}^\top V_j
 
-    The next blocks are read in a thread while this one is multiplied. Products and sums are in float64 whatever the
-    kernel's dtype, so that the result is that of the stored entries to float64 rounding; it is returned in V's dtype.
-    This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖ grows like n times the mean diagonal; already at n = 2000
-    conjugate gradients with a linear kernel and a ridge of 1e-3 stall at a residual of 4e-3. It costs little: a thin
-    product waits for memory, not for arithmetic, and a block is widened a few rows at a time, in the cache.
+    The next blocks are read in a thread while others are multiplied, as many at a time as torch has threads, and their
+    products are added up in one order. They are in float64 whatever the kernel's dtype, so that the result is that of
+    the stored entries to float64 rounding; it is returned in V's dtype. This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖,
+    and ‖K‖ grows like n times the mean diagonal; already at n = 2000 conjugate gradients with a linear kernel and a
+    ridge of 1e-3 stall at a residual of 4e-3. A block is widened a few rows at a time, in the cache.
 
     Args:
         kernel: n × m.
@@ -37,24 +41,38 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         raise InputError(f"the kernel is {n} × {m}, V has {V.shape[0]} rows; it needs {m}")
     if not bool(torch.isfinite(V).all()):
         raise InputError("V holds NaN or infinite entries")
-    factor = V.detach().double()
-    product = torch.zeros(n, V.shape[1], dtype=torch.float64, device=V.device)
-    for rows, columns, block in read_ahead(kernel.blocks()):
-        _add_block(product, factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
-    return product.to(V.dtype)
+    # Vectors are rows here: a few long rows times a block take half the time of a block times a few columns.
+    factor = V.detach().double().T.contiguous()
+    product = torch.zeros(V.shape[1], n, dtype=torch.float64, device=V.device)
+
+    def multiply(kept: tuple[slice, slice, Tensor]) -> tuple[Tensor, Tensor | None]:
+        rows, columns, block = kept
+        return _products(factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
+
+    with one_thread_each(), closing(in_order(multiply, read_ahead(kernel.blocks()), thread_count())) as answers:
+        for (rows, columns, _), (own, mirrored) in answers:
+            product[:, rows] += own
+            if mirrored is not None:
+                product[:, columns] += mirrored
+    return product.T.to(V.dtype, memory_format=torch.contiguous_format)
 
 
-def _add_block(product: Tensor, factor: Tensor, rows: slice, columns: slice, block: Tensor, *, twice: bool) -> None:
+def _products(
+    factor: Float[Tensor, "r m"], rows: slice, columns: slice, block: Tensor, *, twice: bool
+) -> tuple[Float[Tensor, "r rows"], Float[Tensor, "r columns"] | None]:
+    """A block times its part of V, and its transpose times the other."""
+    own = factor.new_empty(factor.shape[0], block.shape[0])
+    mirrored = factor.new_zeros(factor.shape[0], block.shape[1]) if twice else None
     for start in range(0, block.shape[0], PANEL):
         panel = block[start : start + PANEL].double()
         here = slice(rows.start + start, rows.start + start + panel.shape[0])
-        part = panel @ factor[columns]
+        part = own[:, start : start + panel.shape[0]] = factor[:, columns] @ panel.T
         # NaN times anything is NaN, and V is finite: the small product tells what a look at the block would.
         if not bool(torch.isfinite(part).all()):
             raise bad_entry(panel, here, columns)
-        product[here] += part
-        if twice:
-            product[columns] += panel.T @ factor[here]
+        if mirrored is not None:
+            mirrored.addmm_(factor[:, here], panel)
+    return own, mirrored
 
 
 def bad_entry(block: Tensor, rows: slice, columns: slice) -> InputError:

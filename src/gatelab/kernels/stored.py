@@ -14,6 +14,7 @@ from gatelab.errors import InputError, StoreError
 from gatelab.kernels.blocks import Region
 from gatelab.kernels.layout import Tile
 from gatelab.kernels.store import KernelStore
+from gatelab.kernels.tiles import mirrored
 
 if TYPE_CHECKING:
     import dask.array
@@ -147,7 +148,7 @@ class StoredKernel:
             block = self._store.read(tile)
             for place in places[tile]:
                 (here, i), (there, j) = mine[place[0]], theirs[place[1]]
-                out[np.ix_(here, there)] = (block if place == tile else _mirrored(block))[np.ix_(i, j)]
+                out[np.ix_(here, there)] = (block if place == tile else mirrored(block))[np.ix_(i, j)]
         return out
 
     def _by_tile(self, which: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -179,12 +180,6 @@ class StoredKernel:
             name = ("rows", "columns", "outputs", "outputs")[axis]
             raise InputError(f"{which!r} does not name {name} of a kernel with {n}")
         return np.atleast_1d(given).astype(np.int64) % n
-
-
-def _mirrored(block: Shaped[Tensor, "n m *outputs"]) -> Shaped[Tensor, "m n *outputs"]:
-    """What a block below the diagonal says about the one above: its transpose, outputs with it."""
-    block = block.transpose(0, 1)
-    return block.transpose(2, 3) if block.ndim == 4 else block
 
 
 class _View:

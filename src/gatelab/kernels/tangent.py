@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.kernels.digest import model_digest
 from gatelab.kernels.gradients import GradientRows, Gradients, Outputs
-from gatelab.kernels.tiles import TILE, bytes_of, evaluate, fill
+from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples_for, observable, stand_in
 
 # Entries of an array between two blocks of examples: weights that are shared over positions have one for each pair.
@@ -126,7 +126,7 @@ class TangentTiles:
     def _tile(self, rows: GradientRows) -> int:
         """As many examples as keep the largest array of a tile within the usual size."""
         entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
-        return max(1, min(TILE, isqrt(TILE_ENTRIES // entries)))
+        return tile_size(isqrt(TILE_ENTRIES // entries))
 
     def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
         """The tangent kernel between two blocks."""

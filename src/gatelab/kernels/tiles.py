@@ -85,17 +85,21 @@ def tiles(n: int, m: int, *, symmetric: bool, size: int | None = None) -> Iterat
         >>> [(r.start, c.start) for r, c in tiles(3, 3, symmetric=True, size=2)]
         [(0, 0), (2, 0), (2, 2)]
     """
-    size = size or TILE
+    size = size or tile_size()
     for row in range(0, n, size):
         for column in range(0, row + 1 if symmetric else m, size):
             yield slice(row, min(n, row + size)), slice(column, min(m, column + size))
 
 
-def mirror(kernel: Shaped[Tensor, "n n *outputs"], rows: slice, columns: slice) -> None:
-    """Copy a block below the diagonal to its place above, outputs transposed with the examples."""
-    if rows != columns:
-        block = kernel[rows, columns].transpose(0, 1)
-        kernel[columns, rows] = block.transpose(2, 3) if kernel.ndim == 4 else block
+def tile_size(most: int = TILE) -> int:
+    """Examples on each side of a block in memory: the usual number, or ``most`` if that is less, but one at least."""
+    return max(1, min(TILE, most))
+
+
+def mirrored(block: Shaped[Tensor, "n m *outputs"]) -> Shaped[Tensor, "m n *outputs"]:
+    """What a block below the diagonal says about the one above: its transpose, outputs with it."""
+    block = block.transpose(0, 1)
+    return block.transpose(2, 3) if block.ndim == 4 else block
 
 
 def fill(
@@ -114,13 +118,14 @@ def fill(
         kernel: the result, written in place.
         tile: computes one block; must not depend on any other block.
         symmetric: compute half of the blocks.
-        size: examples on each side of a block, if not the usual number.
+        size: examples on each side of a block, if not :func:`tile_size`.
     """
 
     def one(block: tuple[slice, slice]) -> None:
         tile(*block)
-        if symmetric:
-            mirror(kernel, *block)
+        rows, columns = block
+        if symmetric and rows != columns:
+            kernel[columns, rows] = mirrored(kernel[rows, columns])
 
     blocks = list(tiles(kernel.shape[0], kernel.shape[1], symmetric=symmetric, size=size))
     threads = thread_count()

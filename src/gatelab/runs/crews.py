@@ -1,6 +1,5 @@
 """Those who do cells: this process, a pool of processes, the workers of a Dask scheduler."""
 
-import fcntl
 import multiprocessing
 import os
 import threading
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from gatelab.durable import locked
 from gatelab.executors import Crew
 from gatelab.runs.cells import Cell, Context, Reporter, Work
 from gatelab.runs.journal import Result
@@ -48,12 +48,11 @@ def do_cell(common: Common, task: Task) -> Answer:
     that did this cell before may be lost to its scheduler but still write files.
     """
     (work, config), (cell, context) = common, task
-    with _process, (context.folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            context.tell(0.0, "waits for another process that is still in its folder")
-            fcntl.flock(file, fcntl.LOCK_EX)
+
+    def waiting() -> None:
+        context.tell(0.0, "waits for another process that is still in its folder")
+
+    with _process, locked(context.folder, waiting):
         start = time.perf_counter()
         return work(config, cell, context), time.perf_counter() - start
 
