@@ -74,7 +74,7 @@ def test_any_dense_network(widths, n, bias, scale):
 
 
 def test_tiles_agree_with_the_whole(monkeypatch):
-    model, x = mlp([5, 9, 3], bias=True), torch.randn(17, 5)
+    model, x = mlp([5, 9, 9, 3], bias=True), torch.randn(17, 5)
     whole = gl.neural_tangent_kernel(model, x), gl.neural_tangent_kernel(model, x, outputs="full")
     assert (whole[1] - whole[1].transpose(2, 3)).abs().max() > 1e-3 * whole[1].abs().max()  # else a tile could be mirrored wrongly
     monkeypatch.setattr(tiles_module, "TILE", 5)
