@@ -38,8 +38,11 @@ def test_a_common_pattern_gives_the_same_kernel(monkeypatch, chunk):
     full = torch.einsum("nkp,mlp->nmkl", gradients[i], gradients[j])
     for mine in (factor, ExplicitFactor(gradients)):
         for other in (factor, ExplicitFactor(gradients)):
-            close(mine.trace_tile(other, i, j), full.diagonal(dim1=2, dim2=3).sum(-1))
-            close(mine.full_tile(other, i, j), full)
+            traces, fulls = torch.ones(2, 2), torch.ones(2, 2, *full.shape[2:])
+            mine.add_trace(traces, other, i, j)
+            mine.add_full(fulls, other, i, j)
+            close(traces, 1 + full.diagonal(dim1=2, dim2=3).sum(-1))
+            close(fulls, 1 + full)
 
 
 def test_only_an_exact_pattern_counts():

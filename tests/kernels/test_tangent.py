@@ -76,7 +76,9 @@ def test_any_dense_network(widths, n, bias, scale):
 def test_tiles_agree_with_the_whole(monkeypatch):
     model, x = mlp([5, 9, 9, 3], bias=True), torch.randn(17, 5)
     whole = gl.neural_tangent_kernel(model, x), gl.neural_tangent_kernel(model, x, outputs="full")
-    assert (whole[1] - whole[1].transpose(2, 3)).abs().max() > 1e-3 * whole[1].abs().max()  # else a tile could be mirrored wrongly
+    assert (whole[1] - whole[1].transpose(2, 3)).abs().max() > 1e-3 * whole[
+        1
+    ].abs().max()  # else a tile could be mirrored wrongly
     monkeypatch.setattr(tiles_module, "TILE", 5)
     close(gl.neural_tangent_kernel(model, x), whole[0])
     close(gl.neural_tangent_kernel(model, x, outputs="full"), whole[1])
@@ -89,8 +91,11 @@ def test_position_grams_and_formed_gradients_agree():
     gradients = torch.einsum("nkgpo,ngpi->nkgoi", signals, inputs).flatten(2)
     everything = slice(0, 3)
     for form in (PositionFactor(inputs, signals), ExplicitFactor(gradients)):
-        close(form.trace_tile(form, everything, everything), torch.einsum("nkp,mkp->nm", gradients, gradients))
-        close(form.full_tile(form, everything, everything), torch.einsum("nkp,mlp->nmkl", gradients, gradients))
+        trace, full = torch.ones(3, 3), torch.ones(3, 3, 2, 2)
+        form.add_trace(trace, form, everything, everything)
+        form.add_full(full, form, everything, everything)
+        close(trace, 1 + torch.einsum("nkp,mkp->nm", gradients, gradients))
+        close(full, 1 + torch.einsum("nkp,mlp->nmkl", gradients, gradients))
     few, many = torch.randn(2, 1, 2, 300), torch.randn(2, 1, 400, 3)
     assert isinstance(layer_factor(few, torch.randn(2, 1, 1, 2, 300), bias=False, pairs_per_example=9), PositionFactor)
     assert isinstance(layer_factor(many, torch.randn(2, 1, 1, 400, 3), bias=False, pairs_per_example=9), ExplicitFactor)

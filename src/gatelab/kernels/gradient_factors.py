@@ -8,6 +8,7 @@ of all outputs.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 import torch
@@ -21,12 +22,12 @@ _CHUNK = 2**22
 class GradientFactor(Protocol):
     """The gradients of some parameters, for n examples and k outputs."""
 
-    def trace_tile(self, other: "GradientFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
-        """Σ over outputs of the inner products, for examples i of this and j of ``other``."""
+    def add_trace(self, tile: Float[Tensor, "n m"], other: "GradientFactor", i: slice, j: slice) -> None:
+        """Add Σ over outputs of the inner products, for examples i of this and j of ``other``."""
         ...
 
-    def full_tile(self, other: "GradientFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
-        """The inner products for all pairs of outputs."""
+    def add_full(self, tile: Float[Tensor, "n m k k"], other: "GradientFactor", i: slice, j: slice) -> None:
+        """Add the inner products for all pairs of outputs."""
         ...
 
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -60,21 +61,21 @@ class DenseFactor:
         """Entries for each pair of examples."""
         return 1
 
-    def trace_tile(self, other: "DenseFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
+    def add_trace(self, tile: Float[Tensor, "n m"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
-        signal_gram = self.signals[i].flatten(1) @ other.signals[j].flatten(1).T
-        return self._times_input_gram(signal_gram, other, i, j)
+        self._add(tile, self.signals[i].flatten(1) @ other.signals[j].flatten(1).T, other, i, j)
 
-    def full_tile(self, other: "DenseFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
+    def add_full(self, tile: Float[Tensor, "n m k k"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (δ_k·δ'_l)."""
         signal_gram = torch.einsum("nko,mlo->klnm", self.signals[i], other.signals[j])
-        return self._times_input_gram(signal_gram, other, i, j).permute(2, 3, 0, 1)
+        self._add(tile.permute(2, 3, 0, 1), signal_gram, other, i, j)
 
-    def _times_input_gram(self, signal_gram: Tensor, other: "DenseFactor", i: slice, j: slice) -> Tensor:
+    def _add(self, tile: Tensor, signal_gram: Tensor, other: "DenseFactor", i: slice, j: slice) -> None:
         if self.inputs is None or other.inputs is None:
-            return signal_gram
+            tile += signal_gram
+            return
         input_gram = self.inputs[i] @ other.inputs[j].T
-        return signal_gram.mul_(input_gram.add_(1) if self.bias else input_gram)
+        tile.addcmul_(signal_gram, input_gram.add_(1) if self.bias else input_gram)
 
 
 @dataclass(frozen=True)
@@ -92,23 +93,18 @@ class PositionFactor:
         """Entries for each pair of examples: all pairs of positions."""
         return self.inputs.shape[1] * self.inputs.shape[2] ** 2
 
-    def trace_tile(self, other: "PositionFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
+    def add_trace(self, tile: Float[Tensor, "n m"], other: "PositionFactor", i: slice, j: slice) -> None:
         """Σ_{k,p,p'} (a(p)·a'(p')) (δ_k(p)·δ'_k(p'))."""
         signal_gram = torch.einsum("nkgpo,mkgqo->gnpmq", self.signals[i], other.signals[j])
-        return (signal_gram * self._input_gram(other, i, j)).sum(dim=(0, 2, 4))
+        tile += (signal_gram * self._input_gram(other, i, j)).sum(dim=(0, 2, 4))
 
-    def full_tile(self, other: "PositionFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
+    def add_full(self, tile: Float[Tensor, "n m k k"], other: "PositionFactor", i: slice, j: slice) -> None:
         """The same for each pair of outputs."""
         input_gram = self._input_gram(other, i, j)
         mine, theirs = self.signals[i], other.signals[j]
-        rows = [
-            [
-                (torch.einsum("ngpo,mgqo->gnpmq", mine[:, k], theirs[:, other_k]) * input_gram).sum(dim=(0, 2, 4))
-                for other_k in range(theirs.shape[1])
-            ]
-            for k in range(mine.shape[1])
-        ]
-        return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+        for a, b in product(range(mine.shape[1]), range(theirs.shape[1])):
+            signal_gram = torch.einsum("ngpo,mgqo->gnpmq", mine[:, a], theirs[:, b])
+            tile[:, :, a, b] += (signal_gram * input_gram).sum(dim=(0, 2, 4))
 
     def _input_gram(self, other: "PositionFactor", i: slice, j: slice) -> Tensor:
         return torch.einsum("ngpi,mgqi->gnpmq", self.inputs[i], other.inputs[j])
@@ -128,13 +124,15 @@ class ExplicitFactor:
         """Entries for each pair of examples."""
         return 1
 
-    def trace_tile(self, other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
+    def add_trace(self, tile: Float[Tensor, "n m"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> None:
         """Σ_k ψ_k·ψ'_k."""
-        return self.gradients[i].flatten(1) @ other.explicit(j).gradients.flatten(1).T
+        tile += self.gradients[i].flatten(1) @ other.explicit(j).gradients.flatten(1).T
 
-    def full_tile(self, other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
+    def add_full(
+        self, tile: Float[Tensor, "n m k k"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice
+    ) -> None:
         """ψ_k·ψ'_l."""
-        return torch.einsum("nkp,mlp->nmkl", self.gradients[i], other.explicit(j).gradients)
+        tile += torch.einsum("nkp,mlp->nmkl", self.gradients[i], other.explicit(j).gradients)
 
     def explicit(self, rows: slice) -> "ExplicitFactor":
         """The gradients of some examples."""
@@ -167,27 +165,29 @@ class UnitFactor:
         """Entries for each pair of examples."""
         return 1
 
-    def trace_tile(self, other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m"]:
+    def add_trace(self, tile: Float[Tensor, "n m"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> None:
         """Σ_u (ψ(u)·ψ'(u)) (Σ_k s_k(u) s'_k(u))."""
         if isinstance(other, ExplicitFactor):
-            return self.explicit(i).trace_tile(other, slice(None), j)
+            self.explicit(i).add_trace(tile, other, slice(None), j)
+            return
         mine, theirs = self.scales[i].permute(2, 0, 1), other.scales[j].permute(2, 1, 0)
-        total = mine.new_zeros(mine.shape[1], theirs.shape[2])
         for units, gram in self._grams(other, i, j, outputs=1):
-            total += gram.mul_(mine[units] @ theirs[units]).sum(dim=0)
-        return total
+            tile += gram.mul_(mine[units] @ theirs[units]).sum(dim=0)
 
-    def full_tile(self, other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> Float[Tensor, "n m k k"]:
+    def add_full(
+        self, tile: Float[Tensor, "n m k k"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice
+    ) -> None:
         """Σ_u (ψ(u)·ψ'(u)) s_k(u) s'_l(u)."""
         if isinstance(other, ExplicitFactor):
-            return self.explicit(i).full_tile(other, slice(None), j)
+            self.explicit(i).add_full(tile, other, slice(None), j)
+            return
         mine, theirs = self.scales[i], other.scales[j]
         n, m, k = mine.shape[0], theirs.shape[0], mine.shape[1]
         total = mine.new_zeros(m, n * k, theirs.shape[1])
         for units, gram in self._grams(other, i, j, outputs=k):
             weighted = gram.permute(2, 1, 0)[:, :, None] * mine[None, :, :, units]
             total += weighted.flatten(1, 2) @ theirs[:, :, units].mT
-        return total.unflatten(1, (n, k)).transpose(0, 1)
+        tile += total.unflatten(1, (n, k)).transpose(0, 1)
 
     def explicit(self, rows: slice) -> ExplicitFactor:
         """The gradients of some examples, formed."""

@@ -141,10 +141,11 @@ class Gradients:
             one = slice(position, position + 1)
             alone, gradients = self._each.gradients(x[one], [self._selected[end] for end in ends])
             self._check_answer(position, alone, answers)
-            tiles = [factor.full_tile(factor, one, one)[0, 0] for factor in factors]  # pyright: ignore
-            measured = torch.stack(tiles).sum(dim=0) if tiles else x.new_zeros(self.outputs, self.outputs)
+            measured = answers.new_zeros(1, 1, self.outputs, self.outputs)
+            for factor in factors:
+                factor.add_full(measured, factor, one, one)  # pyright: ignore
             expected = gradients @ gradients.T
-            if not _close(measured[ends][:, ends], expected, scale=expected.abs().max().item()):
+            if not _close(measured[0, 0, ends][:, ends], expected, scale=expected.abs().max().item()):
                 raise _NoStructureError
 
     def _check_answer(self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"]) -> None:

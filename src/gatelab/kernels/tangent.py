@@ -18,6 +18,9 @@ from gatelab.observe import examples_for, observable, stand_in
 
 # Entries of an array between two blocks of examples: weights that are shared over positions have one for each pair.
 TILE_ENTRIES = 2**24
+# Examples on each side of a block: two Gram matrices and their sum so far stay in a core's cache, and the memory for
+# them is small beside the result in every thread.
+MOST_EXAMPLES = 256
 
 Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
 
@@ -126,7 +129,7 @@ class TangentTiles:
     def _tile(self, rows: GradientRows) -> int:
         """As many examples as keep the largest array of a tile within the usual size."""
         entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
-        return tile_size(isqrt(TILE_ENTRIES // entries))
+        return tile_size(min(MOST_EXAMPLES, isqrt(TILE_ENTRIES // entries)))
 
     def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
         """The tangent kernel between two blocks."""
@@ -141,7 +144,8 @@ class TangentTiles:
             block = kernel[i, j]
             for row, column in pairs:
                 # The factors of one layer are of kinds that go with each other on both sides.
-                block += row.full_tile(column, i, j) if self.full else row.trace_tile(column, i, j)  # pyright: ignore
+                add = row.add_full if self.full else row.add_trace
+                add(block, column, i, j)  # pyright: ignore
 
         fill(kernel, tile, symmetric=symmetric, size=min(self._tile(left), self._tile(right)))
         return kernel
