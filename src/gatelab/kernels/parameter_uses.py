@@ -117,7 +117,8 @@ class ParameterUses(TorchFunctionMode):
                 return None
             pairs = {key: _pair(given.get(key, default)) for key, default in _CONVOLUTION_DEFAULTS.items()}
             geometry = Convolution(tuple(weight.shape[2:]), groups=int(given.get("groups", 1)), **pairs)
-        probe = torch.zeros((), dtype=out.dtype, device=out.device).expand_as(out).requires_grad_()  # one zero in memory
+        one = torch.zeros((), dtype=out.dtype, device=out.device)
+        probe = one.expand_as(out).requires_grad_()  # takes no memory
         weight_name, bias_name = self._names.get(id(weight)), self._names.get(id(bias))
         return LayerUse(weight_name, bias_name, x.detach(), probe, geometry, x._version)
 
