@@ -11,6 +11,7 @@ from gatelab.convert import Regime
 from gatelab.data import circle, load
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.experiments import Loss, Optimiser, SingleTeam, StackedTeam, TrainConfig, teams, train
+from gatelab.experiments import team as team_module
 from gatelab.experiments.checkpoint import Checkpoint
 from gatelab.experiments.team import can_stack
 from tests import image_zoo, zoo
@@ -27,6 +28,14 @@ def twins(regime):
     return [gl.to_dgn(mlp(seed), regime, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
 
 
+@pytest.fixture(params=["small weights", "large weights"])
+def weights(request, monkeypatch):
+    """Both ways in which a layer of a team is differentiated."""
+    if request.param == "large weights":
+        monkeypatch.setattr(team_module, "_LARGE_WEIGHT", 0)
+
+
+@pytest.mark.usefixtures("weights")
 @pytest.mark.parametrize("optimiser", list(Optimiser))
 @pytest.mark.parametrize("loss", list(Loss))
 def test_a_team_learns_what_its_members_learn_alone(optimiser, loss):
@@ -53,6 +62,7 @@ def test_gated_twins_train_in_a_team(regime):
     torch.testing.assert_close(member, torch.tensor(alone.history["train_loss"])[:, 0], rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.usefixtures("weights")
 def test_fixed_gates_do_not_move_in_a_team():
     team = StackedTeam(twins(Regime.FRNPF_II))
     before = team.state()
@@ -90,6 +100,7 @@ class Reused(nn.Module):
         return self.again(self.again(h).relu())
 
 
+@pytest.mark.usefixtures("weights")
 def test_functions_and_shared_layers_in_a_team():
     models = [Reused() for _ in range(3)]
     team, x = StackedTeam(models), torch.randn(3, 7, 3, 4)

@@ -18,6 +18,8 @@ State = dict[str, Tensor]
 # Act on each number alone, so that a further axis in front does not matter to them.
 _POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Identity)
 _POINTWISE = frozenset("relu leaky_relu gated clamp add sub mul neg ones_like".split())
+# Numbers in a stacked weight from which on a copy of its gradient takes longer than an autograd function in Python.
+_LARGE_WEIGHT = 2**15
 
 
 @runtime_checkable
@@ -147,9 +149,14 @@ class StackedTeam:
 
     def member(self, number: int) -> nn.Module:
         """A copy of one member."""
-        model = copy.deepcopy(self._base)
-        model.load_state_dict({name: tensor[number].detach() for name, tensor in self._stacked.items()})
-        return model
+        own = dict(self._base.named_parameters())
+        return copy.deepcopy(
+            self._base,
+            {
+                id(own[name]): nn.Parameter(stack[number].detach().clone(), own[name].requires_grad)
+                for name, stack in self._stacked.items()
+            },
+        )
 
 
 def can_stack(model: nn.Module) -> bool:
@@ -199,7 +206,9 @@ class _StackedDense(nn.Module):
         self.weight, self.bias = weight, bias
 
     def forward(self, x: Float[Tensor, "e b i"]) -> Float[Tensor, "e b o"]:
-        return _StackedLinear.apply(x, self.weight, self.bias)
+        if self.weight.numel() >= _LARGE_WEIGHT:
+            return _StackedLinear.apply(x, self.weight, self.bias)
+        return _stacked_linear(x, self.weight, self.bias)
 
 
 class _FlattenMembers(TorchFunctionMode):
@@ -211,15 +220,20 @@ class _FlattenMembers(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def _stacked_linear(
+    x: Float[Tensor, "e b i"], weight: Float[Tensor, "e o i"], bias: Float[Tensor, "e o"] | None
+) -> Float[Tensor, "e b o"]:
+    """A dense layer of each member."""
+    return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+
 class _StackedLinear(torch.autograd.Function):
-    """x Wᵀ + b for each member; the weight's gradient is made in the weight's own layout, which saves a copy of it."""
+    """The same; the weight's gradient is made in the weight's own layout, which saves a copy of it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        if bias is None:
-            return torch.bmm(x, weight.mT)
-        return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+        return _stacked_linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

@@ -35,7 +35,8 @@ class SoftGate:
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return the gate's value, between 0 and 1 + ε."""
-        return (1 + self.epsilon) * torch.sigmoid(self.beta * q)
+        soft = torch.sigmoid(self.beta * q)
+        return (1 + self.epsilon) * soft if self.epsilon else soft
 
 
 @dataclass(frozen=True)
