@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels import DenseKernel, kernel_part, kernel_times
+from gatelab.kernels import DenseKernel, kernel_part, kernel_times, products
 from gatelab.kernels.reading import read_ahead
 
 
@@ -46,6 +46,29 @@ def test_symmetric_products_need_the_lower_blocks_only(n, size, columns):
 def test_blocks_taller_than_a_panel():
     entries, V = gram(700, 9), torch.randn(700, 3)
     torch.testing.assert_close(kernel_times(DenseKernel(entries, True, 600), V), entries @ V, rtol=1e-12, atol=1e-11)
+
+
+def test_blocks_are_multiplied_in_as_many_threads_as_torch_has(monkeypatch):
+    """Each waits for the other, with one thread of its own; and what comes out does not depend on how many there are."""
+    kernel, V = DenseKernel(gram(40, 6), True, 4), torch.randn(40, 3)
+    alone, inside = kernel_times(kernel, V), []
+    meeting, multiply = threading.Barrier(2, timeout=30), products._products
+
+    def meet(*args, **kwargs):
+        if len(inside) < 2:
+            inside.append(torch.get_num_threads())
+            meeting.wait()
+        return multiply(*args, **kwargs)
+
+    monkeypatch.setattr(products, "_products", meet)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert torch.equal(kernel_times(kernel, V), alone)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert inside == [1, 1]
 
 
 @pytest.mark.parametrize(("n", "m"), [(10, 7), (7, 10), (9, 9)])

@@ -49,7 +49,8 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         rows, columns, block = kept
         return _products(factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
 
-    with one_thread_each(), closing(in_order(multiply, read_ahead(kernel.blocks()), thread_count())) as answers:
+    threads = thread_count()  # before torch is told to use one in each
+    with one_thread_each(), closing(in_order(multiply, read_ahead(kernel.blocks()), threads)) as answers:
         for (rows, columns, _), (own, mirrored) in answers:
             product[:, rows] += own
             if mirrored is not None:
