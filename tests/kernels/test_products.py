@@ -49,7 +49,7 @@ def test_blocks_taller_than_a_panel():
 
 
 def test_blocks_are_multiplied_in_as_many_threads_as_torch_has(monkeypatch):
-    """Each waits for the other, with one thread of its own; and what comes out does not depend on how many there are."""
+    """Each waits for the other, with one thread of its own; what comes out does not depend on how many there are."""
     kernel, V = DenseKernel(gram(40, 6), True, 4), torch.randn(40, 3)
     alone, inside = kernel_times(kernel, V), []
     meeting, multiply = threading.Barrier(2, timeout=30), products._products
