@@ -29,3 +29,15 @@ def test_a_single_panel_can_be_saved(tmp_path):
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InputError, match="the ending must be one of"):
         save_figure(draw(MATRIX), tmp_path / "matrix.nothing")
+
+
+def test_every_tick_has_its_place_and_its_room():
+    ticks = ("ReLU", "DLGN, frozen gates", "linear in NTK features", "DLN", "PWC", "DLGN")
+    plot = Plot("", "accuracy", (Curve("ours", (0.0, 1.0), (3.0, 4.0)),), ticks=ticks)  # nothing is known of the others
+    (axes,) = draw(plot).axes
+    left, right = axes.get_xlim()
+    assert left < 0
+    assert right > len(ticks) - 1
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert [label.replace("\n", " ") for label in labels] == list(ticks)
+    assert max(len(line) for label in labels for line in label.splitlines()) <= 12

@@ -2,6 +2,7 @@
 
 from math import ceil
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -17,6 +18,8 @@ from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
 # Both ship with matplotlib; the second has the script letters that the first lacks.
 _FONT = FontProperties(family=["DejaVu Sans", "STIXGeneral"], size=9)
 _MOST_TICKS = 10
+# Characters that stand side by side under a plot, and that are never wrapped.
+_TICK_CHARACTERS, _LEAST_TICK_WIDTH = 72, 6
 
 
 def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.4)) -> Figure:
@@ -92,7 +95,9 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
     if plot.log or plot.log_y:
         axes.set_yscale("log")
     if plot.ticks is not None:
-        axes.set_xticks(range(len(plot.ticks)), plot.ticks)
+        room = max(_LEAST_TICK_WIDTH, _TICK_CHARACTERS // len(plot.ticks))
+        axes.set_xticks(range(len(plot.ticks)), [fill(tick, room, break_long_words=False) for tick in plot.ticks])
+        axes.set_xlim(-0.5, len(plot.ticks) - 0.5)
     if plot.diagonal:
         low, high = _range(plot)
         axes.plot([low, high], [low, high], color="0.6", linewidth=1, label=plot.diagonal)
