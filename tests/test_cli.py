@@ -92,3 +92,16 @@ def test_plot_needs_one_theorem():
     answer = invoke("theorems", "npk", "--plot", "x.png")
     assert answer.exit_code != 0
     assert "--plot draws one theorem" in str(answer.exception)
+
+
+def test_a_log_is_not_silent_for_long(capsys, monkeypatch):
+    from gatelab.cli import running
+
+    clock = [0.0]
+    monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
+    lines = running._Lines()
+    for second, fraction in ((0, 0.0), (10, 0.05), (20, 0.12), (70, 0.13), (81, 0.14), (100, 0.15)):
+        clock[0] = float(second)
+        lines.tell("cell", fraction, f"step {second}")
+    told = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["0", "20", "81"]

@@ -216,10 +216,12 @@ def _reporter() -> "_Bars | _Lines":
 
 
 class _Lines:
-    """A plain log: a line when a cell begins to tell, at each tenth, and when it is done."""
+    """A plain log: a line when a cell begins to tell, at each tenth, after a silent minute, and when it is done."""
+
+    _SILENCE = 60.0
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._told: dict[str, tuple[int, float]] = {}  # the tenth, and when
         self._start = time.monotonic()
 
     def __enter__(self) -> "_Lines":
@@ -235,10 +237,11 @@ class _Lines:
         self._write(f"{len(names)} cells, {len(finished)} finished before")
 
     def tell(self, cell: str, fraction: float, text: str) -> None:
-        """A line at each tenth."""
-        tenth = int(10 * fraction)
-        if self._told.get(cell) != tenth:
-            self._told[cell] = tenth
+        """A line at each tenth, or if the last one was long ago."""
+        tenth, now = int(10 * fraction), time.monotonic()
+        before, then = self._told.get(cell, (-1, now))
+        if tenth != before or now - then > self._SILENCE:
+            self._told[cell] = tenth, now
             self._write(f"{cell}: {fraction:.0%}, {text}")
 
     def finish(self, cell: str) -> None:
