@@ -37,3 +37,8 @@ def test_finished_tiles_are_told(tmp_path):
     context = Context(tmp_path, {}, {}, lambda done, text: told.append((done, text)))
     at_scale.Tiles(context, "H").checking(7)
     assert told == [(0.0, "H: checking 7 finished tiles")]
+
+
+def test_among_equally_good_ridges_the_largest_is_taken():
+    assert at_scale.best_ridge((1e-3, 1e-2, 0.1, 1.0), [0.998, 0.998, 0.998, 0.997]) == 0.1
+    assert at_scale.best_ridge((1e-3, 1e-2), [0.99, 0.98]) == 1e-3

@@ -85,6 +85,11 @@ def held_out_accuracies(
     return right.double().mean(dim=0).tolist()
 
 
+def best_ridge(ridges: Sequence[float], accuracies: Sequence[float]) -> float:
+    """The one with the highest accuracy; among equals the largest, which is solved in the fewest passes."""
+    return max(zip(accuracies, ridges, strict=True))[1]
+
+
 def _watch(context: Context, name: str, tolerance: float) -> Watch:
     """Tells how far a solve is, by the digits of its residual."""
 
@@ -141,7 +146,7 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     fit = kernel_ridge(
         kernel,
         targets,
-        config.ridges[max(range(len(held_out)), key=held_out.__getitem__)],
+        best_ridge(config.ridges, held_out),
         preconditioner_rank=config.rank,
         tolerance=config.tolerance,
         watch=_watch(solving, kind, config.tolerance),
