@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -67,13 +69,31 @@ def test_convolutional_and_relu_networks_refit_too():
     assert refit_values(mlp([3, 8, 8, 1]), torch.randn(9, 3), torch.randn(9)).predict(torch.randn(4, 3)).shape == (4, 1)
 
 
+def test_a_model_in_single_precision_is_fitted_in_double(single_precision):
+    model, x, y = dlgn(bias=True), 255 * torch.randn(100, 3), torch.randn(100)
+    double = copy.deepcopy(model).double()
+    for ridge in (1e-6, 0.0):
+        refitted = refit_values(model, x, y, ridge, biases=True)
+        expected = refit_values(double, x.double(), y.double(), ridge, biases=True)
+        assert refitted.predict(x).dtype == torch.float32
+        torch.testing.assert_close(refitted.predict(x), expected.predict(x.double()).float())
+        features = normalised_features(model, x, biases=True)
+        said = (features @ refitted.path_values()).float()
+        torch.testing.assert_close(said, refitted.predict(x), atol=1e-3, rtol=0)
+
+
 def test_bad_requests(unchecked):
     model, x = dlgn(), torch.randn(5, 3)
     for y in (torch.zeros(4), torch.zeros(5, 2, 2), torch.zeros(5, dtype=torch.long)):
         with pytest.raises(InputError, match=r"give n = 5 floating-point targets"):
             refit_values(model, x, y)
-    with pytest.raises(InputError, match="must not be negative"):
-        refit_values(model, x, torch.zeros(5), -1.0)
+    for ridge in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="must be finite and not negative"):
+            refit_values(model, x, torch.zeros(5), ridge)
+    with pytest.raises(InputError, match="y holds NaN"):
+        refit_values(model, x, torch.full((5,), float("nan")))
+    with pytest.raises(InputError, match=r"ridge 1e-06 is below the rounding of a kernel with entries up to .*e\+"):
+        refit_values(model, 1e9 * torch.randn(50, 3), torch.zeros(50))
     wide = refit_values(mlp([3, 64, 64, 64, 64, 1]), x, torch.zeros(5))
     with pytest.raises(TooManyPathsError):
         wide.path_values()

@@ -76,12 +76,14 @@ class PathKernel:
         normalise: weights of variance 1 / fan in behind the first layer.
         biases: paths may also start at the biases.
         batch_size: examples per forward pass when the gates are captured.
+        dtype: of the entries; None means that of the examples, or float64 without ``normalise``.
     """
 
     model: nn.Module
     normalise: bool = True
     biases: bool = False
     batch_size: int | None = CAPTURED_AT_A_TIME
+    dtype: torch.dtype | None = None
 
     def about(self) -> dict[str, Any]:
         """What tells this kernel from others."""
@@ -93,7 +95,7 @@ class PathKernel:
         model = observable(self.model)
         x, _ = examples_for(model, x, y)
         chain = None if self.biases else _chain_of_own_weights(model, x)
-        dtype = x.dtype if self.normalise else torch.float64
+        dtype = self.dtype or (x.dtype if self.normalise else torch.float64)
         if chain is not None:
             return ChainTiles(model, chain, self.normalise, dtype, self.batch_size)
         return GraphTiles(model, self.normalise, self.biases, dtype, self.batch_size)
