@@ -10,7 +10,7 @@ import torch
 from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.experiments import Decision, all_experiments, find_experiment
-from gatelab.experiments.findings import Sample, close, greater, not_below, positive, share_of_gap
+from gatelab.experiments.findings import Sample, close, greater, larger_within_runs, not_below, positive, share_of_gap
 from gatelab.experiments.kernel_machines import ridge_answers, support_vector_answers
 from gatelab.experiments.npk_kernel_at_scale import AtScaleConfig, held_out_accuracies
 from gatelab.experiments.npk_memorisation import _ByIndex, ideal_ecdf, steps_needed
@@ -151,7 +151,7 @@ def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
         ("npk-figure6", 1),
         ("npk-theorem51", 1),
         ("npk-kernel-at-scale", 2),
-        ("halfspace-circle", 12),
+        ("halfspace-circle", 16),
     ],
 )
 def test_smoke_profiles(identifier, claims, tmp_path):
@@ -159,6 +159,15 @@ def test_smoke_profiles(identifier, claims, tmp_path):
     assert path.exists()
     assert len(findings.claims) == claims
     assert findings.figures
+
+
+@pytest.mark.filterwarnings("ignore:Data has no positive values")
+def test_a_network_without_open_paths_has_a_report(tmp_path):
+    path, findings = _run(find_experiment("halfspace-circle"), "smoke", {"width": 1}, tmp_path / "run")
+    assert path.exists()
+    none = [claim for claim in findings.claims if "has none at all" in claim.evidence]
+    assert none
+    assert {claim.decision for claim in none} == {Decision.UNDECIDED}
 
 
 def test_memorisation_kernels_are_those_of_autograd():
@@ -238,6 +247,10 @@ def test_claims_are_decided_by_standard_errors():
     assert positive("", low).decision is Decision.HOLDS
     assert positive("", Sample((-0.1, -0.12, -0.11), percent=False)).decision is Decision.FAILS
     assert positive("", Sample((-0.1, 0.12, 0.05))).decision is Decision.UNDECIDED
+    assert greater("", Sample((6.0, 6.0)), Sample((6.0, 6.0))).decision is Decision.UNDECIDED  # a tie without errors
+    assert larger_within_runs("", Sample((8.0, 90.0)), Sample((4.0, 40.0))).decision is Decision.HOLDS
+    assert larger_within_runs("", Sample((4.0, 40.0)), Sample((8.0, 90.0))).decision is Decision.FAILS
+    assert larger_within_runs("", Sample((4.0, 0.0)), Sample((8.0, 90.0))).decision is Decision.UNDECIDED
     assert close("", low, low, within=0.01).decision is Decision.HOLDS
     assert close("", low, high, within=0.01).decision is Decision.FAILS
     assert not_below("", high, low, within=0.01).decision is Decision.HOLDS

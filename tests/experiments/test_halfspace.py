@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from gatelab.data import circle
+from gatelab.experiments import Decision, halfspace_circle_findings
 from gatelab.experiments.halfspace_circle import CircleConfig
-from gatelab.experiments.halfspace_circle_look import halves, look, tilt
+from gatelab.experiments.halfspace_circle_findings import Seen
+from gatelab.experiments.halfspace_circle_look import concentration, halves, look, tilt
 from gatelab.experiments.halfspace_fashion import class_means
 from gatelab.experiments.halfspace_tables import ImagesConfig
 from gatelab.experiments.looks import Looks, short
@@ -48,6 +50,38 @@ def test_means_over_halves_and_tilt():
     assert halves(torch.tensor([1.0, 3.0, 10.0, 20.0]), upper) == (2.0, 15.0)
     gates = GatePattern({"a": torch.tensor([[1, 1], [1, 0], [0, 0], [0, 1]], dtype=torch.bool)})
     assert tilt(gates, upper) == [0.5]
+
+
+def test_concentration_of_half_spaces():
+    up, aside, none = [0.0, 3.0, 9.0], [0.5, 0.0, 0.0], [0.0, 0.0, 1.0]
+    assert concentration([up, up]) == (1.0, 1.0)
+    assert concentration([up, aside, none]) == pytest.approx((0.5**0.5, 0.5))
+    assert concentration([up, [0.0, -1.0, 0.0]]) == (0.0, 0.0)
+    assert concentration([none]) == (0.0, 0.0)
+
+
+def _losses(*kinds):
+    """Results in which each run of a kind has a mean square of 1 until it has learnt."""
+    names = ("relu", "dlgn", "frozen")
+    return {
+        kind: {"train_loss": [[0.5] * ((epoch or 9) - 1) + [0.0] * (9 - (epoch or 9)) for epoch in runs]}
+        for kind, runs in zip(names, kinds, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("dlgn", "frozen", "decision"),
+    [
+        ((2, 2), (None, None), Decision.HOLDS),  # whenever frozen gates learn, it is later
+        ((None, None), (2, 2), Decision.FAILS),
+        ((None, None), (None, None), Decision.UNDECIDED),
+        ((2, None), (None, None), Decision.UNDECIDED),
+        ((2, 2), (5, 5), Decision.HOLDS),
+    ],
+)
+def test_runs_that_never_learn_decide_nothing_by_the_last_epoch(dlgn, frozen, decision):
+    seen = Seen(_losses((1, 1), dlgn, frozen), circle(8), (0, 1, 8))
+    assert halfspace_circle_findings._slow(seen).decision is decision
 
 
 def test_kernels_are_averaged_over_classes():

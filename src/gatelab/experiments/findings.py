@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import hypot
+from math import hypot, log
 from statistics import mean, stdev
 
 from gatelab.figures import Curve, Panels, Picture
@@ -156,6 +156,15 @@ def positive(text: str, sample: Sample, evidence: str = "") -> Claim:
     return _decided(text, sample.mean, sample.error, evidence or f"mean {sample.text()}", sample)
 
 
+def larger_within_runs(text: str, larger: Sample, smaller: Sample, evidence: str = "") -> Claim:
+    """The claim that one positive quantity is a larger number than another in the same runs, by their ratios' logs."""
+    numbers = evidence or f"{larger.text()} against {smaller.text()}"
+    if min(*larger.values, *smaller.values) <= 0:
+        return Claim(text, Decision.UNDECIDED, f"{numbers}; a run has none at all, and so no ratio")
+    ratios = (log(a / b) for a, b in zip(larger.values, smaller.values, strict=True))
+    return positive(text, Sample(tuple(ratios), percent=False), numbers)
+
+
 def greater(text: str, larger: Sample, smaller: Sample) -> Claim:
     """The claim that one mean exceeds another; decided if two standard errors apart."""
     evidence = f"{larger.text()} against {smaller.text()}"
@@ -189,6 +198,8 @@ def _decided(text: str, margin: float, error: float, evidence: str, *samples: Sa
     runs = min(len(sample.values) for sample in samples)
     if runs < 2:
         return Claim(text, Decision.UNDECIDED, f"{evidence}; one run has no error bar")
+    if margin == 0:
+        return Claim(text, Decision.UNDECIDED, f"{evidence}; no difference at all")
     if abs(margin) < 2 * error:
         told = samples[0].number(error)
         return Claim(text, Decision.UNDECIDED, f"{evidence}; within two standard errors ({told})")

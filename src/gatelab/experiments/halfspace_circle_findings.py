@@ -1,8 +1,7 @@
 """What the circle experiment says: tables and claims from what was seen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,9 +15,10 @@ from gatelab.experiments.findings import (
     Table,
     greater,
     greater_within_runs,
-    positive,
+    larger_within_runs,
     readable,
 )
+from gatelab.experiments.halfspace_circle_look import concentration
 from gatelab.runs import Result
 
 KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}
@@ -68,6 +68,12 @@ class Seen:
         """How much more of the upper half the gates of a layer are open on, over runs."""
         return Sample(tuple(look["tilt"][layer] for look in self.looks(kind, epoch)), percent=False)
 
+    def concentration(self, epoch: int, layer: int) -> tuple[Sample, Sample]:
+        """How much the DLGN's half-spaces of a layer point one way, and how much up; over runs."""
+        found = [concentration(look["half_spaces"][layer]) for look in self.looks("dlgn", epoch)]
+        one_way, up = zip(*found, strict=True)
+        return Sample(one_way, percent=False), Sample(up, percent=False)
+
     def overlaps(self, kind: str, epoch: int) -> list[Tensor]:
         """The trace-normalised overlap kernels of the runs."""
         return [torch.tensor(look["overlap"], dtype=torch.float64) for look in self.looks(kind, epoch)]
@@ -108,6 +114,10 @@ def tables(seen: Seen) -> tuple[Table, ...]:
         (f"{layer + 1}", *(seen.tilt(kind, epoch, layer).text() for kind in ("relu", "dlgn") for epoch in (start, end)))
         for layer in layers
     )
+    normals = tuple(
+        (f"{layer + 1}", *(part.text() for epoch in (start, end) for part in seen.concentration(epoch, layer)))
+        for layer in layers
+    )
     return (
         Table(
             "Mean squared error, mean ± standard deviation over runs",
@@ -126,21 +136,36 @@ def tables(seen: Seen) -> tuple[Table, ...]:
             "The share of the smooth half on which a gate is open less that of the rough half, mean over the layer's "
             "gates: 1 is exactly the smooth half, 0 no preference, −1 the rough half.",
         ),
+        Table(
+            "How much the DLGN's half-spaces point one way, by layer",
+            ("layer", "concentration, start", "to the smooth half, start", "concentration, end", "to it, end"),
+            normals,
+            "Concentration is the length of the mean of a layer's unit normals: 0 if they cancel, 1 if all are one "
+            "direction. Next to it is how far that mean points to the middle of the smooth half, −1 to 1.",
+        ),
     )
 
 
 def claims(seen: Seen) -> tuple[Claim, ...]:
-    """What the paper says, decided; a run's end is compared with its own start."""
+    """What the paper says, decided."""
     start, early, end = seen.shown
     more = [
-        positive(
+        larger_within_runs(
             f"{KINDS[kind]}: more paths on the smooth half {when}",
-            Sample(tuple(log(ratio) for ratio in seen.path_ratio(kind, epoch).values), percent=False),
+            *seen.halves(kind, "paths", epoch),
             f"ratio {seen.path_ratio(kind, epoch).text()}, above 1 in "
             f"{sum(ratio > 1 for ratio in seen.path_ratio(kind, epoch).values)} runs",
         )
         for kind in ("relu", "dlgn")
         for epoch, when in ((early, f"at epoch {early}"), (end, "at the end"))
+    ]
+    grown = [
+        larger_within_runs(
+            f"{KINDS[kind]}: the share of paths on the smooth half grows (ratio at the end against the start)",
+            seen.path_ratio(kind, end),
+            seen.path_ratio(kind, start),
+        )
+        for kind in ("relu", "dlgn")
     ]
     last = len(seen.looks("dlgn", start)[0]["tilt"]) - 1
     final = seen.tilt("dlgn", end, last)
@@ -148,6 +173,7 @@ def claims(seen: Seen) -> tuple[Claim, ...]:
         _learn(seen),
         _slow(seen),
         *more,
+        *grown,
         *(_early(seen, kind) for kind in ("relu", "dlgn")),
         greater(
             f"DLGN: the smooth half is learnt first (errors at epoch {early}, rough over smooth half)",
@@ -160,6 +186,16 @@ def claims(seen: Seen) -> tuple[Claim, ...]:
         ),
         greater_within_runs(
             "The last layer's more than the first's (tilts at the end)", final, seen.tilt("dlgn", end, 0)
+        ),
+        greater_within_runs(
+            "The half-spaces of the DLGN's last layer gather around one direction (concentration, end against start)",
+            seen.concentration(end, last)[0],
+            seen.concentration(start, last)[0],
+        ),
+        greater_within_runs(
+            "Those of the last layer more than those of the first (concentration at the end)",
+            seen.concentration(end, last)[0],
+            seen.concentration(end, 0)[0],
         ),
         greater(
             "Frozen gates leave larger errors on the smooth half at the end",
@@ -177,7 +213,7 @@ def _learn(seen: Seen) -> Claim:
 
 
 def _slow(seen: Seen) -> Claim:
-    """Runs that never get there count as the last epoch, which can only weaken the claim."""
+    """Runs that never get there count as the last epoch; where that could be what decides, nothing is decided."""
     limit = seen.shown[2]
     frozen, learnt = (
         Sample(tuple(float(limit if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind)), percent=False)
@@ -185,7 +221,12 @@ def _slow(seen: Seen) -> Claim:
     )
     ratio = readable(frozen.mean / learnt.mean)
     text = f"Frozen gates take longer to learn: more than ten times as many epochs says the paper, {ratio} times here"
-    return greater(text, frozen, learnt)
+    claim = greater(text, frozen, learnt)
+    at_least = {Decision.HOLDS: "dlgn", Decision.FAILS: "frozen"}.get(claim.decision)
+    if at_least is not None and None in seen.epochs_to_learn(at_least):
+        evidence = f"{claim.evidence}, but {KINDS[at_least]} did not learn in all of them"
+        return replace(claim, decision=Decision.UNDECIDED, evidence=evidence)
+    return claim
 
 
 def _early(seen: Seen, kind: str) -> Claim:

@@ -1,5 +1,7 @@
 """What is seen of a network on the circle at one moment of its training."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -41,6 +43,20 @@ def look(model: nn.Module, data: Regression, points: int, *, tangent: bool, plan
 def halves(values: Float[Tensor, " n"], upper: Bool[Tensor, " n"]) -> tuple[float, float]:
     """Means over the upper and the lower half of the circle."""
     return float(values[upper].mean()), float(values[~upper].mean())
+
+
+def concentration(half_spaces: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """How much the normals of a layer point one way, and how much that way is up, the middle of the upper half.
+
+    The length of the mean of the unit normals, 0 if they cancel and 1 if they are one direction; and the mean's second
+    coordinate. Half-spaces are (normal, offset); those without a normal are left out.
+    """
+    normals = torch.tensor(half_spaces, dtype=torch.float64)[:, :2]
+    lengths = normals.norm(dim=1)
+    if not bool((lengths > 0).any()):
+        return 0.0, 0.0
+    mean = (normals[lengths > 0] / lengths[lengths > 0, None]).mean(dim=0)
+    return float(mean.norm()), float(mean[1])
 
 
 def tilt(gates: GatePattern, upper: Bool[Tensor, " n"]) -> list[float]:
