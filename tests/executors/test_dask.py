@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -13,7 +14,7 @@ from gatelab.errors import InputError, RunError
 from gatelab.executors import Here, connect
 from gatelab.executors.connect import read_cluster
 from tests.executors.processes import ROOT, Processes, free_port
-from tests.executors.work import Counting, die, fail, first_is_long, patient, product, unsendable, who
+from tests.executors.work import Counting, counted, die, fail, first_is_long, patient, product, unsendable, who
 
 pytest.importorskip("distributed")
 dask_link = pytest.importorskip("gatelab.executors.dask_link")
@@ -167,6 +168,32 @@ def test_what_all_tasks_need_is_lost_while_another_waits_for_it(tmp_path):
     assert answers == [(task, (10 * task, second.pid)) for task in range(2)]
 
 
+def test_a_task_that_runs_is_not_begun_again_when_another_worker_dies(tmp_path):
+    """The one that dies was the first to have what all tasks need, but the other has it as well by then."""
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        first = processes.worker(address, "first")
+        with connect(address, timeout=60) as executor:
+            crew = executor.crew(counted, str(tmp_path))
+            for task in range(2):
+                crew.submit(task)
+            wait_until(lambda: list(tmp_path.glob(f"began-0-{first.pid}")))
+            second = processes.worker(address, "second")
+
+            def kill():
+                wait_until(lambda: list(tmp_path.glob(f"began-1-{second.pid}")))
+                processes.kill(first)
+                wait_until(lambda: list(tmp_path.glob(f"began-*-{second.pid}")) and len(executor._link.threads) == 1)
+                time.sleep(3)
+                (tmp_path / "go").touch()
+
+            with Meanwhile(kill):
+                answers = sorted(crew.next() for _ in range(2))
+            crew.close()
+    assert answers == [(task, (10 * task, second.pid)) for task in range(2)]
+    assert (tmp_path / "beginnings-1").read_text() == "x"
+
+
 @pytest.mark.slow
 def test_what_waits_behind_a_long_task_goes_to_the_idle(scheduler, tmp_path):
     go = tmp_path / "go"
@@ -295,6 +322,17 @@ def test_nobody_answers():
     with pytest.raises(InputError, match=f"no Dask scheduler answers at {address} within 0.5 s; start one"):
         connect(address, timeout=0.5).__enter__()
     assert time.monotonic() - began < 20
+
+
+def test_somebody_takes_the_connection_and_says_nothing():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(InputError, match=f"no Dask scheduler answers at {address} within 0.5 s"):
+            connect(address, timeout=0.5).__enter__()
+        assert time.monotonic() - began < 20
 
 
 def test_no_workers_then_one_without_gatelab(tmp_path):

@@ -347,7 +347,10 @@ class Scaled(nn.Module):
 def test_code_that_changed_is_found_out(tmp_path):
     x = torch.randn(30, 5)
     first = compute(TangentKernel(Scaled(1.0)), x, store=tmp_path / "K.zarr", executor=ONE)
-    with pytest.raises(StoreError, match="its first entries are not what the model gives now"):
+    with pytest.raises(StoreError, match="the entries of tile 0, 0 are not what the model gives now"):
+        compute(TangentKernel(Scaled(3.0)), x, store=tmp_path / "K.zarr", executor=ONE)
+    (tmp_path / "K.zarr" / "c" / "0" / "0").unlink()
+    with pytest.raises(StoreError, match="the entries of tile 1, 0 are not what the model gives now"):
         compute(TangentKernel(Scaled(3.0)), x, store=tmp_path / "K.zarr", executor=ONE)
     again = compute(TangentKernel(Scaled(1.0)), x, store=tmp_path / "K.zarr", executor=ONE)
     assert again[:, :].tobytes() == first[:, :].tobytes()

@@ -71,6 +71,24 @@ def test_blocks_are_multiplied_in_as_many_threads_as_torch_has(monkeypatch):
     assert inside == [1, 1]
 
 
+def test_an_error_leaves_no_thread_behind():
+    entries = gram(40, 6)
+    entries[30, 3] = float("nan")
+    kept = []
+    for _ in range(3):
+        with pytest.raises(InputError, match="row 30, column 3") as caught:
+            kernel_times(DenseKernel(entries, True, 4), torch.randn(40, 2))
+        kept.append(caught.value)  # as a notebook keeps the last ones
+    assert not [thread for thread in threading.enumerate() if thread.name == "read ahead"]
+
+
+def test_products_lie_as_any_tensor_does(unchecked):
+    for dtype in (torch.float32, torch.float64):
+        assert kernel_times(DenseKernel(gram(9, 6), True, 4), torch.randn(9, 3, dtype=dtype)).is_contiguous()
+    with pytest.raises(InputError, match=r"dtype torch.int64; .* floating-point"):
+        kernel_times(DenseKernel(gram(9, 6), True, 4), torch.ones(9, 3, dtype=torch.long))
+
+
 @pytest.mark.parametrize(("n", "m"), [(10, 7), (7, 10), (9, 9)])
 def test_rectangular_products(n, m):
     entries, V = torch.randn(n, m), torch.randn(m, 3)

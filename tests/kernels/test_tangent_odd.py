@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
 from tests.contracts.gated_model import snapshot
+from tests.references import explicit
 
 
 class Two(nn.Module):
@@ -155,3 +156,34 @@ def test_a_kernel_never_carries_a_graph():
     x = torch.randn(3, 4, requires_grad=True)
     for kernel in (gl.neural_tangent_kernel(net, x), gl.neural_path_kernel(net, x), gl.infinite_width_ntk(x, depth=2)):
         assert not kernel.requires_grad
+
+
+class Cast(nn.Module):
+    """A network whose answer has another dtype; ``flip`` shows its first layer other rows than the examples."""
+
+    def __init__(self, dtype, *, flip=False):
+        super().__init__()
+        self.a, self.b, self.dtype, self.flip = nn.Linear(20, 256), nn.Linear(256, 3), dtype, flip
+
+    def forward(self, x):
+        turn = (lambda t: t.flip(0)) if self.flip else (lambda t: t)
+        return self.b(turn(self.a(turn(x)).relu())).to(self.dtype)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_the_dtype_of_the_answer_does_not_decide_what_is_right(dtype, flip, single_precision):
+    model, x = Cast(dtype, flip=flip), torch.randn(30, 20)
+    plain = copy.deepcopy(model)
+    plain.dtype = torch.float32
+    expected = explicit.tangent_kernel(plain.double(), x.double()).diagonal(dim1=2, dim2=3).sum(-1).float()
+    kernel = gl.neural_tangent_kernel(model, x)
+    torch.testing.assert_close(kernel, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_dependence_on_others_is_seen_in_any_dtype(dtype, single_precision):
+    model = Cast(dtype)
+    model.forward = lambda x: (model.a(x) - model.a(x).mean(0)).to(dtype)
+    with pytest.raises(UnsupportedModelError, match="different answers alone and among others"):
+        gl.neural_tangent_kernel(model, torch.randn(6, 20))

@@ -38,6 +38,7 @@ class _Order:
     content: bytes
     worker: str | None = None
     holders: frozenset[str] = frozenset()  # who may make what it needs
+    held: Any = None  # that, as a future
     future: Any = None
     failures: int = 0
 
@@ -143,11 +144,11 @@ class DaskCrew:
         if order.worker is None:
             return
         try:
-            held = self._hold()
+            order.held = self._hold()
             order.holders = self._holders
             order.future = self._link.client.submit(
                 do,
-                held,
+                order.held,
                 order.content,
                 key=f"{self._name}-{ticket}",
                 pure=False,
@@ -190,11 +191,25 @@ class DaskCrew:
         there = self._link.threads
         if not there:
             return
+        arrived: dict[str, bool] = {}
         for ticket, order in list(self._orders.items()):
             if order.worker is not None and order.worker not in there:
                 self._again(self._take(ticket))
-            elif order.worker is None or (self._is_open(ticket) and order.holders.isdisjoint(there)):
+            elif order.worker is None:
                 self._send(self._take(ticket))
+            elif self._is_open(ticket) and order.holders.isdisjoint(there):
+                key = order.held.key
+                if key not in arrived:
+                    arrived[key] = self._has_arrived(order.held)
+                if not arrived[key]:
+                    self._send(self._take(ticket))
+
+    def _has_arrived(self, held: Future) -> bool:
+        """Whether a worker that is there has it already, and can send it on."""
+        try:
+            return not self._link.threads.keys().isdisjoint(self._link.client.who_has([held]).get(held.key, ()))
+        except OSError:
+            return True  # the scheduler may be lost, of which others take care
 
     def _move_to_the_idle(self) -> None:
         """Tasks that wait behind others go to workers that have nothing to do."""

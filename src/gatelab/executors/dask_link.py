@@ -1,6 +1,7 @@
 """The connection to a Dask scheduler: lost and found again, with workers that were checked."""
 
 import pydoc
+import threading
 import time
 from asyncio import run_coroutine_threadsafe, sleep, wait_for
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from gatelab.errors import InputError, RunError
 
 # Seconds after which a scheduler or worker that accepted a question counts as silent.
 _SILENCE = 60.0
+# Seconds that Dask may take beyond a time-out that it was given.
+_GRACE = 2.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Link:
 
     def _connect(self, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
         try:
-            return Client(self.address, timeout=timeout, set_as_default=False)
+            return _client(self.address, timeout)
         except OSError as error:
             raise InputError(
                 f"no Dask scheduler answers at {self.address} within {timeout:g} s; start one with 'dask scheduler', "
@@ -240,6 +243,24 @@ class Link:
         about = self.client.scheduler_info(n_workers=-1)["workers"].get(worker, {})
         name = str(about.get("id", worker))
         return worker if name == worker else f"{name} ({worker})"
+
+
+def _client(address: str, timeout: float) -> Any:
+    """A client, or TimeoutError: Dask itself waits for ever for somebody who takes the connection and says nothing."""
+    made: Future[Any] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(Client(address, timeout=timeout, set_as_default=False))
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=make, name="connect", daemon=True).start()
+    try:
+        return made.result(timeout + _GRACE)
+    except TimeoutError:
+        made.add_done_callback(lambda late: late.exception() or late.result().close())
+        raise
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
             axes.xaxis.set_minor_formatter(NullFormatter())
     if plot.log or plot.log_y:
         axes.set_yscale("log")
-    if plot.ticks is not None:
+    if plot.ticks:
         room = max(_LEAST_TICK_WIDTH, _TICK_CHARACTERS // len(plot.ticks))
         axes.set_xticks(range(len(plot.ticks)), [fill(tick, room, break_long_words=False) for tick in plot.ticks])
         axes.set_xlim(-0.5, len(plot.ticks) - 0.5)

@@ -125,8 +125,7 @@ def compute(
     if existing is not None:
         existing.refuse_unless_made_from(about)
         whole = _whole_tiles(existing, progress)
-        if (0, 0) in whole:
-            _refuse_other_entries(existing, function, x, y)
+        _refuse_other_entries(existing, whole, function, x, y)
         if len(whole) == existing.layout.count:
             return StoredKernel(existing)
     plan = make_plan(
@@ -167,17 +166,25 @@ def _whole_tiles(store: KernelStore, progress: Progress) -> set[Tile]:
     return whole
 
 
-def _refuse_other_entries(store: KernelStore, function: TileFunction[Any], x: Tensor, y: Tensor | None) -> None:
-    """What a digest cannot see, the code of the model's forward say, shows in the first entries."""
-    n = min(FIRST_ENTRIES, store.layout.size)
-    left = function.rows(x[:n])
-    right = left if y is None else function.rows(y[:n])
+def _refuse_other_entries(
+    store: KernelStore, whole: set[Tile], function: TileFunction[Any], x: Tensor, y: Tensor | None
+) -> None:
+    """What a digest cannot see, the code of the model's forward say, shows in the first entries of a tile."""
+    if not whole:
+        return
+    tile = min(whole)
+    mine, theirs = (
+        part[store.layout.span(axis, tile[axis])][:FIRST_ENTRIES]
+        for axis, part in enumerate((x, x if y is None else y))
+    )
+    left = function.rows(mine)
+    right = left if y is None and tile[0] == tile[1] else function.rows(theirs)
     now = function.block(left, right)
-    there = store.read((0, 0))[: now.shape[0], : now.shape[1]].to(now)
+    there = store.read(tile)[: now.shape[0], : now.shape[1]].to(now)
     if (now - there).abs().mean() > SAME * there.abs().mean():
         raise StoreError(
-            f"{store.path} holds another kernel: its first entries are not what the model gives now, though its "
-            "weights are the same; its code may have changed. Choose another place, or remove it"
+            f"{store.path} holds another kernel: the entries of tile {tile[0]}, {tile[1]} are not what the model gives "
+            "now, though its weights are the same; its code may have changed. Choose another place, or remove it"
         )
 
 

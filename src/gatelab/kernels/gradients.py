@@ -26,6 +26,8 @@ class _NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
 
 
+# Half precision may round much, but what differs by more is another number.
+_MOST_ROUNDING = 0.1
 _ALONE = threading.Lock()  # a model that is being differentiated holds other parameters for that time
 _EXPLICIT = "every parameter"  # the one factor of a model without structure
 
@@ -141,25 +143,28 @@ class Gradients:
             one = slice(position, position + 1)
             alone, gradients = self._each.gradients(x[one], [self._selected[end] for end in ends])
             self._check_answer(position, alone, answers)
-            measured = answers.new_zeros(1, 1, self.outputs, self.outputs)
+            wide = torch.promote_types(gradients.dtype, torch.float32)  # sums of squares overflow in half precision
+            measured = x.new_zeros(1, 1, self.outputs, self.outputs, dtype=wide)
             for factor in factors:
                 factor.add_full(measured, factor, one, one)  # pyright: ignore
-            expected = gradients @ gradients.T
-            if not _close(measured[0, 0, ends][:, ends], expected, scale=expected.abs().max().item()):
+            expected = gradients.to(wide) @ gradients.to(wide).T
+            if not _close(measured[0, 0, ends][:, ends], expected, expected.abs().max().item(), gradients.dtype):
                 raise _NoStructureError
 
     def _check_answer(self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"]) -> None:
         # An answer may cancel to nothing: rounding is then that of the other answers, or of numbers of order one.
-        if not _close(alone, answers[position], scale=answers.abs().max().item() + 1e-3):
+        scale = answers.abs().max().item() + 1e-3
+        if not _close(alone, answers[position], scale, next(iter(self._each.parameters.values())).dtype):
             raise UnsupportedModelError(
                 f"{type(self._model).__name__} gives example {position} different answers alone and among others: "
                 "its output depends on the other examples, and has no tangent kernel over examples"
             )
 
 
-def _close(a: Tensor, b: Tensor, scale: float) -> bool:
-    """Equal but for the rounding of a long sum of terms of this scale."""
-    rounding = 1e4 * torch.finfo(a.dtype).eps * scale + torch.finfo(a.dtype).tiny
+def _close(a: Tensor, b: Tensor, scale: float, computed_in: torch.dtype) -> bool:
+    """Equal but for the rounding of a long sum of terms of this scale, of which something was computed in a dtype."""
+    eps = max(torch.finfo(dtype).eps for dtype in (a.dtype, computed_in))
+    rounding = min(1e4 * eps, _MOST_ROUNDING) * scale + torch.finfo(a.dtype).tiny
     return a.shape == b.shape and bool(((a - b).abs() <= rounding).all())
 
 

@@ -39,6 +39,8 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
     n, m = matrix_shape(kernel, "a product")
     if V.shape[0] != m:
         raise InputError(f"the kernel is {n} × {m}, V has {V.shape[0]} rows; it needs {m}")
+    if not V.is_floating_point():
+        raise InputError(f"V has dtype {V.dtype}; the product has V's, so give floating-point vectors, V.double() say")
     if not bool(torch.isfinite(V).all()):
         raise InputError("V holds NaN or infinite entries")
     # Vectors are rows here: a few long rows times a block take half the time of a block times a few columns.
@@ -50,12 +52,16 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         return _products(factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
 
     threads = thread_count()  # before torch is told to use one in each
-    with one_thread_each(), closing(in_order(multiply, read_ahead(kernel.blocks()), threads)) as answers:
+    with (
+        one_thread_each(),
+        closing(read_ahead(kernel.blocks())) as blocks,
+        closing(in_order(multiply, blocks, threads)) as answers,
+    ):
         for (rows, columns, _), (own, mirrored) in answers:
             product[:, rows] += own
             if mirrored is not None:
                 product[:, columns] += mirrored
-    return product.T.to(V.dtype, memory_format=torch.contiguous_format)
+    return product.T.to(V.dtype).contiguous()
 
 
 def _products(

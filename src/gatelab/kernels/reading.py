@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ class _End:
     error: BaseException | None = None
 
 
-def read_ahead(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
+def read_ahead(items: Iterable[Item], depth: int = 2) -> Generator[Item]:
     """The same items, up to ``depth`` of them fetched before they are asked for.
 
     An error in ``items`` is raised here, in its place in the order. Whoever stops early stops the thread as well.

@@ -48,8 +48,6 @@ class KernelStore:
     @classmethod
     def create(cls, path: Path, layout: Layout, about: dict[str, Any]) -> "KernelStore":
         """Make an empty store, all NaN; it appears whole or not at all."""
-        if path.exists():
-            raise StoreError(f"{path} exists and is not a kernel of gatelab; choose another place")
         partial = path.with_name(path.name + ".partial")
         try:
             shutil.rmtree(partial, ignore_errors=True)
@@ -69,6 +67,8 @@ class KernelStore:
             partial.replace(path)
             sync_folder(path.parent)
         except OSError as error:
+            if path.exists():
+                raise StoreError(f"{path} exists by now: another process may have made it; wait for it") from error
             raise StoreError(f"{path} cannot be made: {error.strerror or error}; choose another place") from error
         return cls(path, layout, about)
 
@@ -113,7 +113,7 @@ class KernelStore:
         own = set(self.layout.tiles(self.layout.grid[0]))
         self._checksums = {}
         for entry in self._ledger.read():
-            with suppress(KeyError, TypeError, ValueError):
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
                 tile = (int(entry["tile"][0]), int(entry["tile"][1]))
                 if tile in own:
                     self._checksums[tile] = int(entry["crc32c"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import isqrt
+from math import isqrt, prod
 from typing import Any
 
 import torch
@@ -121,10 +121,10 @@ class TangentTiles:
         return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
 
     def bytes_working(self, rows: GradientRows, size: int) -> int:
-        """Three arrays of a factor's largest tile, for each output of which all pairs are wanted."""
+        """Three arrays of a factor's largest tile, for each pair of outputs that is wanted."""
         tile = min(size, self._tile(rows))
         entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
-        return 3 * tile**2 * entries * max(1, *self.outputs, 1) * self.dtype.itemsize
+        return 3 * tile**2 * entries * prod(self.outputs) * self.dtype.itemsize
 
     def _tile(self, rows: GradientRows) -> int:
         """As many examples as keep the largest array of a tile within the usual size."""
