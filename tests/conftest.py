@@ -32,6 +32,12 @@ def _reproducible_double_precision():
 
 
 @pytest.fixture
+def single_precision(_reproducible_double_precision):
+    """As a user runs it: what is made without a dtype is float32."""
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
 def unchecked():
     """As a user runs it: arguments of the wrong type reach the library's own checks."""
     config.update("jaxtyping_disable", True)

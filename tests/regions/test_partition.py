@@ -178,6 +178,18 @@ def test_single_precision_models_are_cut_in_double_precision():
     torch.testing.assert_close(partition.evaluate(points), model.double()(points).detach(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("bounds", [((-0.1, 0.1), (-0.3, 0.7)), ((1000.1, 1000.2), (0, 1))])
+def test_bounds_are_not_rounded(bounds, single_precision):
+    model = with_biases(mlp([2, 16, 16, 1], bias=True, dtype=torch.float64))
+    partition = linear_regions_2d(model, None, bounds)
+    low, high = torch.tensor(bounds, dtype=torch.float64).T
+    torch.testing.assert_close(partition.corners.amin(0), low, rtol=1e-15, atol=0)
+    torch.testing.assert_close(partition.corners.amax(0), high, rtol=1e-15, atol=0)
+    assert partition.areas.sum().item() == pytest.approx((high - low).prod().item(), rel=1e-11)
+    points = low + torch.rand(500, 2, dtype=torch.float64) * (high - low)
+    torch.testing.assert_close(partition.evaluate(points), model(points).detach(), rtol=1e-11, atol=1e-11)
+
+
 def test_the_model_is_left_alone():
     model = mlp([2, 4, 1], bias=True, dtype=torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -241,13 +241,13 @@ class _Cells:
         return torch.cat([values[:, :1], values[:, 1:] - values[:, :1]], 1)
 
     def _to_plane(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 2"]:
-        low, high = (torch.tensor([side[end] for side in self._box]).to(points) for end in (0, 1))
+        low, high = points.new_tensor(self._box).T
         return (low + high) / 2 + points * (high - low) / 2
 
 
 def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
     """The points in coordinates in which the rectangle is [−1, 1]²."""
-    low, high = (torch.tensor([side[end] for side in box]).to(points) for end in (0, 1))
+    low, high = points.new_tensor(box).T
     return (points - (low + high) / 2) / ((high - low) / 2)
 
 
