@@ -1,5 +1,7 @@
+from itertools import product
 from math import inf, pi
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -300,6 +302,19 @@ def test_an_active_region_is_where_all_gates_of_the_path_are_open(seed, constant
         assert region.faces <= 3
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_an_active_region_is_not_rounded_to_the_models_dtype(dtype):
+    model = DeepLinearlyGatedNetwork([2, 5, 5, 5, 1], gate=HardGate())
+    for layer in model.feature:
+        torch.nn.init.normal_(layer.bias)
+    layers = list(gl.half_spaces(model.to(dtype)).values())
+    x = 4 * torch.rand(20_000, 2) - 2
+    opened = [layer.is_open(x) for layer in layers]
+    for path in list(product(range(5), repeat=3))[::4]:
+        expected = torch.stack([gates[:, unit] for gates, unit in zip(opened, path, strict=True)]).all(0)
+        assert torch.equal(gl.active_region(model, path).contains(x), expected)
+
+
 def test_paths_by_name_and_from_top_paths():
     model = DeepLinearlyGatedNetwork([3, 4, 5, 1], gate=HardGate(), value_bias=True)
     for bias in [*(layer.bias for layer in model.feature), *(layer.bias for layer in model.value)]:
@@ -311,6 +326,8 @@ def test_paths_by_name_and_from_top_paths():
         if path.units:
             assert gl.active_region(model, path).contains(x).all()
     first, second = gl.half_spaces(model)
+    for units in (torch.tensor([1, 2]), np.array([1, 2]), [np.int64(1), torch.tensor(2)]):
+        assert torch.equal(gl.active_region(model, units).normals, gl.active_region(model, (1, 2)).normals)
     whole, part = gl.active_region(model, (1, 2)), gl.active_region(model, {second: 2})
     assert part.faces == 1
     assert torch.equal(gl.active_region(model, {first: 1, second: 2}).normals, whole.normals)
@@ -327,7 +344,7 @@ def test_a_path_of_a_convolutional_network():
     assert torch.equal(region.contains(x), expected)
 
 
-@pytest.mark.parametrize("path", [(0,), (0, 0, 0), (0, 4), (-1, 0), {"nonsense": 0}, {}, ()])
-def test_paths_that_do_not_exist(path):
+@pytest.mark.parametrize("path", [(0,), (0, 0, 0), (0, 4), (-1, 0), {"nonsense": 0}, {}, (), (0.0, 1), "01", 3])
+def test_paths_that_do_not_exist(path, unchecked):
     with pytest.raises(InputError):
         gl.active_region(DeepLinearlyGatedNetwork([2, 4, 4, 1]), path)

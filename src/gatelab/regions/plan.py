@@ -207,6 +207,21 @@ class Plan:
                 "gates are constant; return what stands before it"
             )
 
+    def check_finite(self, model: nn.Module, modules: Mapping[str, nn.Module]) -> None:
+        """Refuse NaN and infinite values among the parameters and buffers that the output depends on."""
+        for node in self._order([self.output]).nodes:
+            path, held = str(node.target), list[tuple[str, Any]]()
+            if node.op == "call_module":
+                held = [*modules[path].named_parameters(path), *modules[path].named_buffers(path)]
+            elif node.op == "get_attr":
+                held = [(path, _held(node, model, torch.float64))]
+            for name, value in held:
+                if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
+                    raise InputError(
+                        f"'{name}' holds NaN or infinite values, so that the network's regions are undefined; look at "
+                        "how it was trained, or load weights that are finite"
+                    )
+
     def run(
         self,
         model: nn.Module,
