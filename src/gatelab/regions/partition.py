@@ -1,7 +1,7 @@
 """The exact partition of a plane through input space into the regions where a network is affine."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,7 @@ class Partition:
         maps: output k on a region is maps[r, k] · (1, s, t).
         gates: the pattern of each region; n is the number of regions. None for a network without gates.
         path_layers: the layers of gates that paths pass; in a deep gated network the others decide over these.
+        replay: the network as it was cut.
     """
 
     plane: Plane
@@ -49,6 +50,7 @@ class Partition:
     maps: Float[Tensor, "regions k 3"]
     gates: GatePattern | None
     path_layers: tuple[str, ...]
+    replay: Replay = field(repr=False)
 
     def __len__(self) -> int:
         """Number of regions."""
@@ -219,6 +221,7 @@ class _Cells:
             torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
             replay.pattern(self._gates) if self._gates else None,
             replay.plan.path_gates,
+            replay,
         )
 
     def _blocks(self) -> list[slice]:

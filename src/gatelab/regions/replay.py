@@ -75,7 +75,13 @@ class Replay:
 
     def pre_activation(self, name: str, x: Float[Tensor, "n ..."], factors: Mapping[str, Tensor]) -> Tensor:
         """The q of gate ``name`` for each row of x, earlier gates multiplying by ``factors`` (n, *shape)."""
-        return self._run([self.plan.q(name)], x, factors)[0]
+        (q,) = self._run([self.plan.q(name)], x, factors)
+        if q.ndim < 2 or len(q) != len(x):
+            raise UnsupportedModelError(
+                f"gate '{name}' has shape {tuple(q.shape)} for {len(x)} examples; gates must have the examples on the "
+                "first axis, and the units on others"
+            )
+        return q
 
     def pre_activations(self, names: Iterable[str], x: Float[Tensor, "n ..."]) -> list[Tensor]:
         """The q of gates that depend on no other gate, in one run."""
