@@ -32,8 +32,8 @@ def _reproducible_double_precision():
 
 
 @pytest.fixture
-def single_precision():
-    """Torch's default dtype as a user has it."""
+def single_precision(_reproducible_double_precision):
+    """As a user runs it: what is made without a dtype is float32."""
     torch.set_default_dtype(torch.float32)
 
 

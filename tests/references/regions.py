@@ -33,3 +33,15 @@ def cells_of_an_arrangement(normals: Tensor, offsets: Tensor, bounds) -> int:
         cell = Polyhedron(-sign[:, None] * normals, sign * offsets)
         count += not cell.within(bounds).is_empty()
     return count
+
+
+def open_image_paths(first: Tensor, second: Tensor, kernel: int, padding: int, pool: int) -> int:
+    """Paths through two layers of an image's gates, (c, h, w) each, one by one.
+
+    Behind the first layer windows of ``pool`` × ``pool`` are averaged; then a convolution leads to the second.
+    """
+    count = 0
+    for (_, i, j), (_, k, m) in product(first.nonzero().tolist(), second.nonzero().tolist()):
+        row, column = i // pool - (k - padding), j // pool - (m - padding)
+        count += 0 <= row < kernel and 0 <= column < kernel
+    return count

@@ -100,6 +100,11 @@ def test_figure_1():
         assert (pattern["1"][:, 0] & pattern["3"][:, 0]).tolist() == expected
 
 
+def test_a_network_jumps_however_small_epsilon_is(single_precision):
+    assert jumping_network(1e-50)[2].weight[0, 2].item() == 1e-50
+    assert jumping_network(0.1)[2].weight[0, 2].item() == 0.1
+
+
 def test_figure_1_shows_its_facts():
     facts = figure1((0.1, -0.1))
     line, *squares = draw(figure1_panels(facts)).axes

@@ -153,6 +153,55 @@ def test_a_border_unit_is_another_half_space_than_an_interior_one():
     assert dense.filters is None
 
 
+class Centred(nn.Module):
+    """A network that takes something away from its images first."""
+
+    def __init__(self, mean, *, turned=False):
+        super().__init__()
+        self.first, self.head, self.turned = nn.Conv2d(2, 3, 3, padding=1), nn.Linear(3, 1), turned
+        self.register_buffer("mean", mean)
+
+    def forward(self, x):
+        x = self.mean.neg() + x if self.turned else x - self.mean
+        return self.head(torch.relu(self.first(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "one_filter"),
+    [((), True), ((2, 1, 1), True), ((1, 2, 1, 1), True), ((1, 6, 7), False), ((7,), False), ((6, 1), False)],
+)
+def test_a_constant_with_positions_leaves_no_one_filter(shape, one_filter, turned):
+    model = with_biases(gl.to_dlgn(Centred(torch.randn(shape), turned=turned)))
+    (layer,) = gl.half_spaces(model, (2, 6, 7)).values()
+    assert (layer.filters is not None) is one_filter
+    x = torch.randn(20, 2, 6, 7)
+    assert torch.equal(layer.is_open(x), gl.capture_gates(model, x)[layer.gate])
+    if one_filter:
+        torch.testing.assert_close(layer.filters.weight[1], layer.normals([(1, 2, 3)])[0, :, 1:4, 2:5])
+        torch.testing.assert_close(layer.filters.offset, layer.offsets[:, 2, 3])
+
+
+class SideBySide(nn.Module):
+    """Two images beside one another: along channels they keep their positions, along the width they do not."""
+
+    def __init__(self, axis):
+        super().__init__()
+        self.a, self.b, self.axis = nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1), axis
+        self.c, self.head = nn.LazyConv2d(3, 3), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.c(torch.cat([self.a(x), self.b(x)], self.axis))).mean((2, 3)))
+
+
+@pytest.mark.parametrize(("axis", "one_filter"), [(1, True), (-3, True), (2, False), (-1, False)])
+def test_only_channels_may_stand_beside_one_another(axis, one_filter):
+    network = SideBySide(axis)
+    network(torch.zeros(1, 2, 8, 8))
+    (layer,) = gl.half_spaces(gl.to_dlgn(network), (2, 8, 8)).values()
+    assert (layer.filters is not None) is one_filter
+
+
 def test_resnets_have_half_spaces():
     model = gl.to_dlgn(resnet(8, outputs=3).eval())
     layers = gl.half_spaces(model, (3, 8, 8))

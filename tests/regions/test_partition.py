@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -178,6 +179,18 @@ def test_single_precision_models_are_cut_in_double_precision():
     torch.testing.assert_close(partition.evaluate(points), model.double()(points).detach(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("bounds", [((-0.1, 0.1), (-0.3, 0.7)), ((1000.1, 1000.2), (0, 1))])
+def test_bounds_are_not_rounded(bounds, single_precision):
+    model = with_biases(mlp([2, 16, 16, 1], bias=True, dtype=torch.float64))
+    partition = linear_regions_2d(model, None, bounds)
+    low, high = torch.tensor(bounds, dtype=torch.float64).T
+    torch.testing.assert_close(partition.corners.amin(0), low, rtol=1e-15, atol=0)
+    torch.testing.assert_close(partition.corners.amax(0), high, rtol=1e-15, atol=0)
+    assert partition.areas.sum().item() == pytest.approx((high - low).prod().item(), rel=1e-11)
+    points = low + torch.rand(500, 2, dtype=torch.float64) * (high - low)
+    torch.testing.assert_close(partition.evaluate(points), model(points).detach(), rtol=1e-11, atol=1e-11)
+
+
 def test_the_model_is_left_alone():
     model = mlp([2, 4, 1], bias=True, dtype=torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -191,7 +204,20 @@ def test_the_model_is_left_alone():
     ("call", "error", "message"),
     [
         (lambda: linear_regions_2d(mlp([3, 4, 1])), InputError, r"shape \(3,\); to cut them by a plane give one"),
-        (lambda: linear_regions_2d(mlp([3, 4, 1]), plane_in(4)), InputError, r"plane's shape \(4,\)"),
+        (lambda: linear_regions_2d(mlp([3, 4, 1]), plane_in(4)), InputError,
+         r"does not take examples of shape \(4,\)"),
+        (lambda: linear_regions_2d(nn.Linear(5, 1), plane_in(3)), InputError,
+         r"does not take examples of shape \(3,\)"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1]), None, (0, 1)), InputError, "each of 2 axes"),
+        (lambda: linear_regions_1d(mlp([2, 4, 1]), (0, 1), origin=torch.zeros(3), direction=torch.ones(3)), InputError,
+         r"does not take examples of shape \(3,\)"),
+        (lambda: linear_regions_1d(mlp([1, 4, 1]), 3), InputError, "each of 1 axes"),
+        (lambda: activation_region(mlp([3, 4, 1]), torch.zeros(2)), InputError,
+         r"does not take examples of shape \(2,\)"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1])).along((1.0,)), InputError, "unit 1.0 of layer '1' is no number"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1])).along("1"), InputError, "unit 1 of layer '1' is no number"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1])).along(torch.tensor([1.0])), InputError, "is no number"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1])).along(1), InputError, "path is 1; give a unit for each"),
         (lambda: linear_regions_2d(mlp([2, 4, 1]), None, ((0, 1),)), InputError, "each of 2 axes"),
         (lambda: linear_regions_2d(mlp([2, 9, 1], bias=True), limit=1), TooManyPathsError, "limit of 1"),
         (lambda: linear_regions_2d(zoo.cnn(), plane_in(4, 8, 8)), UnsupportedModelError, "MaxPool2d"),
@@ -211,7 +237,7 @@ def test_the_model_is_left_alone():
         (lambda: activation_region(dln([3, 4, 1]), torch.zeros(3)), InputError, "has no gates"),
         (lambda: activation_region(zoo.cnn(), torch.zeros(1, 4, 8, 8)), UnsupportedModelError, "MaxPool2d"),
         (lambda: active_path_counts(gl.capture_gates(zoo.cnn(), torch.zeros(1, 4, 8, 8))), UnsupportedModelError,
-         "neural_path_kernel"),
+         "count_active_paths"),
         (lambda: region_counts(mlp([2, 4, 1])), UnsupportedModelError, "to_dlgn"),
         (lambda: region_counts(gl.to_dlgn(Residual()), plane_in(2, 6, 6)), UnsupportedModelError, "dense networks"),
     ],
@@ -219,6 +245,87 @@ def test_the_model_is_left_alone():
 def test_bad_requests(call, error, message, unchecked):
     with pytest.raises(error, match=message):
         call()
+
+
+class Loose(nn.Module):
+    """A weight that belongs to no layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Parameter(torch.randn(4, 2)), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(torch.relu(nn.functional.linear(x, self.first)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: mlp([2, 4, 4, 1], bias=True), "2.weight"),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)).eval(),
+            "1.running_mean",
+        ),
+        (Loose, "first"),
+    ],
+)
+def test_networks_without_finite_weights_are_refused(make, name, value):
+    model = make()
+    model.state_dict()[name].view(-1)[1] = value
+    for look in (
+        lambda: linear_regions_2d(model),
+        lambda: activation_region(model, torch.zeros(2)),
+        lambda: linear_regions_1d(model, (0, 1), origin=torch.zeros(2), direction=torch.ones(2)),
+        lambda: gl.half_spaces(gl.to_dlgn(model)),
+    ):
+        with pytest.raises(InputError, match=rf"{name}' holds NaN or infinite values"):
+            look()
+
+
+def test_weights_that_the_output_does_not_use_may_be_anything():
+    model = mlp([2, 4, 1])
+    model.register_buffer("least_loss_so_far", torch.tensor(float("inf")))
+    assert len(linear_regions_2d(model)) > 1
+
+
+class OneNumber(nn.Module):
+    """Returns a number for each example, (n,)."""
+
+    def __init__(self, last=lambda y: y[:, 0]):
+        super().__init__()
+        self.inner, self.last = mlp([2, 5, 4, 1], bias=True), last
+
+    def forward(self, x):
+        return self.last(self.inner(x))
+
+
+class GateWithoutUnits(OneNumber):
+    def forward(self, x):
+        return torch.relu(self.inner(x)[:, 0])
+
+
+def test_gates_without_an_axis_of_units_are_refused():
+    for look in (
+        lambda: linear_regions_2d(GateWithoutUnits()),
+        lambda: activation_region(GateWithoutUnits(), torch.zeros(2)),
+        lambda: linear_regions_1d(GateWithoutUnits(), (0, 1), origin=torch.zeros(2), direction=torch.ones(2)),
+    ):
+        with pytest.raises(UnsupportedModelError, match=r"gate 'relu' has shape \(\d+,\) for \d+ examples"):
+            look()
+
+
+@pytest.mark.parametrize("last", [lambda y: y[:, 0], lambda y: y.squeeze(), lambda y: y.flatten()])
+def test_a_number_for_each_example_is_one_output(last):
+    model = with_biases(OneNumber(last))
+    partition = linear_regions_2d(model, None, BOUNDS)
+    points = uniform(200)
+    torch.testing.assert_close(partition.evaluate(points)[:, 0], model(points).detach(), rtol=1e-10, atol=1e-12)
+    region = activation_region(model, points[0])
+    assert region.weight.shape == (1, 2)
+    torch.testing.assert_close(region.map(points[:1]), model.inner(points[:1]).detach(), rtol=1e-10, atol=1e-12)
+    line = linear_regions_1d(model, (-1, 1), origin=points[0], direction=torch.ones(2))
+    assert line.maps.shape == (len(line), 1, 2)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -377,7 +484,8 @@ def test_a_path_may_be_given_by_units_by_names_or_as_a_top_path():
     )
     assert 0 < expected.sum() < len(partition)
     assert partition.along(path).equal(expected)
-    assert partition.along((first, second)).equal(expected)
+    for units in ([first, second], np.array([first, second]), torch.tensor([first, second])):
+        assert partition.along(units).equal(expected)
     assert partition.along({partition.path_layers[1]: second}).equal(
         partition.gates[partition.path_layers[1]][:, second]
     )

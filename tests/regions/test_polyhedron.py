@@ -1,5 +1,7 @@
+from itertools import product
 from math import inf, pi
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ import gatelab as gl
 from gatelab.errors import InputError
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork
-from gatelab.regions import Plane, Polyhedron
+from gatelab.regions import Estimate, Plane, Polyhedron, activation_region
 
 BOX = ((-2.0, 2.0), (-2.0, 2.0))
 
@@ -53,6 +55,13 @@ def test_strict_and_other_faces():
         (Polyhedron(torch.zeros(0, 3), torch.zeros(0)), False),
         (polyhedron((1e-8, 0, 1e-9), (-1e-8, 0, 0)), False),  # weights may be small
         (polyhedron((1e9, 0, 1e9), (-1e9, 0, 0), (1e-9, 0, 1e9)), False),  # and faces far away
+        (polyhedron((0, 0, 1e-10)), False),  # a face without a normal is decided by its offset's sign alone
+        (polyhedron((0, 0, 1e-3), (1, 0, 1e7), (0, 1, 1e7)), False),
+        (polyhedron((0, 0, -1e-3), (1, 0, 1e7), (0, 1, 1e7)), True),
+        (polyhedron((0, 0, 0), (1, 0, 1e7), strict=[False, True]), False),
+        (polyhedron((0, 0, -1e-300), strict=[False]), True),
+        (polyhedron((1e-200, 1e-200, 1e200)), False),  # a distance that no float64 holds
+        (polyhedron((1e-200, 1e-200, -1e200)), True),
     ],
 )
 def test_emptiness(region, empty):
@@ -65,6 +74,35 @@ def test_emptiness(region, empty):
         assert region.irredundant() is region
         if region.dimension == 2:
             assert region.polygon(BOX).shape == (0, 2)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_the_size_of_normals_does_not_matter(size):
+    region = polyhedron((size, 0, size), (-size, 0, 0), (0, size, size), (0, -size, 0))
+    assert region.chebyshev_ball().radius == pytest.approx(0.5)
+    corners = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    torch.testing.assert_close(region.polygon(BOX), corners, rtol=0, atol=1e-9)
+
+
+def test_a_gate_that_is_open_everywhere_bounds_nothing():
+    model = DeepLinearlyGatedNetwork([2, 3, 3, 1], gate=HardGate())
+    with torch.no_grad():
+        model.feature[0].bias.fill_(1.0)
+        model.feature[0].weight[0].zero_()
+        model.feature[0].bias[0] = 1e-10
+    region = gl.active_region(model, (0, 0))
+    assert region.faces == 1
+    assert not region.is_empty()
+
+
+def test_a_flat_polyhedron_has_no_volume():
+    line = polyhedron((1, 2, 0), (-1, -2, 0), strict=[False, False])
+    assert line.chebyshev_ball().radius == 0
+    assert line.volume_estimate() == Estimate(0.0, 0.0)
+    half_space = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.ReLU(), torch.nn.Linear(2, 1))
+    with torch.no_grad():
+        half_space[0].weight.copy_(torch.tensor([[1.0, 2.0], [-1.0, -2.0]]))
+    assert activation_region(half_space, torch.zeros(2)).polyhedron.volume_estimate() == Estimate(0.0, 0.0)
 
 
 def test_largest_ball():
@@ -103,6 +141,16 @@ def test_vertices_and_polygons():
     assert len(cube.vertices()) == 8
     assert sorted(polyhedron((1, 3), (-1, 1), (1, 9)).vertices().flatten().tolist()) == pytest.approx([-1, 3])
     assert polyhedron((1, 3)).vertices().flatten().tolist() == pytest.approx([3])
+
+
+def test_bounds_are_not_rounded(single_precision):
+    quadrant = polyhedron((-1, 0, 0), (0, -1, 0))
+    tenth = quadrant.polygon(((-0.1, 0.1), (-0.1, 0.1)))
+    torch.testing.assert_close(
+        tenth, torch.tensor([[0, 0], [0.1, 0], [0.1, 0.1], [0, 0.1]]).double(), rtol=0, atol=1e-8
+    )
+    assert tenth.max().item() == pytest.approx(0.1, abs=1e-15)
+    assert quadrant.volume_estimate(((0, 1e39), (0, 1))).value == pytest.approx(1e39, rel=1e-12)  # float32 ends at 3e38
 
 
 def test_redundant_faces_go():
@@ -189,6 +237,23 @@ def test_cuts_by_a_plane():
     assert len(diamond.polygon(BOX)) == 4
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_points_on_a_line_span_no_plane(dtype):
+    a, off = torch.tensor([0.1, 0.2, 0.3], dtype=dtype), torch.tensor([0.1, 0.2, 0.4], dtype=dtype)
+    for factors in ((1.7, 2.9), (1.1, 1.2), (-3.0, 100.0)):
+        with pytest.raises(InputError, match="zero or parallel"):
+            Plane.through(a, factors[0] * a, factors[1] * a)
+        Plane.through(a, off, factors[1] * a)
+    with pytest.raises(InputError, match="zero or parallel"):
+        Plane(torch.zeros_like(a), a, 2.9 * a)
+    Plane(1000 + a, 1e-30 * a, off)  # neither the origin's size nor the directions' matters
+
+
+def test_a_plane_through_points_of_unsigned_numbers(unchecked):
+    a, b, c = torch.tensor([[200, 3], [100, 3], [200, 0]], dtype=torch.uint8)
+    assert Plane.through(a, b, c).at(torch.ones(1, 2)).tolist() == [[100.0, 0.0]]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -204,6 +269,16 @@ def test_cuts_by_a_plane():
         (lambda: Plane(torch.zeros(3), torch.ones(3), 2 * torch.ones(3)), "zero or parallel"),
         (lambda: Plane(torch.zeros(3), torch.ones(3), torch.zeros(3)), "zero or parallel"),
         (lambda: Plane(torch.full((3,), inf), torch.ones(3), torch.zeros(3)), "NaN or infinite"),
+        (lambda: Plane([0.0, 0.0], torch.ones(2), torch.eye(2)[0]), "origin must be a torch.Tensor, got list"),
+        (lambda: Plane.through(torch.zeros(2), torch.ones(2), 3.0), "c must be a torch.Tensor, got float"),
+        (lambda: Plane.through(torch.zeros(2), torch.ones(2), torch.zeros(3)), "shapes"),
+        (lambda: Polyhedron([[1.0, 0.0]], torch.ones(1)), "normals must be a torch.Tensor, got list"),
+        (lambda: Polyhedron(torch.eye(2), torch.ones(2), torch.tensor([True])), r"strict is \(1,\).*one truth value"),
+        (lambda: Polyhedron(torch.eye(2), torch.ones(2), torch.ones(2)), r"strict is \(2,\) of torch.float64"),
+        (lambda: SQUARE.contains(torch.zeros(2)), r"points have shape \(2,\).*unsqueeze\(0\)"),
+        (lambda: SQUARE.polygon((0, 1)), r"bounds are \(0, 1\); give \(low, high\) for each of 2 axes"),
+        (lambda: SQUARE.polygon(3), "bounds are 3; give"),
+        (lambda: SQUARE.polygon((("a", "b"), (0, 1))), "give .low, high. for each of 2 axes"),
     ],
 )  # fmt: skip
 def test_bad_requests(call, message, unchecked):
@@ -229,6 +304,19 @@ def test_an_active_region_is_where_all_gates_of_the_path_are_open(seed, constant
         assert region.faces <= 3
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_an_active_region_is_not_rounded_to_the_models_dtype(dtype):
+    model = DeepLinearlyGatedNetwork([2, 5, 5, 5, 1], gate=HardGate())
+    for layer in model.feature:
+        torch.nn.init.normal_(layer.bias)
+    layers = list(gl.half_spaces(model.to(dtype)).values())
+    x = 4 * torch.rand(20_000, 2) - 2
+    opened = [layer.is_open(x) for layer in layers]
+    for path in list(product(range(5), repeat=3))[::4]:
+        expected = torch.stack([gates[:, unit] for gates, unit in zip(opened, path, strict=True)]).all(0)
+        assert torch.equal(gl.active_region(model, path).contains(x), expected)
+
+
 def test_paths_by_name_and_from_top_paths():
     model = DeepLinearlyGatedNetwork([3, 4, 5, 1], gate=HardGate(), value_bias=True)
     for bias in [*(layer.bias for layer in model.feature), *(layer.bias for layer in model.value)]:
@@ -240,6 +328,8 @@ def test_paths_by_name_and_from_top_paths():
         if path.units:
             assert gl.active_region(model, path).contains(x).all()
     first, second = gl.half_spaces(model)
+    for units in (torch.tensor([1, 2]), np.array([1, 2]), [np.int64(1), torch.tensor(2)]):
+        assert torch.equal(gl.active_region(model, units).normals, gl.active_region(model, (1, 2)).normals)
     whole, part = gl.active_region(model, (1, 2)), gl.active_region(model, {second: 2})
     assert part.faces == 1
     assert torch.equal(gl.active_region(model, {first: 1, second: 2}).normals, whole.normals)
@@ -256,7 +346,7 @@ def test_a_path_of_a_convolutional_network():
     assert torch.equal(region.contains(x), expected)
 
 
-@pytest.mark.parametrize("path", [(0,), (0, 0, 0), (0, 4), (-1, 0), {"nonsense": 0}, {}, ()])
-def test_paths_that_do_not_exist(path):
+@pytest.mark.parametrize("path", [(0,), (0, 0, 0), (0, 4), (-1, 0), {"nonsense": 0}, {}, (), (0.0, 1), "01", 3])
+def test_paths_that_do_not_exist(path, unchecked):
     with pytest.raises(InputError):
         gl.active_region(DeepLinearlyGatedNetwork([2, 4, 4, 1]), path)

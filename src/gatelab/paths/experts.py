@@ -79,7 +79,7 @@ class MixtureOfExperts:
         return torch.cat([_through(self._first(x, s), self._weights(s)) for s in self.index.starts], dim=1)
 
     def __call__(self, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "n k"]:
-        """Σ_π f_π(x) g_π(x) over all paths: the network's output."""
+        """Σ_π f_π(x) g_π(x) over all paths: the network's output, with hard gates in the place of soft ones."""
         return torch.einsum("np,npk->nk", self.gating(x, limit=limit), self.expert(x, limit=limit))
 
     def _gates(self, x: Tensor) -> list[Float[Tensor, "n w"]]:

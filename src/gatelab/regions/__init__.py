@@ -10,6 +10,7 @@ from gatelab.regions.census import (
     paths_per_region,
     region_counts,
 )
+from gatelab.regions.counting import count_active_paths
 from gatelab.regions.drawing import (
     Disc,
     DiscTable,
@@ -48,6 +49,7 @@ __all__ = [
     "activation_region",
     "active_path_counts",
     "active_region",
+    "count_active_paths",
     "disc_panel",
     "draw_regions",
     "half_space_discs",

@@ -16,13 +16,20 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.gates import GateKind, GatePattern
 from gatelab.gates.bits import pack, popcount
+from gatelab.graph import dense_chain, trace, value_chain
+from gatelab.regions.counting import open_paths
 from gatelab.regions.halfspace import half_spaces
 from gatelab.regions.partition import Partition, linear_regions_2d
+from gatelab.regions.plan import modules_of
 from gatelab.regions.plane import Bounds, Plane
 
 
 def active_path_counts(gates: GatePattern) -> list[int]:
     r"""The number of active paths of each input, \|A(x)\| = Π_l (open gates of layer l), exact at any size.
+
+    This holds for the gates of a chain of dense layers. A pattern does not tell how its layers are connected: where
+    signals pass by a layer (residual networks), and with positions, use :func:`count_active_paths`, which takes the
+    model.
 
     Example:
         >>> active_path_counts(GatePattern({"1": torch.tensor([[True, True]]), "2": torch.tensor([[True, False]])}))
@@ -33,7 +40,7 @@ def active_path_counts(gates: GatePattern) -> list[int]:
         if len(layer.shape) != 1 or layer.kind is GateKind.MAX_POOL:
             raise UnsupportedModelError(
                 f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
-                "paths depends on the architecture, not on the gates alone; use neural_path_kernel(normalise=False)"
+                "paths depends on the architecture, not on the gates alone; use count_active_paths(model, x)"
             )
     opened = [popcount(gates.layer(name).words).sum(dim=1).tolist() for name in gates]
     return [prod(layers) for layers in zip(*opened, strict=True)]
@@ -71,10 +78,11 @@ class PathDistribution:
 
 
 def paths_per_region(partition: Partition) -> PathDistribution:
-    """The distribution of the number of active paths, each region weighing as much as its area."""
-    if partition.gates is None:
-        raise InputError("the network has no gates: its one path is active everywhere")
-    per_region = active_path_counts(partition.gates.select(partition.path_layers))
+    """The distribution of the number of active paths, each region weighing as much as its area.
+
+    Paths are those of :func:`count_active_paths`, for any network that it takes.
+    """
+    per_region = _counts(partition)
     weights = (partition.areas / partition.areas.sum()).tolist()
     area, number = Counter[int](), Counter(per_region)
     for count, weight in zip(per_region, weights, strict=True):
@@ -83,6 +91,19 @@ def paths_per_region(partition: Partition) -> PathDistribution:
     return PathDistribution(
         tuple(counts), tuple(float(area[count]) for count in counts), tuple(number[count] for count in counts)
     )
+
+
+def _counts(partition: Partition) -> list[int]:
+    """The number of active paths in each region; of a dense chain exact at any size."""
+    if partition.gates is None:
+        raise InputError("the network has no gates: its one path is active everywhere")
+    try:
+        dense_chain(partition.replay.model)
+    except UnsupportedModelError:
+        opened = {name: partition.gates[name] for name in partition.gates}
+        counts = open_paths(partition.replay, opened, len(partition), tuple(partition.plane.origin.shape))
+        return [int(count) for count in counts.tolist()]
+    return active_path_counts(partition.gates.select(partition.path_layers))
 
 
 @dataclass(frozen=True)
@@ -111,7 +132,7 @@ def region_counts(
     paths are followed layer by layer as sets of regions, packed bits, and dropped as soon as their set is empty.
 
     Raises:
-        UnsupportedModelError: not a DLGN of dense layers.
+        UnsupportedModelError: not a DLGN of dense layers, one behind the other.
         TooManyPathsError: there are more than ``limit`` paths.
     """
     layers = half_spaces(dlgn, None if plane is None else plane.origin.shape)
@@ -120,6 +141,7 @@ def region_counts(
             raise UnsupportedModelError(
                 f"layer '{name}' has gates of shape {layer.shape}; only the paths of dense networks are counted"
             )
+    value_chain(trace(dlgn), modules_of(dlgn))  # refuses residual sums, where paths pass by layers
     units = [layer.shape[0] for layer in layers.values()]
     paths = prod(units)
     if paths > limit:

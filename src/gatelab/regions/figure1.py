@@ -23,11 +23,11 @@ def disconnected_network() -> nn.Sequential:
     Red, relu(x), is unit 0 of the first layer; green is the second layer's only unit. What green is given has two
     teeth, relu(x) − 2 relu(x − 1) + 2 relu(x − 2) − 2 relu(x − 3) − ½.
     """
-    first, second, last = nn.Linear(1, 4), nn.Linear(4, 1), nn.Linear(1, 1)
+    first, second, last = (nn.Linear(*sizes, dtype=torch.float64) for sizes in ((1, 4), (4, 1), (1, 1)))
     _fill(first, [[1.0], [1.0], [1.0], [1.0]], [0.0, -1.0, -2.0, -3.0])
     _fill(second, [[1.0, -2.0, 2.0, -2.0]], [-0.5])
     _fill(last, [[1.0]], [0.0])
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last).double()
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
 
 def jumping_network(epsilon: float) -> nn.Sequential:
@@ -37,11 +37,11 @@ def jumping_network(epsilon: float) -> nn.Sequential:
     Both are open on the right half-plane if ε > 0 (but for the ray x₂ = 0, on which brown is given 0), and on the first
     quadrant if ε ≤ 0.
     """
-    first, second, last = nn.Linear(2, 3), nn.Linear(3, 1), nn.Linear(1, 1)
+    first, second, last = (nn.Linear(*sizes, dtype=torch.float64) for sizes in ((2, 3), (3, 1), (1, 1)))
     _fill(first, [[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0.0, 0.0, 0.0])
     _fill(second, [[0.0, 1.0, epsilon]], [0.0])
     _fill(last, [[1.0]], [0.0])
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last).double()
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
 
 @dataclass(frozen=True)
@@ -108,5 +108,5 @@ def square_panel(facts: Figure1, epsilon: float) -> Shapes:
 
 @torch.no_grad()
 def _fill(layer: nn.Linear, weight: list[list[float]], bias: list[float]) -> None:
-    layer.weight.copy_(torch.tensor(weight))
-    layer.bias.copy_(torch.tensor(bias))
+    layer.weight.copy_(torch.tensor(weight, dtype=torch.float64))
+    layer.bias.copy_(torch.tensor(bias, dtype=torch.float64))

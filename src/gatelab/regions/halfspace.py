@@ -71,6 +71,15 @@ class HalfSpaceLayer:
 
         Exact also at the borders of an image. One backward pass for all units together.
         """
+        return self._unrounded(units).to(self._replay.dtype)
+
+    def faces(self, units: Sequence[Unit]) -> tuple[Float[Tensor, "units d"], Float[Tensor, " units"]]:
+        """Flattened normals and offsets of some units in float64, not rounded to the model's own dtype."""
+        origin = torch.zeros(1, *self._inputs, dtype=torch.float64, device=self._replay.device)
+        offsets = self._replay.pre_activations([self.gate], origin)[0].flatten()
+        return self._unrounded(units).flatten(1), offsets[self.numbers(units)]
+
+    def _unrounded(self, units: Sequence[Unit] | None) -> Float[Tensor, "units *inputs"]:
         chosen = self.numbers(range(prod(self.shape)) if units is None else units)
         size = prod(self._inputs)
         if len(chosen) * size > MOST_ENTRIES:
@@ -83,7 +92,7 @@ class HalfSpaceLayer:
             for part in batches(len(chosen), max(1, BLOCK_ENTRIES // size))
         ]
         empty = torch.empty(0, *self._inputs, dtype=torch.float64, device=self._replay.device)
-        return torch.cat([empty, *rows]).to(self._replay.dtype)
+        return torch.cat([empty, *rows])
 
     def numbers(self, units: Sequence[Unit]) -> list[int]:
         """The units' places among all of the layer, flattened."""
@@ -122,10 +131,7 @@ def half_spaces(
     replay = linear_gates(dlgn, plan)
     inputs = replay.input_shape(None if shape is None else tuple(shape))
     origin = torch.zeros(1, *inputs, dtype=torch.float64, device=replay.device)
-    try:
-        offsets = replay.pre_activations(replay.gates, origin)
-    except RuntimeError as error:  # torch says which layer
-        raise InputError(f"the network does not take examples of shape {inputs}: {error}") from error
+    offsets = replay.pre_activations(replay.gates, origin)
     return {
         name: HalfSpaceLayer(
             name,
@@ -170,7 +176,7 @@ def _normals(replay: Replay, gate: str, numbers: list[int], inputs: tuple[int, .
 
 def _filters(replay: Replay, name: str, inputs: tuple[int, ...]) -> Filters | None:
     """The half-space of a unit whose window touches no border, on an image just large enough to have one."""
-    window = receptive_field(replay.plan.affine_nodes(name), replay.modules, len(inputs) - 1)
+    window = receptive_field(replay.plan.affine_nodes(name), replay.modules, replay.constants(name, inputs), inputs)
     if window is None:
         return None
     position = tuple(-(start // step) for start, step in zip(window.start, window.step, strict=True))

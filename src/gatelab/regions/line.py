@@ -70,6 +70,7 @@ def linear_regions_1d(
         origin, direction = torch.zeros(1), torch.ones(1)
     if origin.shape != direction.shape or not bool((direction != 0).any()):
         raise InputError("origin and direction must have the shape of one example, and direction must not be zero")
+    replay.input_shape(tuple(origin.shape))
     start, along = (part.to(replay.device, torch.float64) for part in (origin, direction))
     simplex = torch.stack([start + low * along, start + high * along])
     ends, gates = np.array([[0.0, 1.0]]), dict[str, Tensor]()

@@ -1,7 +1,7 @@
 """The exact partition of a plane through input space into the regions where a network is affine."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,7 @@ class Partition:
         maps: output k on a region is maps[r, k] · (1, s, t).
         gates: the pattern of each region; n is the number of regions. None for a network without gates.
         path_layers: the layers of gates that paths pass; in a deep gated network the others decide over these.
+        replay: the network as it was cut.
     """
 
     plane: Plane
@@ -49,6 +50,7 @@ class Partition:
     maps: Float[Tensor, "regions k 3"]
     gates: GatePattern | None
     path_layers: tuple[str, ...]
+    replay: Replay = field(repr=False)
 
     def __len__(self) -> int:
         """Number of regions."""
@@ -168,12 +170,7 @@ class _Cells:
         # An affine function on the plane is told by its values at three points.
         ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=replay.device)
         self._simplex = plane.at(self._to_plane(ends))
-        try:
-            self._width = replay.pre_activation(replay.gates[0], self._simplex, {})[0].numel() if replay.gates else 1
-        except (RuntimeError, IndexError) as error:
-            raise InputError(
-                f"the network does not take examples of the plane's shape {tuple(plane.origin.shape)}: {error}"
-            ) from error
+        self._width = replay.pre_activation(replay.gates[0], self._simplex, {})[0].numel() if replay.gates else 1
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -224,6 +221,7 @@ class _Cells:
             torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
             replay.pattern(self._gates) if self._gates else None,
             replay.plan.path_gates,
+            replay,
         )
 
     def _blocks(self) -> list[slice]:
@@ -241,13 +239,13 @@ class _Cells:
         return torch.cat([values[:, :1], values[:, 1:] - values[:, :1]], 1)
 
     def _to_plane(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 2"]:
-        low, high = (torch.tensor([side[end] for side in self._box]).to(points) for end in (0, 1))
+        low, high = points.new_tensor(self._box).T
         return (low + high) / 2 + points * (high - low) / 2
 
 
 def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
     """The points in coordinates in which the rectangle is [−1, 1]²."""
-    low, high = (torch.tensor([side[end] for side in box]).to(points) for end in (0, 1))
+    low, high = points.new_tensor(box).T
     return (points - (low + high) / 2) / ((high - low) / 2)
 
 

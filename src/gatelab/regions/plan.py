@@ -4,7 +4,7 @@ With its gates given a network is affine, so that running it on the corners of a
 ``regions`` rests on this: nothing here knows layers, only operations that are gates and operations that are affine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -171,6 +171,18 @@ class Plan:
             q = node.args[1] if len(node.args) > 1 else node.kwargs["q"]
         return q
 
+    def path_nodes(self) -> list[Node]:
+        """The nodes through which paths lead from the input to the output, both included, in order."""
+        passed, found = ancestors(self.output, sources=value_sources), set[Node]()
+        for node in self._order([self.output]).nodes:
+            if node.op == "placeholder" or (node in passed and any(source in found for source in value_sources(node))):
+                found.add(node)
+        return [node for node in self._order([self.output]).nodes if node in found]
+
+    def is_gate(self, node: Node) -> bool:
+        """Whether a node is one of the gates."""
+        return node in self._names
+
     def affine_nodes(self, name: str) -> list[Node]:
         """The nodes that hold data on the way from the input to a gate's pre-activation, in order."""
         return [node for node in self._order([self.q(name)]).nodes if node in self._data]
@@ -207,6 +219,21 @@ class Plan:
                 "gates are constant; return what stands before it"
             )
 
+    def check_finite(self, model: nn.Module, modules: Mapping[str, nn.Module]) -> None:
+        """Refuse NaN and infinite values among the parameters and buffers that the output depends on."""
+        for node in self._order([self.output]).nodes:
+            path, held = str(node.target), list[tuple[str, Any]]()
+            if node.op == "call_module":
+                held = [*modules[path].named_parameters(path), *modules[path].named_buffers(path)]
+            elif node.op == "get_attr":
+                held = [(path, _held(node, model, torch.float64))]
+            for name, value in held:
+                if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
+                    raise InputError(
+                        f"'{name}' holds NaN or infinite values, so that the network's regions are undefined; look at "
+                        "how it was trained, or load weights that are finite"
+                    )
+
     def run(
         self,
         model: nn.Module,
@@ -215,6 +242,7 @@ class Plan:
         x: Tensor,
         factors: Mapping[str, Tensor] | None = None,
         opened: dict[str, Tensor] | None = None,
+        instead: Mapping[Node, Callable[..., Any]] | None = None,
     ) -> list[Tensor]:
         """The values of some nodes.
 
@@ -225,6 +253,7 @@ class Plan:
             x: the input.
             factors: what each gate multiplies by; None lets the gates decide.
             opened: takes up which gates are open, if they decide.
+            instead: what to do at some nodes with their arguments; no gates.
         """
         values: dict[Node, Any] = {}
         order = self._order(targets)
@@ -240,12 +269,10 @@ class Plan:
                 values[node] = x.clone()  # the model may write into its input
             elif node.op == "get_attr":
                 values[node] = _held(node, model, x.dtype)
-            elif node.op == "call_module":
-                values[node] = modules[str(node.target)](*args, **kwargs)
-            elif node.op == "call_method":
-                values[node] = getattr(args[0], str(node.target))(*args[1:], **kwargs)
+            elif instead is not None and node in instead:
+                values[node] = instead[node](*args, **kwargs)
             else:
-                values[node] = node.target(*args, **kwargs)  # pyright: ignore
+                values[node] = call(node, modules, *args, **kwargs)
             for source in done:
                 del values[source]
         return [values[target] for target in targets]
@@ -279,6 +306,15 @@ class _Order:
         self.nodes = nodes
         last = {source: node for node in nodes for source in node.all_input_nodes}
         self.done = [[s for s in node.all_input_nodes if last[s] is node and s not in targets] for node in nodes]
+
+
+def call(node: Node, modules: Mapping[str, nn.Module], *args: Any, **kwargs: Any) -> Any:
+    """What a node does, with arguments in the place of nodes."""
+    if node.op == "call_module":
+        return modules[str(node.target)](*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # pyright: ignore
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:

@@ -19,7 +19,7 @@ from scipy.spatial import ConvexHull, KDTree
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.regions.plane import Bounds, Plane, checked_bounds
+from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_others_than_tensors
 
 # HiGHS keeps constraints to about this much; what is thinner counts as empty, faces closer than this as one.
 TOLERANCE = 1e-9
@@ -59,6 +59,7 @@ class Polyhedron:
 
     def __post_init__(self) -> None:
         """Check shapes; take float64 throughout."""
+        refuse_others_than_tensors(normals=self.normals, offsets=self.offsets)
         if self.normals.ndim != 2 or self.offsets.shape != self.normals.shape[:1]:
             raise InputError(
                 f"normals are {tuple(self.normals.shape)}, offsets {tuple(self.offsets.shape)}; give (faces, d) and "
@@ -67,6 +68,12 @@ class Polyhedron:
         if not bool(torch.isfinite(self.normals).all() and torch.isfinite(self.offsets).all()):
             raise InputError("a face has NaN or infinite entries; check the weights it was made from")
         strict = torch.ones_like(self.offsets, dtype=torch.bool) if self.strict is None else self.strict
+        refuse_others_than_tensors(strict=strict)
+        if strict.shape != self.offsets.shape or strict.dtype != torch.bool:
+            raise InputError(
+                f"strict is {tuple(strict.shape)} of {strict.dtype}; give one truth value for each of the "
+                f"{self.faces} faces"
+            )
         for name, value in (("normals", self.normals.double()), ("offsets", self.offsets.double()), ("strict", strict)):
             object.__setattr__(self, name, value.detach())
 
@@ -82,6 +89,8 @@ class Polyhedron:
 
     def contains(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
         """Whether each point lies inside, to the last bit and with the faces' own strictness."""
+        if x.ndim < 2:
+            raise InputError(f"points have shape {tuple(x.shape)}; give (n, …), for one point x.unsqueeze(0)")
         points = x.to(self.normals).flatten(1)
         if points.shape[1] != self.dimension:
             raise InputError(f"points have {points.shape[1]} coordinates, the polyhedron {self.dimension}")
@@ -90,10 +99,16 @@ class Polyhedron:
         return torch.where(self.strict, values < self.offsets, values <= self.offsets).all(dim=1)
 
     def is_empty(self) -> bool:
-        """Whether no point lies inside; thinner than 1e-9 of the faces' typical distance from the origin counts."""
-        normals, offsets, _ = self._scaled()
+        """Whether no point lies inside; thinner than 1e-9 of the faces' typical distance from the origin counts.
+
+        A face without a normal, 0 < b or 0 ≤ b, is true or false everywhere.
+        """
         assert self.strict is not None
-        strict = self.strict.cpu().numpy().astype(float)
+        faces, normals, offsets, _ = self._scaled()
+        without = np.setdiff1d(np.arange(self.faces), faces)
+        if bool(torch.where(self.strict, self.offsets <= 0, self.offsets < 0)[without].any()):
+            return True
+        strict = self.strict.cpu().numpy()[faces].astype(float)
         best = _largest(np.zeros(self.dimension), 1.0, np.c_[normals, strict], offsets, high=1.0)
         return best is None or bool(strict.any() and best.value <= TOLERANCE)
 
@@ -101,11 +116,11 @@ class Polyhedron:
         """The largest ball inside the closure; None if the polyhedron is empty."""
         if self.is_empty():
             return None
-        normals, offsets, scale = self._scaled()
-        rows = np.c_[normals, normals.any(axis=1).astype(float)]  # ⟨0, x⟩ ≤ b bounds no radius
+        _, normals, offsets, scale = self._scaled()
+        rows = np.c_[normals, np.ones(len(normals))]
         nowhere = np.zeros(self.dimension)
         best = _largest(nowhere, 1.0, rows, offsets, low=0.0)
-        radius = best.value * scale if best else 0.0
+        radius = max(0.0, best.value * scale) if best else 0.0
         if best is None or radius == inf:
             best = _largest(nowhere, 1.0, rows, offsets, low=0.0, high=1.0)
         centre = nowhere if best is None else best.point
@@ -115,8 +130,8 @@ class Polyhedron:
         """Least and largest value of each coordinate, infinite where there is none; None if empty."""
         if self.is_empty():
             return None
-        normals, offsets, scale = self._scaled()
-        rows, box = np.c_[normals, np.zeros(self.faces)], np.empty((self.dimension, 2))
+        _, normals, offsets, scale = self._scaled()
+        rows, box = np.c_[normals, np.zeros(len(normals))], np.empty((self.dimension, 2))
         for axis, direction in enumerate(np.eye(self.dimension)):
             for side, sign in enumerate((-1.0, 1.0)):
                 best = _largest(sign * direction, 0.0, rows, offsets)
@@ -128,35 +143,35 @@ class Polyhedron:
 
         An empty polyhedron is returned as it is. One linear programme per face, none if the normals are independent.
         """
-        normals, offsets, _ = self._scaled()
+        faces, normals, offsets, _ = self._scaled()
         if self.faces <= self.dimension and np.linalg.matrix_rank(normals) == self.faces:
             return self
         if self.is_empty():
             return self
         assert self.strict is not None
-        kept = list(range(self.faces))
-        for face in torch.argsort(self.strict, stable=True).tolist():
+        kept = list(range(len(faces)))
+        for face in torch.argsort(self.strict[faces], stable=True).tolist():
             others = [other for other in kept if other != face]
             bound = np.r_[offsets[others], offsets[face] + 1]
             rows = np.c_[normals[[*others, face]], np.zeros(len(others) + 1)]
             best = _largest(normals[face], 0.0, rows, bound)
             if best is not None and best.value <= offsets[face] + TOLERANCE:
                 kept = others
-        return Polyhedron(self.normals[kept], self.offsets[kept], self.strict[kept])
+        stay = faces[kept]
+        return Polyhedron(self.normals[stay], self.offsets[stay], self.strict[stay])
 
     def vertices(self) -> Float[Tensor, "k d"]:
         """The corners of the closure: none if it is empty, flat, or contains a whole line.
 
         Around an inner point the faces are points of the polar dual, and the facets of their hull (Qhull) the corners.
         """
-        ball = self.chebyshev_ball()
-        normals, offsets, scale = self._scaled()
+        ball = self._inner_ball()
+        _, normals, offsets, scale = self._scaled()
         none = self.normals.new_empty(0, self.dimension)
-        if ball is None or ball.radius <= TOLERANCE * scale or np.linalg.matrix_rank(normals) < self.dimension:
+        if ball is None or np.linalg.matrix_rank(normals) < self.dimension:
             return none
         centre = ball.centre.cpu().numpy() / scale
-        bounding = normals.any(axis=1)
-        dual = normals[bounding] / (offsets - normals @ centre)[bounding, None]
+        dual = normals / (offsets - normals @ centre)[:, None]
         size = np.abs(dual).max()
         if self.dimension == 1:
             ends = [min(dual.min(), 0.0), max(dual.max(), 0.0)]  # 0: unbounded on this side
@@ -188,7 +203,7 @@ class Polyhedron:
         """The part of the polyhedron inside a box, whose sides are not strict."""
         box = checked_bounds(bounds, self.dimension)
         eye = torch.eye(self.dimension).to(self.normals)
-        low, high = (torch.tensor([side[end] for side in box]).to(self.normals) for end in (0, 1))
+        low, high = self.normals.new_tensor(box).T
         assert self.strict is not None
         return Polyhedron(
             torch.cat([self.normals, eye, -eye]),
@@ -208,31 +223,46 @@ class Polyhedron:
     ) -> Estimate:
         """The volume inside a box, or of all, by counting random points; with its standard error.
 
-        Without ``bounds`` the bounding box is used, and an unbounded polyhedron has volume ∞ ± 0. The error is that of
+        Without ``bounds`` the bounding box is used, and an unbounded polyhedron has volume ∞ ± 0, or 0 ± 0 if it is
+        flat: thinner than 1e-9 of the faces' typical distance from the origin. The error is that of
         a share of (hits + 1) / (samples + 2), which is not zero when no point, or every point, lies inside.
         """
         if samples < 1:
             raise InputError(f"samples is {samples}; draw at least one point")
-        box = self.bounding_box() if bounds is None else torch.tensor(checked_bounds(bounds, self.dimension))
+        box = self.bounding_box() if bounds is None else self.normals.new_tensor(checked_bounds(bounds, self.dimension))
         if box is None or self.is_empty():
             return Estimate(0.0, 0.0)
         if not bool(torch.isfinite(box).all()):
-            return Estimate(inf, 0.0)
-        low, width = box[:, 0].to(self.normals), (box[:, 1] - box[:, 0]).to(self.normals)
+            return Estimate(0.0 if self._inner_ball() is None else inf, 0.0)
+        low, width = box[:, 0], box[:, 1] - box[:, 0]
         draws = torch.rand(samples, self.dimension, dtype=torch.float64, generator=generator).to(self.normals)
         hits = int(self.contains(low + draws * width).sum())
         whole, share = prod(width.tolist()), (hits + 1) / (samples + 2)
         return Estimate(whole * hits / samples, whole * sqrt(share * (1 - share) / samples))
 
-    def _scaled(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Unit normals, offsets over the faces' typical distance from the origin, and this distance."""
+    def _inner_ball(self) -> Ball | None:
+        """The largest ball inside the closure; None if the polyhedron is empty or flat."""
+        ball = self.chebyshev_ball()
+        return None if ball is None or ball.radius <= TOLERANCE * self._scaled()[-1] else ball
+
+    def _scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """The faces that have a normal, as unit normals and as offsets over their typical distance from the origin.
+
+        Returns:
+            Which faces these are; their normals; their offsets; the typical distance. A face at a distance that float64
+            does not hold has no normal: it is true or false wherever a point can be.
+        """
         normals, offsets = self.normals.cpu().numpy(), self.offsets.cpu().numpy()
-        length = np.linalg.norm(normals, axis=1)
-        safe = np.where(length > 0, length, 1.0)
-        offsets = offsets / safe
-        reach = np.abs(offsets[(length > 0) & (offsets != 0)])
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            largest = np.abs(normals).max(axis=1, initial=0.0)  # the squares of small entries would vanish
+            units = normals / largest[:, None]
+            length = np.linalg.norm(units, axis=1)
+            distance = offsets / largest / length
+        faces = np.flatnonzero(np.isfinite(distance))
+        distance = distance[faces]
+        reach = np.abs(distance[distance != 0])
         scale = float(np.sort(reach)[(len(reach) - 1) // 2]) if reach.size else 1.0
-        return normals / safe[:, None], offsets / scale, scale
+        return faces, units[faces] / length[faces, None], distance / scale, scale
 
     def _back(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values).to(self.normals)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -13,7 +14,8 @@ from gatelab.gates.pooling import per_axis
 from gatelab.graph import node_operation
 
 _POOLING = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-_SUMS = frozenset({"add", "radd", "iadd", "sub", "isub", "subtract", "neg", "cat", "concat", "concatenate"})
+_SUMS = frozenset({"add", "radd", "iadd", "sub", "isub", "subtract", "neg"})
+_JOINTS = frozenset({"cat", "concat", "concatenate"})
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,29 @@ class ReceptiveField:
         return ReceptiveField(start, tuple(end - begin for end, begin in zip(ends, start, strict=True)), self.step)
 
 
-def receptive_field(nodes: list[Node], modules: Mapping[str, nn.Module], axes: int) -> ReceptiveField | None:
-    """The field of the last of these nodes, which lead from the input to it; None if it is no fixed window."""
+def receptive_field(
+    nodes: list[Node], modules: Mapping[str, nn.Module], constants: Mapping[Node, Any], inputs: tuple[int, ...]
+) -> ReceptiveField | None:
+    """The field of the last of these nodes, which lead from the input to it; None if it is no fixed window.
+
+    Args:
+        nodes: in order.
+        modules: the model's, by path.
+        constants: the values of other nodes that these take.
+        inputs: the shape of one example, (c, *positions).
+    """
     fields: dict[Node, ReceptiveField | None] = {}
+    axes = len(inputs) - 1
     for node in nodes:
         sources = [fields[source] for source in node.all_input_nodes if source in fields]
-        fields[node] = _behind(node, sources, modules, axes)
+        still = all(_is_still(constants[source], axes) for source in node.all_input_nodes if source in constants)
+        fields[node] = _behind(node, sources, modules, axes) if still else None
     return fields[nodes[-1]]
+
+
+def _is_still(constant: Any, axes: int) -> bool:
+    """Whether a constant is the same at every position."""
+    return not isinstance(constant, Tensor) or all(size == 1 for size in constant.shape[-axes:])
 
 
 def _behind(
@@ -73,11 +91,17 @@ def _behind(
         return None
     if node.op == "call_module":
         return _behind_module(field, modules[str(node.target)], axes)
-    if node_operation(node) not in _SUMS:
+    if node_operation(node) not in _SUMS and not _joins_channels(node, axes):
         return None
     for other in sources[1:]:
         field = None if field is None or other is None else field.joined(other)
     return field
+
+
+def _joins_channels(node: Node, axes: int) -> bool:
+    """Whether images stand beside one another on the axis of channels, and not on one of positions."""
+    axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    return node_operation(node) in _JOINTS and axis in (1, -1 - axes)
 
 
 def _behind_module(field: ReceptiveField, module: nn.Module, axes: int) -> ReceptiveField | None:

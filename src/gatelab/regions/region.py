@@ -39,9 +39,8 @@ def active_region(
         2
     """
     layers = half_spaces(dlgn, shape)
-    passed = [(layers[name], unit) for name, unit in path_units(path, list(layers), list(layers)).items()]
-    normals = [layer.normals([unit]).flatten(1).double() for layer, unit in passed]
-    offsets = [layer.offsets.flatten()[layer.numbers([unit])].double() for layer, unit in passed]
+    passed = path_units(path, list(layers), list(layers)).items()
+    normals, offsets = zip(*(layers[name].faces([unit]) for name, unit in passed), strict=True)
     return Polyhedron(-torch.cat(normals), torch.cat(offsets)).irredundant()
 
 
@@ -82,13 +81,11 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
     replay = Replay(model)
     replay.plan.check_affine()
     x = _one(x).to(replay.device, torch.float64)
-    factors: dict[str, Tensor] = {}
-    opened: dict[str, Tensor] = {}
-    for name in replay.gates:
-        opened[name] = replay.pre_activation(name, x, factors) > 0
-        factors[name] = replay.factor(name, opened[name])
+    replay.input_shape(tuple(x.shape[1:]))
+    opened = replay.opened(x)
     if not opened:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
+    factors = {name: replay.factor(name, gates) for name, gates in opened.items()}
     constants, slopes = _affine(replay, x, factors)
     gates = torch.cat([opened[name].flatten() for name in replay.gates])
     faces = len(gates)
