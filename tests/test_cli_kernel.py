@@ -29,6 +29,9 @@ def fussy(size):
 
 def nothing():
     return 7
+
+def square():
+    return nn.Linear(20, 3)
 """
 
 
@@ -102,7 +105,10 @@ def test_infinite_width_needs_no_network(place):
         (("-", "digits", "--kind", "ntk"), "--kind ntk needs a network"),
         (("net.py:small", "digits:half", "--kind", "npk"), "there is no part 'half'; write digits:train"),
         (("net.py:small", "nosuch", "--kind", "npk"), "there is no data set 'nosuch'"),
-        (("net.py:small", "nosuch.npy", "--kind", "npk"), "cannot be read as an array of numbers"),
+        (("net.py:small", "nosuch.npy", "--kind", "npk"), "cannot be read as an array"),
+        (("net.py:square", "digits", "--kind", "npk"), "does not take the examples of digits, of shape (1, 8, 8)"),
+        (("net.py:small", "complex.npy", "--kind", "npk"), "dtype complex64; give real numbers"),
+        (("net.py:small", "number.npy", "--kind", "npk"), "holds shape () and dtype float64"),
         (("net.py:fussy", "digits", "--kind", "npk"), "fussy() failed: TypeError"),
         (("-", "digits", "--kind", "infinite", "--depth", "2", "--weights", "w.pt"), "--weights has no meaning"),
         (("net.py:nothing", "digits", "--kind", "npk"), "returned int; it must return an nn.Module"),
@@ -114,6 +120,8 @@ def test_infinite_width_needs_no_network(place):
 )  # fmt: skip
 def test_what_cannot_be_is_told(args, told, place, monkeypatch):
     monkeypatch.chdir(place)
+    np.save("complex.npy", np.ones((3, 64), np.complex64))
+    np.save("number.npy", np.array(3.0))
     answer = invoke(*args, "-o", "K.zarr")
     assert isinstance(answer.exception, GatelabError)  # which the command turns into one line
     assert told in str(answer.exception)

@@ -82,12 +82,23 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
 
 
 def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Rows and columns of a kernel, as :func:`examples`, if they are examples of one shape."""
+    """Rows and columns of a kernel, as :func:`examples`, if they have one shape and the weights are finite."""
+    for name, parameter in model.named_parameters():
+        refuse_unless_finite(name, parameter)
     x = examples(x, model)
     other = None if y is None else examples(y, model, name="y")
     if other is not None and other.shape[1:] != x.shape[1:]:
         raise InputError(f"x has examples of shape {tuple(x.shape[1:])}, y of shape {tuple(other.shape[1:])}")
     return x, other
+
+
+def refuse_unless_finite(name: str, weights: Tensor) -> None:
+    """Refuse NaN and infinite weights: gates of NaN count as closed, and mean nothing."""
+    if not bool(torch.isfinite(weights).all()):
+        raise InputError(
+            f"'{name}' holds NaN or infinite values, which leave gates and regions undefined; look at how the network "
+            "was trained, or load weights that are finite"
+        )
 
 
 def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:

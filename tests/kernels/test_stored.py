@@ -204,6 +204,18 @@ def test_rows_read_each_tile_once(which, outputs, tmp_path, reads):
     assert reads == dict.fromkeys(((max(a, b), min(a, b)) for a in tiles for b in range(6)), 1)
 
 
+def test_loops_and_the_meshes_of_other_libraries(tmp_path):
+    entries = gram()
+    stored = keep(tmp_path / "K.zarr", entries, symmetric=True)
+    rows = list(stored)
+    assert len(rows) == N
+    np.testing.assert_array_equal(np.stack(rows), entries.numpy())
+    some, others = np.array([3, 1, 22]), np.array([0, 9])
+    np.testing.assert_array_equal(stored[np.ix_(some, others)], entries.numpy()[np.ix_(some, others)])
+    with pytest.raises(IndexError, match=r".{,70}… does not name rows of a kernel with 23"):
+        stored[np.arange(500)]
+
+
 SCRIPT = """
 import torch, warnings
 from gatelab.kernels import DenseKernel, kernel_ridge, kernel_ridges, top_eigenpairs

@@ -76,6 +76,9 @@ def kernel(
     network = None if model == "-" else _network(model, seed, weights)
     rows = _examples(data, data_root, network)[:examples]
     columns = None if against is None else _examples(against, data_root, network)
+    for place, part in ((data, rows), (against, columns)):
+        if network is not None and part is not None:
+            _refuse_unless_taken(network, part, str(place))
     asked = _kernel(kind, network, wrt=wrt, outputs=outputs, depth=depth, raw=raw)
     progress = _progress()
     try:
@@ -110,14 +113,37 @@ def _examples(place: str, data_root: Path | None, network: "nn.Module | None") -
     dtype = torch.float32 if parameter is None else parameter.dtype
     if place.endswith(".npy"):
         try:
-            return torch.from_numpy(np.load(place)).to(dtype)
+            array = np.load(place)
         except (OSError, ValueError, TypeError) as error:
-            raise DataError(f"{place} cannot be read as an array of numbers: {error}") from error
+            raise DataError(f"{place} cannot be read as an array: {error}") from error
+        if array.ndim == 0 or array.dtype.kind not in "fiub":
+            raise DataError(
+                f"{place} holds shape {array.shape} and dtype {array.dtype}; give real numbers, examples first"
+            )
+        return torch.from_numpy(array).to(dtype)
     name, _, part = place.partition(":")
     if part not in ("", "train", "test"):
         raise InputError(f"'{place}': there is no part '{part}'; write {name}:train or {name}:test")
     dataset = load(name, data_root)
     return dataset.inputs(dataset.test_x if part == "test" else dataset.train_x, dtype)
+
+
+def _refuse_unless_taken(network: "nn.Module", x: "Tensor", place: str) -> None:
+    """Try an example, since what torch says of a wrong shape names neither the data nor a remedy."""
+    import torch
+
+    from gatelab.errors import InputError
+    from gatelab.observe import examples, undisturbed
+
+    examples(x, network)
+    try:
+        with undisturbed(network, x) as run, torch.no_grad():
+            run(x[:1])
+    except Exception as error:
+        raise InputError(
+            f"the network does not take the examples of {place}, of shape {tuple(x.shape[1:])}: {error}; let it "
+            "flatten or reshape them first, or give an array of its own shape"
+        ) from error
 
 
 def _kernel(

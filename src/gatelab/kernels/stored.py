@@ -115,7 +115,7 @@ class StoredKernel:
 
     def __getitem__(self, key: Any) -> Any:
         """Part of the kernel as NumPy array; a number drops its axis, one for each axis gives an entry."""
-        keys = self._keys(key if isinstance(key, tuple) else (key,))
+        keys = self._keys(tuple(map(_axis_of_mesh, key)) if isinstance(key, tuple) else (key,))
         rows, columns, *outputs = (self._indices(which, axis) for axis, which in enumerate(keys))
         part = self._part(rows, columns).numpy()
         for axis, chosen in enumerate(outputs, start=2):
@@ -178,8 +178,24 @@ class StoredKernel:
             return np.flatnonzero(given)
         if given.size and (given.dtype.kind not in "iu" or given.ndim > 1 or given.min() < -n or given.max() >= n):
             name = ("rows", "columns", "outputs", "outputs")[axis]
-            raise InputError(f"{which!r} does not name {name} of a kernel with {n}")
+            raise StoredIndexError(f"{_short(which)} does not name {name} of a kernel with {n}")
         return np.atleast_1d(given).astype(np.int64) % n
+
+
+class StoredIndexError(InputError, IndexError):
+    """An index out of range; Python ends a loop over rows by it."""
+
+
+def _axis_of_mesh(which: Any) -> Any:
+    """An index as it chooses along its own axis; np.ix_, which scikit-learn uses, gives it one axis for each."""
+    if isinstance(which, np.ndarray) and which.ndim == 2 and 1 in which.shape and which.dtype != bool:
+        return which.reshape(-1)
+    return which
+
+
+def _short(which: Any) -> str:
+    text = repr(which)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 class _View:

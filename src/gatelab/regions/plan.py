@@ -38,7 +38,7 @@ from gatelab.graph import (
     value_sources,
     weight_parameters,
 )
-from gatelab.observe import examples, observable
+from gatelab.observe import examples, observable, refuse_unless_finite
 
 _KNOWN_GATES = (HardGate, SoftGate, StraightThroughGate, LeakyGate)
 # Attributes that decide what a module does; tensors and sub-modules are weights, or modules of their own.
@@ -228,11 +228,8 @@ class Plan:
             elif node.op == "get_attr":
                 held = [(path, _held(node, model, torch.float64))]
             for name, value in held:
-                if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
-                    raise InputError(
-                        f"'{name}' holds NaN or infinite values, so that the network's regions are undefined; look at "
-                        "how it was trained, or load weights that are finite"
-                    )
+                if isinstance(value, Tensor):
+                    refuse_unless_finite(name, value)
 
     def run(
         self,
