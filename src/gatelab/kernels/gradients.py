@@ -20,6 +20,8 @@ Outputs = Literal["trace", "full"] | int
 # Numbers that the signals of a batch may take, 64 MB in float32. Nothing is faster in larger batches, and the system
 # hands out large blocks page by page, anew for every layer, which takes a sixth of the time of a convolutional network.
 _SIGNALS = 2**24
+# Arrays of that size that a pass holds at a time: signals, layers' outputs kept for them, unfolded inputs, gradients.
+_COPIES = 4
 
 
 class _NoStructureError(Exception):
@@ -58,6 +60,11 @@ class Gradients:
         self._each = PerExample(model, names)
         self._selected = _select(outputs, self._each.count_outputs(example))
         self.outputs = len(self._selected)
+        self._signals = 0  # of one example, for all outputs; known once there were rows
+
+    def bytes_making(self, n: int, itemsize: int) -> int:
+        """What a pass takes while the rows of n examples are made: signals, what they are from, and gradients."""
+        return _COPIES * min(n * self._signals, _SIGNALS) * itemsize
 
     def rows(self, x: Tensor, batch_size: int | None, pairs: int) -> "GradientRows":
         """One factor per weight for the examples of x, each of which meets ``pairs`` others."""
@@ -84,7 +91,8 @@ class Gradients:
     def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> dict[str, Factor]:
         unstructured, signals = self._survey(x[:1])
         # Two examples at least: of one alone nobody could tell whether it depends on the others.
-        fitting = max(2, _SIGNALS // max(1, signals * self.outputs))
+        self._signals = signals * self.outputs
+        fitting = max(2, _SIGNALS // max(1, self._signals))
         parts, answers = [], []
         for rows in batches(x.shape[0], fitting if batch_size is None else batch_size):
             part, answer = self._batch_factors(x[rows], unstructured, pairs)

@@ -121,10 +121,11 @@ class TangentTiles:
         return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
 
     def bytes_working(self, rows: GradientRows, size: int) -> int:
-        """Three arrays of a factor's largest tile, for each pair of outputs that is wanted."""
+        """Three arrays of a factor's largest tile, for each pair of outputs that is wanted; or a pass for the rows."""
         tile = min(size, self._tile(rows))
         entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
-        return 3 * tile**2 * entries * prod(self.outputs) * self.dtype.itemsize
+        arrays = 3 * tile**2 * entries * prod(self.outputs) * self.dtype.itemsize
+        return arrays + self.gradients.bytes_making(size, self.dtype.itemsize)
 
     def _tile(self, rows: GradientRows) -> int:
         """As many examples as keep the largest array of a tile within the usual size."""
