@@ -86,7 +86,7 @@ def test_answers_are_those_of_one_process_bit_for_bit(scheduler, capfd):
     assert len(pids) == 2
     for pid in pids:
         uses = [count for process, _, count in seen if process == pid]
-        assert sorted(uses) == list(range(1, len(uses) + 1))
+        assert len(set(uses)) == len(uses)  # of two objects some would be the same
     assert {threads for _, threads, _ in seen} == {1}
     assert told == []
     assert capfd.readouterr() == ("", "")

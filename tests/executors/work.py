@@ -1,5 +1,6 @@
 """What workers do in the tests; a module that they can import."""
 
+import itertools
 import os
 import threading
 import time
@@ -13,10 +14,14 @@ class Counting:
 
     def __init__(self, size: int = 10):
         self.weights = torch.linspace(-1, 1, size * size, dtype=torch.float32).reshape(size, size)
-        self.uses = 0
+        self.uses = itertools.count(1)  # two threads never get the same number from it
 
     def __getstate__(self):
-        return {"weights": self.weights, "uses": 0}
+        return {"weights": self.weights}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.uses = itertools.count(1)
 
 
 def product(common: Counting, task: tuple[slice, slice]) -> torch.Tensor:
@@ -26,8 +31,7 @@ def product(common: Counting, task: tuple[slice, slice]) -> torch.Tensor:
 
 def who(common: Counting, task: int) -> tuple[int, int, int]:
     """The process, its number of threads, and how often it has seen this very object."""
-    common.uses += 1
-    return os.getpid(), torch.get_num_threads(), common.uses
+    return os.getpid(), torch.get_num_threads(), next(common.uses)
 
 
 def patient(folder: str, task: int) -> tuple[int, int]:
