@@ -9,6 +9,10 @@ class InputError(GatelabError, ValueError):
     """The data, or an argument, do not fit the model or one another."""
 
 
+class OutOfRangeError(InputError, IndexError):
+    """An index names nothing; Python ends a loop over rows by it."""
+
+
 class UnsupportedModelError(GatelabError, TypeError):
     """The model holds something for which no exact rule is known."""
 

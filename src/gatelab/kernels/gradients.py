@@ -60,6 +60,7 @@ class Gradients:
         self._each = PerExample(model, names)
         self._selected = _select(outputs, self._each.count_outputs(example))
         self.outputs = len(self._selected)
+        self._dtype = example.dtype  # the parameters' as well
         self._signals = 0  # of one example, for all outputs; known once there were rows
 
     def bytes_making(self, n: int, itemsize: int) -> int:
@@ -156,13 +157,13 @@ class Gradients:
             for factor in factors:
                 factor.add_full(measured, factor, one, one)  # pyright: ignore
             expected = gradients.to(wide) @ gradients.to(wide).T
-            if not _close(measured[0, 0, ends][:, ends], expected, expected.abs().max().item(), gradients.dtype):
+            if not _close(measured[0, 0, ends][:, ends], expected, expected.abs().max().item(), self._dtype):
                 raise _NoStructureError
 
     def _check_answer(self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"]) -> None:
         # An answer may cancel to nothing: rounding is then that of the other answers, or of numbers of order one.
         scale = answers.abs().max().item() + 1e-3
-        if not _close(alone, answers[position], scale, next(iter(self._each.parameters.values())).dtype):
+        if not _close(alone, answers[position], scale, self._dtype):
             raise UnsupportedModelError(
                 f"{type(self._model).__name__} gives example {position} different answers alone and among others: "
                 "its output depends on the other examples, and has no tangent kernel over examples"

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from gatelab.errors import InputError, StoreError
+from gatelab.errors import InputError, OutOfRangeError, StoreError
 from gatelab.kernels.blocks import Region
 from gatelab.kernels.layout import Tile
 from gatelab.kernels.store import KernelStore
@@ -178,12 +178,8 @@ class StoredKernel:
             return np.flatnonzero(given)
         if given.size and (given.dtype.kind not in "iu" or given.ndim > 1 or given.min() < -n or given.max() >= n):
             name = ("rows", "columns", "outputs", "outputs")[axis]
-            raise StoredIndexError(f"{_short(which)} does not name {name} of a kernel with {n}")
+            raise OutOfRangeError(f"{_short(which)} does not name {name} of a kernel with {n}")
         return np.atleast_1d(given).astype(np.int64) % n
-
-
-class StoredIndexError(InputError, IndexError):
-    """An index out of range; Python ends a loop over rows by it."""
 
 
 def _axis_of_mesh(which: Any) -> Any:
