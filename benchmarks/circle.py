@@ -3,10 +3,10 @@
 import torch
 
 from benchmarks.timing import Ratio, interleaved
-from gatelab.experiments.halfspace_circle import CircleConfig
-from gatelab.experiments.halfspace_circle_look import look
-from gatelab.experiments.team import StackedTeam
-from gatelab.experiments.train import Loss, TrainConfig, make_optimiser, train_epoch
+from gatelab.lab.team import StackedTeam
+from gatelab.lab.training import Loss, TrainConfig, make_optimiser, train_epoch
+from gatelab.papers.halfspace.circle import CircleConfig
+from gatelab.papers.halfspace.circle_look import look
 from gatelab.regions import Plan
 
 LIMIT = 0.030

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import Ratio
-from gatelab.durable import write_durably
 from gatelab.errors import DataError
-from gatelab.fitting import fitted_power
+from gatelab.lab.fitting import fitted_power
+from gatelab.work.files import write_durably
 
 N = 60_000
 GROWTH = (2_000, 4_000, 8_000, 16_000, 32_000)

@@ -9,10 +9,10 @@ import torch
 
 import gatelab as gl
 from benchmarks.memory import status
-from gatelab.executors import Here
 from gatelab.kernels import OverlapKernel, PathKernel, TangentKernel, compute
-from gatelab.kernels.engine import TileJob, compute_tile
-from gatelab.kernels.layout import Layout
+from gatelab.kernels.disk.engine import TileJob, compute_tile
+from gatelab.kernels.disk.layout import Layout
+from gatelab.work import Here
 
 KINDS = {"overlap": OverlapKernel, "npk": PathKernel, "ntk": TangentKernel}
 WIDTHS = (784, 128, 128, 128, 128, 1)

@@ -7,10 +7,10 @@ import gatelab as gl
 from benchmarks.timing import Ratio, interleaved
 from gatelab.convert import Regime
 from gatelab.data import Dataset
-from gatelab.experiments.npk_table2 import Table2Config
-from gatelab.experiments.regimes import network, twin
-from gatelab.experiments.team import StackedTeam
-from gatelab.experiments.train import TrainConfig, make_optimiser, train_epoch
+from gatelab.lab.team import StackedTeam
+from gatelab.lab.training import TrainConfig, make_optimiser, train_epoch
+from gatelab.lab.twins import network, twin
+from gatelab.papers.npk.table2 import Table2Config
 
 STEPS, BATCH, RUNS, PROBES = 40, 32, 5, 200
 EPOCH = 60000 // BATCH  # steps of an epoch of MNIST

@@ -4,7 +4,6 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.errors import InputError
-from gatelab.graph import dense_chain
 from gatelab.models import (
     CellGates,
     ChosenGates,
@@ -20,6 +19,7 @@ from gatelab.models import (
     PathwayNetwork,
     RepeatedGates,
 )
+from gatelab.network import dense_chain
 
 X = torch.randn(50, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 

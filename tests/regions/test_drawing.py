@@ -6,6 +6,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.figures import draw, save_figure
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
+from gatelab.papers.halfspace.figure1 import figure1, figure1_panels, jumping_network
 from gatelab.regions import (
     Disc,
     disc_panel,
@@ -14,7 +15,6 @@ from gatelab.regions import (
     linear_regions_2d,
     region_picture,
 )
-from gatelab.regions.figure1 import figure1, figure1_panels, jumping_network
 
 
 def dlgn(inputs=2):

@@ -64,10 +64,10 @@ def kernel(
     Stop it anywhere; the same command goes on, checks what is there and computes what is missing or damaged.
     """
     from gatelab.errors import InputError
-    from gatelab.executors import connect
-    from gatelab.executors.connect import check
     from gatelab.kernels import compute
-    from gatelab.kernels.memory import memory_budget
+    from gatelab.kernels.disk.memory import memory_budget
+    from gatelab.work import connect
+    from gatelab.work.connection import check
 
     check(scheduler, cluster)
     memory_budget(memory)
@@ -201,7 +201,7 @@ class _Told:
 
     def planned(self, plan: "Plan", tiles: int) -> None:
         """Say what it will take."""
-        from gatelab.kernels.memory import in_words
+        from gatelab.kernels.disk.memory import in_words
 
         layout = plan.layout
         shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))

@@ -15,9 +15,9 @@ from gatelab.cli.app import app
 from gatelab.cli.options import Cluster, DataRoot, Scheduler
 
 if TYPE_CHECKING:
-    from gatelab.executors.dask import DaskExecutor
-    from gatelab.experiments import Config, Experiment, Findings
-    from gatelab.runs import Cell, Reporter
+    from gatelab.lab import Config, Experiment, Findings
+    from gatelab.lab.runs import Cell, Reporter
+    from gatelab.work.dask_executor import DaskExecutor
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work; each has its part of the threads.")]
 Out = Annotated[
@@ -28,7 +28,7 @@ Out = Annotated[
 @app.command()
 def experiments() -> None:
     """List the experiments and their profiles."""
-    from gatelab.experiments import all_experiments
+    from gatelab.papers import all_experiments
 
     found = all_experiments()
     width = max(len(experiment.id) for experiment in found)
@@ -48,7 +48,7 @@ def run(
     data_root: DataRoot = None,
 ) -> None:
     """Run an experiment, or go on with one that was stopped, and write its report."""
-    from gatelab.experiments import find_experiment
+    from gatelab.papers import find_experiment
 
     place = _Place(workers, scheduler, cluster)
     experiment = find_experiment(identifier)
@@ -76,8 +76,8 @@ def study(
     Trains it, fixes its gates at several stages, trains fresh values on those, on random and on decoupled gates, and
     writes report.html.
     """
-    from gatelab.experiments import find_experiment
-    from gatelab.experiments.study import StudyConfig, check
+    from gatelab.lab.study import StudyConfig, check
+    from gatelab.papers import find_experiment
 
     place, values, chosen = _Place(workers, scheduler, cluster), _settings(settings or []), {}
     if model is not None:
@@ -94,8 +94,8 @@ def study(
 @app.command()
 def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs")) -> None:
     """List runs and how far each has come."""
-    from gatelab.experiments import find_experiment
-    from gatelab.runs import runs_in
+    from gatelab.lab.runs import runs_in
+    from gatelab.papers import find_experiment
 
     found = runs_in(folder)
     for one in found:
@@ -110,10 +110,12 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
 @app.command()
 def report(directory: Annotated[Path, typer.Argument(help="A run's directory.")]) -> None:
     """Write the report of a finished run again."""
-    from gatelab.report import write_report
-    from gatelab.runs import Run
+    from gatelab.lab.report import write_report
+    from gatelab.lab.runs import Run
+    from gatelab.papers import find_experiment
 
-    path, _ = write_report(Run.read(directory))
+    run = Run.read(directory)
+    path, _ = write_report(run, find_experiment(run.experiment))
     typer.echo(str(path))
 
 
@@ -151,7 +153,7 @@ class _Place:
 
     def __post_init__(self) -> None:
         from gatelab.errors import InputError
-        from gatelab.executors.connect import check
+        from gatelab.work.connection import check
 
         check(self.scheduler, self.cluster)
         if self.workers > 1 and (self.scheduler or self.cluster):
@@ -160,7 +162,7 @@ class _Place:
     @contextmanager
     def open(self, notify: Callable[[str], None]) -> "Iterator[DaskExecutor | None]":
         """The cluster, if it is to be one."""
-        from gatelab.executors import connect_dask
+        from gatelab.work import connect_dask
 
         if self.scheduler is None and self.cluster is None:
             yield None
@@ -170,8 +172,8 @@ class _Place:
 
 
 def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Place) -> None:
-    from gatelab.report import write_report
-    from gatelab.runs import Run, execute
+    from gatelab.lab.report import write_report
+    from gatelab.lab.runs import Run, execute
 
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
@@ -185,7 +187,7 @@ def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Plac
             f"\nstopped; {done} of {len(cells)} cells are finished. Run the same command again to go on.", err=True
         )
         raise typer.Exit(130) from None
-    path, findings = write_report(directory)
+    path, findings = write_report(directory, experiment)
     _print_findings(findings)
     typer.echo(f"report: {path}")
 
@@ -207,7 +209,7 @@ def _print_findings(findings: "Findings") -> None:
         console.print()
         console.print(table)
     for claim in findings.claims:
-        console.print(f"  {claim.decision.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
+        console.print(f"  {claim.verdict.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
     console.print()
 
 

@@ -13,7 +13,7 @@ from gatelab.cli.app import app
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gatelab.theorems import Theorem, TheoremResult
+    from gatelab.lab import Theorem, TheoremResult
 
 
 @app.command()
@@ -35,9 +35,10 @@ def theorems(
     from rich.console import Console
 
     from gatelab.errors import InputError
-    from gatelab.theorems import Verdict, all_theorems, find, save
+    from gatelab.lab import Verdict
+    from gatelab.papers import all_theorems, find_theorems
 
-    chosen = all_theorems() if identifier is None else find(identifier)
+    chosen = all_theorems() if identifier is None else find_theorems(identifier)
     if plot is not None and len(chosen) != 1:
         raise InputError("--plot draws one theorem: name it, e.g. gatelab theorems npk-5.1 --plot figure.png")
     # A pipe or a file has no width of its own; the table needs about this much to stay readable.
@@ -50,7 +51,7 @@ def theorems(
 
     results = _check_all(chosen, seed)
     if plot is not None:
-        save(results[0], plot)
+        results[0].save_figure(plot)
     if as_json:
         typer.echo(json.dumps([_as_record(result) for result in results], indent=2, ensure_ascii=False))
     elif len(results) == 1:
@@ -123,6 +124,6 @@ def _print_detail(console: "Console", result: "TheoremResult") -> None:
 
 
 def _coloured(result: "TheoremResult") -> str:
-    from gatelab.theorems import Verdict
+    from gatelab.lab import Verdict
 
     return f"[green]{result.verdict.value}[/green]" if result.verdict is Verdict.HOLDS else "[bold red]FAILS[/bold red]"

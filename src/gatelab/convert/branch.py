@@ -14,7 +14,7 @@ from gatelab.convert.match import Parts, Role, attribute
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import AdaptiveMaxPool
-from gatelab.graph import describe, max_pooling, module_path, node_operation
+from gatelab.network import describe, max_pooling, module_path, node_operation
 
 _AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}

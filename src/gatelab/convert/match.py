@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING
-from gatelab.graph import (
+from gatelab.network import (
     OVERWRITING,
     ancestors,
     data_nodes,

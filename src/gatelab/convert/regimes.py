@@ -13,8 +13,8 @@ from gatelab.convert.match import Parts, Role, attribute, match
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GateFunction, HardGate, SoftGate
-from gatelab.graph import max_pooling
 from gatelab.models.init import glorot_
+from gatelab.network import max_pooling
 from gatelab.observe import observable
 
 

@@ -15,7 +15,7 @@ from gatelab.convert.twin import GraphNetwork, graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import GateFunction, HardGate, LeakyGate
 from gatelab.gates.pooling import take
-from gatelab.graph import dense_parameters, describe, max_pooling, node_operation
+from gatelab.network import dense_parameters, describe, max_pooling, node_operation
 
 _PREFIX = "part"  # the halves keep the model's parts under a name of their own
 _SELECTING = frozenset("squeeze unsqueeze getitem select flatten view reshape contiguous clone".split())
@@ -119,7 +119,7 @@ def _decisions(parts: Parts) -> GraphNetwork:
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
             decide = _gate(branch.slope(node)) if role is Role.GATE else max_pooling(node, parts.modules)[0].winners
-            graft(root, parts.gate_paths[node], Decision(decide))
+            graft(root, parts.gate_paths[node], Verdict(decide))
             decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
         if role is Role.INPUT:
             branch.made[node] = graph.placeholder("x")
@@ -206,7 +206,7 @@ def _gate(slope: float) -> GateFunction:
     return LeakyGate(HardGate(), slope) if slope else HardGate()
 
 
-class Decision(nn.Module):
+class Verdict(nn.Module):
     """What a gate multiplies by, or which positions win at a max-pooling."""
 
     def __init__(self, decide: GateFunction):

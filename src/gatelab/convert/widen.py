@@ -12,9 +12,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from gatelab.convert.twin import Gate, GatedTwin, Winner
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.graph import describe, is_shape, node_operation, weight_parameters
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import glorot_
+from gatelab.network import describe, is_shape, node_operation, weight_parameters
 
 # What keeps the channels of a wide signal in their copies.
 _WIDE_MODULES = (

@@ -12,6 +12,12 @@ from gatelab.dynamics.gate_search import (
     rank_gates,
 )
 from gatelab.dynamics.gated_flow import GatedLinearFlow
+from gatelab.dynamics.least_loss import (
+    gate_objective,
+    minimum_loss,
+    minimum_loss_balanced,
+    printed_gate_objective,
+)
 from gatelab.dynamics.linear_flow import CirculantFlow, DenseFlow, LinearFlow
 from gatelab.dynamics.localisation import (
     GaborFit,
@@ -25,12 +31,6 @@ from gatelab.dynamics.localisation import (
     peak,
     sign_flip_rate,
     site_distance,
-)
-from gatelab.dynamics.minimum_loss import (
-    gate_objective,
-    minimum_loss,
-    minimum_loss_balanced,
-    printed_gate_objective,
 )
 from gatelab.dynamics.moments import (
     ClassMoments,

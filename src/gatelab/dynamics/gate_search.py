@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from gatelab.dynamics.minimum_loss import explained
+from gatelab.dynamics.least_loss import explained
 from gatelab.dynamics.moments import GatedMoments
 from gatelab.errors import InputError
 from gatelab.models import CellGates, CodeGates, HalfSpaceGates, MeanReadoutNetwork

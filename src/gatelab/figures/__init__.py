@@ -1,6 +1,6 @@
 """Figures: the facts first, then the drawing."""
 
-from gatelab.figures.draw import draw, save_figure
+from gatelab.figures.drawing import draw, save_figure
 from gatelab.figures.facts import Curve, Heatmap, Panel, Panels, Picture, Plot, Polygon, Shapes
 
 __all__ = [

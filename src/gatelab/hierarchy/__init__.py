@@ -15,7 +15,6 @@ from gatelab.hierarchy.batchnorm import (
 )
 from gatelab.hierarchy.batchnorm_report import BatchNormProjection, batchnorm_projection_report
 from gatelab.hierarchy.builders import fields_of, image_fields, string_fields
-from gatelab.hierarchy.conditions import Conditions, EdgeConditions, NodeConditions, conditions, independence_gap
 from gatelab.hierarchy.disentangle import (
     Factorisation,
     Nearest,
@@ -28,7 +27,8 @@ from gatelab.hierarchy.disentangle import (
     nearest_separable,
 )
 from gatelab.hierarchy.events import Events, counted_events, exact_events, given_events
-from gatelab.hierarchy.expressibility import (
+from gatelab.hierarchy.exactness import Conditions, EdgeConditions, NodeConditions, conditions, independence_gap
+from gatelab.hierarchy.expression import (
     Expressibility,
     best_linear,
     expressibility,
@@ -36,6 +36,7 @@ from gatelab.hierarchy.expressibility import (
     relu_weights,
 )
 from gatelab.hierarchy.fields import ReceptiveFields
+from gatelab.hierarchy.hulls import Separation, hull_vertices, is_all_vert, separate, vert, vertices
 from gatelab.hierarchy.inputs import Empirical, Independent, Inputs, MarkovChain, Uniform, discretise
 from gatelab.hierarchy.marginals import Observation, observe_student
 from gatelab.hierarchy.refine import full_information, refined
@@ -64,7 +65,6 @@ from gatelab.hierarchy.scores import (
 from gatelab.hierarchy.student import LocalNetwork, Norm, State, Unit, student_for
 from gatelab.hierarchy.teacher import Teacher, build_teacher
 from gatelab.hierarchy.trainers import GradientTrainer, ReformulatedTrainer
-from gatelab.hierarchy.vertices import Separation, hull_vertices, is_all_vert, separate, vert, vertices
 
 __all__ = [
     "BatchNormProjection",

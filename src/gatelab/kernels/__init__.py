@@ -1,23 +1,23 @@
 """Kernels of gates, paths and gradients."""
 
-from gatelab.kernels.blocks import BlockedKernel, DenseKernel
-from gatelab.kernels.eigenpairs import EigenPairs, top_eigenpairs
-from gatelab.kernels.engine import Progress, compute
+from gatelab.kernels.disk.engine import Progress, compute
+from gatelab.kernels.disk.plan import Plan
+from gatelab.kernels.disk.stored import StoredKernel, open_kernel
 from gatelab.kernels.infinite_width import (
     InfiniteWidthKernel,
     InfiniteWidthKernels,
     infinite_width_kernels,
     infinite_width_ntk,
 )
-from gatelab.kernels.nystroem import NystroemFactor, nystroem_factor
 from gatelab.kernels.overlap import OverlapKernel, overlap_kernel
-from gatelab.kernels.parts import kernel_part
-from gatelab.kernels.path_features import path_features
-from gatelab.kernels.path_kernel import PathKernel, neural_path_kernel
-from gatelab.kernels.plan import Plan
-from gatelab.kernels.products import kernel_times
-from gatelab.kernels.refit import RefittedValues, normalised_features, refit_values
-from gatelab.kernels.ridge import RidgeFit, Watch, kernel_ridge, kernel_ridges
+from gatelab.kernels.path.kernel import PathKernel, neural_path_kernel
+from gatelab.kernels.path.random_features import path_features
+from gatelab.kernels.solve.blocks import BlockedKernel, DenseKernel
+from gatelab.kernels.solve.eigenpairs import EigenPairs, top_eigenpairs
+from gatelab.kernels.solve.nystroem import NystroemFactor, nystroem_factor
+from gatelab.kernels.solve.products import kernel_times
+from gatelab.kernels.solve.refit import RefittedValues, normalised_features, refit_values
+from gatelab.kernels.solve.ridge import RidgeFit, Watch, kernel_ridge, kernel_ridges
 from gatelab.kernels.spectra import (
     condition_number,
     cumulative_eigenvalues,
@@ -26,10 +26,10 @@ from gatelab.kernels.spectra import (
     spectrum,
     trace_normalised,
 )
-from gatelab.kernels.stored import StoredKernel, open_kernel
-from gatelab.kernels.tangent import TangentKernel, neural_tangent_kernel
+from gatelab.kernels.tangent.kernel import TangentKernel, neural_tangent_kernel
+from gatelab.kernels.tangent.parts import kernel_part
+from gatelab.kernels.tangent.value import value_tangent_kernel
 from gatelab.kernels.tiles import Kernel, TileFunction
-from gatelab.kernels.value_tangent import value_tangent_kernel
 
 __all__ = [
     "BlockedKernel",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GateKind, GateLayer, GatePattern, capture_gates
 from gatelab.gates.bits import popcount
-from gatelab.kernels.digest import model_digest
+from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.tiles import bytes_of, fill
 from gatelab.observe import examples_for, observable
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from gatelab.executors.here import one_thread_each
+from gatelab.work.here import one_thread_each
 
 # 512² float32 entries fit a core's second-level cache together with the operands of one layer.
 TILE = 512

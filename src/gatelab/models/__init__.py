@@ -1,13 +1,13 @@
 """Networks with gates, each a plain nn.Module."""
 
 from gatelab.models.convolutional import gconv, halfspace_cnn, vconv
+from gatelab.models.dense import mlp
 from gatelab.models.dgn import DeepGatedNetwork
 from gatelab.models.dlgn import DeepLinearlyGatedNetwork, dln
 from gatelab.models.from_file import factory_from_file, load_weights, seeded_network
 from gatelab.models.gdln import Erf, GatedDeepLinearNetwork, MeanReadoutNetwork, PathwayNetwork
 from gatelab.models.init import bernoulli_, fans, glorot_, he_, initialise
 from gatelab.models.memorisation import MemorisationNetwork
-from gatelab.models.mlp import mlp
 from gatelab.models.node_gates import (
     CellGates,
     ChosenGates,
@@ -20,7 +20,7 @@ from gatelab.models.node_gates import (
     OpenGates,
     RepeatedGates,
 )
-from gatelab.models.resnet import ResidualBlock, ResNet, resnet
+from gatelab.models.residual import ResidualBlock, ResNet, resnet
 
 __all__ = [
     "CellGates",

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from gatelab.errors import InputError
-from gatelab.executors.base import USER_MODULE
+from gatelab.work.executor import USER_MODULE
 
 
 def factory_from_file(place: str) -> Callable[[], Any]:

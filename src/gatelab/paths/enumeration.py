@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gatelab.errors import InputError, TooManyPathsError
-from gatelab.graph import DenseChain
+from gatelab.network import DenseChain
 
 DEFAULT_LIMIT = 2**22
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import capture_gates
-from gatelab.graph import DenseChain, dense_chain, gate_names, trace
+from gatelab.network import DenseChain, dense_chain, gate_names, trace
 from gatelab.observe import examples, observable
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 from gatelab.paths.features import gate_factors, outer

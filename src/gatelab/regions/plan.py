@@ -26,7 +26,7 @@ from gatelab.gates import (
 from gatelab.gates.bits import pack
 from gatelab.gates.events import POOLING_MODULES
 from gatelab.gates.operations import DROPPING
-from gatelab.graph import (
+from gatelab.network import (
     ancestors,
     data_nodes,
     describe,

@@ -1,0 +1,1 @@
+"""Kernels of any size, tile by tile, on disk."""

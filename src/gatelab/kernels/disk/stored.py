@@ -1,0 +1,205 @@
+"""Reading a kernel from disk: like an array, checked at every read."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from gatelab.errors import InputError, OutOfRangeError, StoreError
+from gatelab.kernels.disk.layout import Tile
+from gatelab.kernels.disk.store import KernelStore
+from gatelab.kernels.solve.blocks import Region
+from gatelab.kernels.tiles import mirrored
+
+if TYPE_CHECKING:
+    import dask.array
+
+
+def open_kernel(path: str | Path) -> "StoredKernel":
+    """A kernel that ``gatelab kernel`` or :func:`gatelab.kernels.compute` has written.
+
+    Raises:
+        StoreError: there is none, or it is not finished.
+    """
+    store = KernelStore.open(Path(path))
+    missing = store.layout.count - len(store.noted)
+    if missing:
+        raise StoreError(
+            f"{path} is not finished: {missing} of {store.layout.count} tiles are missing; run the command that made "
+            "it again to go on"
+        )
+    return StoredKernel(store)
+
+
+class StoredKernel:
+    """A finished kernel on disk.
+
+    ``kernel[i, j]`` with numbers, slices or lists gives a NumPy array, as scikit-learn takes it; a list chooses along
+    its own axis, so that two of them give a block. :meth:`rows`, :meth:`diagonal` and :meth:`blocks` give tensors. Of a
+    symmetric kernel half of the tiles are on disk: any entry can be asked for, and comes from where it is. What is read
+    is checked against the ledger.
+    """
+
+    def __init__(self, store: KernelStore):
+        """Read from ``store``."""
+        self._store, self._layout = store, store.layout
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self._store.path
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the kernel was made from."""
+        return dict(self._store.about)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, columns, and the outputs of either if the kernel has all pairs of them."""
+        return *self._layout.shape, *self._layout.outputs
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, two or four."""
+        return len(self.shape)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Axes behind rows and columns."""
+        return self._layout.outputs
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the entries."""
+        return self._layout.dtype
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether only the blocks on and below the diagonal are kept."""
+        return self._layout.symmetric
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        kind = "symmetric" if self.symmetric else "rectangular"
+        shape = " × ".join(map(str, self.shape))
+        return f"StoredKernel: {self.about.get('kind')}, {shape}, {self.about.get('dtype')}, {kind}, in {self.path}"
+
+    def blocks(self, rows: slice | None = None, columns: slice | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Every block that is on disk, with its rows and columns; with ranges, those that meet them."""
+        region = Region.of(self, rows, columns)
+        for row, column in self._layout.tiles(self._layout.grid[0]):
+            i, j = self._layout.span(0, row), self._layout.span(1, column)
+            if region.meets(i, j):
+                yield i, j, self._store.read((row, column))
+
+    def rows(
+        self, which: int | slice | Tensor | list[int], columns: slice | None = None
+    ) -> Shaped[Tensor, "r m *outputs"]:
+        """Some rows, whole or in a range of columns; for one row give its number, and get an array of one row."""
+        return self._part(self._indices(which, 0), self._indices(columns or slice(None), 1))
+
+    def diagonal(self) -> Shaped[Tensor, " n *outputs"]:
+        """The entries of examples with themselves."""
+        if not self.symmetric:
+            raise InputError(f"{self.path} compares different examples ({self.shape}); it has no diagonal")
+        parts = [self._store.read((k, k)) for k in range(self._layout.grid[0])]
+        return torch.cat([part[range(len(part)), range(len(part))] for part in parts])
+
+    def __getitem__(self, key: Any) -> Any:
+        """Part of the kernel as NumPy array; a number drops its axis, one for each axis gives an entry."""
+        keys = self._keys(tuple(map(_axis_of_mesh, key)) if isinstance(key, tuple) else (key,))
+        rows, columns, *outputs = (self._indices(which, axis) for axis, which in enumerate(keys))
+        part = self._part(rows, columns).numpy()
+        for axis, chosen in enumerate(outputs, start=2):
+            part = part.take(chosen, axis)
+        return part[tuple(slice(None) if isinstance(which, slice) or np.ndim(which) else 0 for which in keys)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The whole kernel in memory."""
+        if copy is False:
+            raise InputError(f"{self.path} is on disk: an array of it is a copy; ask without copy=False")
+        return np.asarray(self[...], dtype=dtype)
+
+    def to_dask(self) -> "dask.array.Array":
+        """The kernel as a lazy Dask array with one chunk per tile."""
+        try:
+            import dask.array  # noqa: PLC0415  an extra
+        except ImportError as error:
+            raise InputError("to_dask needs Dask: pip install 'gatelab[cluster]'") from error
+        chunks: Any = (*(self._layout.size,) * 2, *self.outputs)
+        return dask.array.from_array(_View(self), chunks=chunks, asarray=False, name=False)
+
+    def _part(self, rows: np.ndarray, columns: np.ndarray) -> Tensor:
+        out = torch.empty((len(rows), len(columns), *self.outputs), dtype=self.dtype)
+        mine, theirs = self._by_tile(rows), self._by_tile(columns)
+        # A tile of a symmetric kernel may have two places here, its own and the mirrored one; it is read once.
+        places: dict[Tile, list[Tile]] = {}
+        for place in product(mine, theirs):
+            places.setdefault((max(place), min(place)) if self.symmetric else place, []).append(place)
+        for tile in sorted(places):
+            block = self._store.read(tile)
+            for place in places[tile]:
+                (here, i), (there, j) = mine[place[0]], theirs[place[1]]
+                out[np.ix_(here, there)] = (block if place == tile else mirrored(block))[np.ix_(i, j)]
+        return out
+
+    def _by_tile(self, which: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """For each tile along an axis that holds some of these, their positions among them, and within the tile."""
+        tiles, within = np.divmod(which, self._layout.size)
+        found = {int(tile): np.flatnonzero(tiles == tile) for tile in np.unique(tiles)}
+        return {tile: (positions, within[positions]) for tile, positions in found.items()}
+
+    def _keys(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One index for each axis."""
+        dots = [place for place, which in enumerate(given) if which is Ellipsis]
+        if len(dots) > 1:
+            raise InputError(f"an index of {self.path} has more than one ellipsis; give one at most")
+        missing = self.ndim - (len(given) - len(dots))
+        if missing < 0:
+            raise InputError(f"{len(given) - len(dots)} indices for {self.path}, which has {self.ndim} axes")
+        place = dots[0] if dots else len(given)
+        return *given[:place], *(slice(None),) * missing, *given[place + 1 :]
+
+    def _indices(self, which: Any, axis: int) -> np.ndarray:
+        """Positions along an axis, none negative."""
+        n = self.shape[axis]
+        if isinstance(which, slice):
+            return np.arange(n)[which]
+        given = np.asarray(which)
+        if given.dtype == bool and given.shape == (n,):
+            return np.flatnonzero(given)
+        if given.size and (given.dtype.kind not in "iu" or given.ndim > 1 or given.min() < -n or given.max() >= n):
+            name = ("rows", "columns", "outputs", "outputs")[axis]
+            raise OutOfRangeError(f"{_short(which)} does not name {name} of a kernel with {n}")
+        return np.atleast_1d(given).astype(np.int64) % n
+
+
+def _axis_of_mesh(which: Any) -> Any:
+    """An index as it chooses along its own axis; np.ix_, which scikit-learn uses, gives it one axis for each."""
+    if isinstance(which, np.ndarray) and which.ndim == 2 and 1 in which.shape and which.dtype != bool:
+        return which.reshape(-1)
+    return which
+
+
+def _short(which: Any) -> str:
+    text = repr(which)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+class _View:
+    """What Dask reads from: a kernel with a NumPy dtype."""
+
+    def __init__(self, kernel: StoredKernel):
+        self._kernel, self.shape, self.ndim = kernel, kernel.shape, kernel.ndim
+        self.dtype = torch.empty(0, dtype=kernel.dtype).numpy().dtype
+
+    def __getitem__(self, key: tuple[slice | int, ...]) -> Any:
+        return self._kernel[key]

@@ -1,0 +1,1 @@
+"""The neural path kernel and its random features."""

@@ -1,0 +1,279 @@
+"""The neural path kernel H: the inner product of path features, without features."""
+
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.convert import halves
+from gatelab.errors import PathCountOverflowError, UnsupportedModelError
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.kernels.disk.digest import model_digest
+from gatelab.kernels.overlap import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
+from gatelab.kernels.path.engine import Covariances, WeightLayer, plan, size_of_pairs
+from gatelab.kernels.path.offset_program import pooled_kernel
+from gatelab.kernels.path.rules import Architecture, Reading
+from gatelab.kernels.path.terms import Signal
+from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
+from gatelab.network import DenseChain, dense_chain, gate_names, trace
+from gatelab.observe import examples_for, observable
+
+# Entries of a covariance between two blocks of examples; a few such arrays are alive at a time.
+BLOCK_ENTRIES = 2**24
+
+
+def neural_path_kernel(
+    model: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, "m ..."] | None = None,
+    *,
+    normalise: bool = True,
+    biases: bool = False,
+    batch_size: int | None = None,
+) -> Float[Tensor, "n m"]:
+    r"""The neural path kernel of a network of dense and convolutional layers (npk, Lemma 2.1).
+
+    .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
+
+    The expectation is over independent value weights v of mean zero, the gates held fixed; for one output. It
+    defines the kernel also where weights are shared: paths through the same weights form a bundle, whose feature is
+    their sum. For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap. The weights' variance is 1 / fan
+    in behind the first layer with ``normalise``, 1 without (raw path counts, in float64). Biases shape the gates;
+    paths that start at them count on request. A final softmax, log-softmax or sigmoid is left out: paths end at
+    what it is given. Batch-norm and dropout in evaluation mode belong to the values: paths pass them, and their own
+    scales count as one.
+
+    Rules exist for Linear, Conv2d (stride, zero or circular padding, dilation, groups), ReLU, LeakyReLU and decoupled
+    gates, pooling by average or maximum over windows that tile the image, global pooling, flattening, sums and
+    concatenation of channels. Where images are flattened only equal positions are compared, O(n² p c) for p positions
+    and c channels; where they are pooled all pairs, O(n² p² c).
+
+    Args:
+        model: a network, written in any style, with one output tensor.
+        x: examples.
+        y: other examples, for a rectangular kernel; None means x.
+        normalise: see above.
+        biases: paths may also start at the biases, whose variance is 1.
+        batch_size: examples per forward pass when the gates are captured.
+
+    Raises:
+        UnsupportedModelError: the model holds something for which there is no rule, named with its place;
+            :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
+        PathCountOverflowError: a raw count is larger than float64 holds.
+    """
+    return evaluate(PathKernel(model, normalise, biases, batch_size).on(x, y), x, y)
+
+
+@dataclass(frozen=True)
+class PathKernel:
+    """The neural path kernel of a model, for any number of examples; see :func:`neural_path_kernel`.
+
+    Attributes:
+        model: a network with one output tensor.
+        normalise: weights of variance 1 / fan in behind the first layer.
+        biases: paths may also start at the biases.
+        batch_size: examples per forward pass when the gates are captured.
+        dtype: of the entries; None means that of the examples, or float64 without ``normalise``.
+    """
+
+    model: nn.Module
+    normalise: bool = True
+    biases: bool = False
+    batch_size: int | None = CAPTURED_AT_A_TIME
+    dtype: torch.dtype | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others."""
+        options = {"normalise": self.normalise, "biases": self.biases}
+        return {"kind": "npk", **options, "model": model_digest(self.model)}
+
+    def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "ChainTiles | GraphTiles":
+        """The kernel on examples of x against y."""
+        model = observable(self.model)
+        x, _ = examples_for(model, x, y)
+        chain = None if self.biases else _chain_of_own_weights(model, x)
+        dtype = self.dtype or (x.dtype if self.normalise else torch.float64)
+        if chain is not None:
+            return ChainTiles(model, chain, self.normalise, dtype, self.batch_size)
+        return GraphTiles(model, self.normalise, self.biases, dtype, self.batch_size)
+
+
+def _pointer(model: nn.Module) -> str:
+    """The way on for a model without exact rules."""
+    try:
+        halves(model)
+    except UnsupportedModelError:
+        return ""
+    return "; gatelab.path_features(model, x, dim) estimates this model's path kernel"
+
+
+def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:
+    """The model as a fully connected chain with a weight for each layer, if that is what it is."""
+    try:
+        chain = dense_chain(model)
+    except UnsupportedModelError:
+        return None
+    distinct = len({layer.weight_name for layer in chain.layers}) == len(chain.layers)
+    return chain if distinct and chain.gates and chain.widths[0] == x[0].numel() else None
+
+
+@dataclass(frozen=True)
+class ChainRows:
+    """Gates of some examples and, unless paths start at ones, the examples themselves."""
+
+    gates: GateRows
+    inputs: Float[Tensor, "n d"] | None
+
+
+@dataclass(frozen=True)
+class ChainTiles:
+    """Σ ⊙ Λ, the overlap from packed bits."""
+
+    model: nn.Module
+    chain: DenseChain
+    normalise: bool
+    dtype: torch.dtype
+    batch_size: int | None
+    outputs: tuple[int, ...] = ()
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> ChainRows:
+        """Gates and inputs of some examples."""
+        gates = capture_gates(self.model, x, self.batch_size).select(self.chain.gates)
+        inputs = None if self.chain.constant_input else x.detach().flatten(1).to(self.dtype)
+        return ChainRows(self._overlap.of_gates(gates), inputs)
+
+    def bytes_kept(self, rows: ChainRows) -> int:
+        """Bits and inputs."""
+        return self._overlap.bytes_kept(rows.gates) + bytes_of(rows.inputs)
+
+    def bytes_working(self, rows: ChainRows, size: int) -> int:
+        """That of the overlap, and a tile of the input Gram matrix."""
+        return self._overlap.bytes_working(rows.gates, size) + 2 * tile_size(size) ** 2 * self.dtype.itemsize
+
+    def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
+        """The path kernel between two blocks."""
+        kernel = self._overlap.block(left.gates, right.gates)
+        rows, columns = left.inputs, right.inputs
+        if rows is None or columns is None:
+            return _finite(kernel.mul_(self.chain.widths[0]), self.normalise)
+
+        def tile(i: slice, j: slice) -> None:
+            kernel[i, j] *= rows[i] @ columns[j].T
+
+        fill(kernel, tile, symmetric=left is right)
+        return _finite(kernel, self.normalise)
+
+    @property
+    def _overlap(self) -> OverlapTiles:
+        return OverlapTiles(self.dtype, self.normalise)
+
+
+@dataclass(frozen=True)
+class GraphRows:
+    """Some examples and their gates, packed; what the rules make of them is made anew for each block.
+
+    The architecture comes with them, since a block must not look at the model.
+    """
+
+    x: Float[Tensor, "n ..."]
+    gates: GatePattern
+    architecture: Architecture
+
+
+@dataclass
+class GraphTiles:
+    """The path kernel by the rules, along the model's graph.
+
+    The model is traced once, before the first block: blocks are computed in several threads at a time, and while
+    torch.fx traces, no other thread may use a module.
+    """
+
+    model: nn.Module
+    normalise: bool
+    biases: bool
+    dtype: torch.dtype
+    batch_size: int | None
+    outputs: tuple[int, ...] = ()
+    _architecture: Architecture | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the traced graph: whoever gets it traces again."""
+        return {**self.__dict__, "_architecture": None}
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
+        """The gates of some examples."""
+        if self._architecture is None:
+            self._architecture = _architecture(self.model)
+        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._architecture)
+
+    def bytes_kept(self, rows: GraphRows) -> int:
+        """Examples and bits."""
+        return bytes_of(rows.x, *(rows.gates.layer(name).words for name in rows.gates))
+
+    def bytes_working(self, rows: GraphRows, size: int) -> int:
+        """Every gate as a number, on both sides and as a copy, and a few arrays of covariances."""
+        units = rows.x[0].numel() + sum(rows.gates.layer(name).units for name in rows.gates)
+        return (4 * size * units + 4 * BLOCK_ENTRIES) * self.dtype.itemsize
+
+    def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
+        """The path kernel between two blocks."""
+        try:
+            return _finite(self._block(left, right), self.normalise)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(f"{error}{_pointer(self.model)}") from error
+
+    def _block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
+        symmetric = left is right
+        rows, output = self._read(left)
+        columns, other_output = (rows, output) if symmetric else self._read(right)
+        known = {
+            number: pooled
+            for number, (a, b) in enumerate(zip(rows, columns, strict=True))
+            if a.dense and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
+        }
+        needed = plan(rows, output, known)
+        kernel = torch.empty(left.x.shape[0], right.x.shape[0], dtype=self.dtype, device=left.x.device)
+
+        def tile(i: slice, j: slice) -> None:
+            covariances = Covariances(rows, columns, needed, known, i, j)
+            covariances.run()
+            kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
+
+        size = tile_size(isqrt(BLOCK_ENTRIES // size_of_pairs(rows, needed)))
+        fill(kernel, tile, symmetric=symmetric, size=size)
+        return kernel
+
+    def _read(self, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
+        reading = Reading(rows.architecture, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
+        output = _one_output(reading.run())
+        return reading.layers, output
+
+
+def _architecture(model: nn.Module) -> Architecture:
+    graph, modules = trace(model), dict(model.named_modules())
+    architecture = Architecture(model, graph, modules, gate_names(graph, modules))
+    try:
+        architecture.refuse_what_has_no_rule()
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
+    return architecture
+
+
+def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:
+    if not normalise and not bool(torch.isfinite(kernel).all()):
+        raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
+    return kernel
+
+
+def _one_output(signal: Signal) -> Signal:
+    """The signal of one output; all outputs have the same kernel, unless gates or concatenation tell them apart."""
+    alike = all(term.multiplier.shape[0] == 1 and term.channel == 0 for term in signal.terms)
+    if not alike or signal.size != (1, 1) or any(t.multiplier.shape[1] != signal.channels for t in signal.terms):
+        raise UnsupportedModelError(
+            "the model's outputs have different path kernels (it ends with a gate, a concatenation, or an image); end "
+            "with a weight layer, an nn.Linear say"
+        )
+    return replace(signal, channels=1, terms=tuple(replace(t, multiplier=t.multiplier[:, :1]) for t in signal.terms))

@@ -1,0 +1,199 @@
+"""Networks that pool only once, over the whole image: their kernel offset by offset."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.gates.bits import pack
+from gatelab.kernels.path.engine import WeightLayer
+from gatelab.kernels.path.terms import INPUT, Signal, Term
+from gatelab.kernels.tiles import thread_count
+
+try:
+    from gatelab.kernels.path import offset_loops as loops
+except ImportError:  # as in overlap.py: the general rules compute the same without Numba
+    loops: Any = None
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A convolution whose field the pooled signal depends on.
+
+    Attributes:
+        layer: the convolution as the left examples reach it.
+        other: as the right examples reach it.
+        scale: by how much an offset of the pooled image is larger at its output.
+    """
+
+    layer: WeightLayer
+    other: WeightLayer
+    scale: tuple[int, int]
+
+
+def pooled_kernel(
+    left: list[WeightLayer], right: list[WeightLayer], signal: Signal, other: Signal, *, symmetric: bool
+) -> Float[Tensor, "n m"] | None:
+    """The kernel of a signal that is pooled over its whole image; None where the offsets do not tell everything.
+
+    They do not where something else pools on the way, where padding wraps around, or where branches meet with
+    different strides.
+    """
+    like = signal.terms[0].multiplier
+    loops_know = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    if loops is None or not loops_know or not _is_pooled_once(signal):
+        return None
+    stages = _stages(left, right, signal)
+    if stages is None:
+        return None
+    kernel = torch.empty(_count(left, signal), _count(right, other), dtype=like.dtype)
+    program = _Program(stages, _unpooled(signal), _unpooled(other), kernel)
+    pairs = np.argwhere(np.tri(*kernel.shape, dtype=bool) if symmetric else np.ones(kernel.shape, dtype=bool))
+    groups = [pairs[start : start + loops.LANES] for start in range(0, len(pairs), loops.LANES)]
+    with ThreadPoolExecutor(thread_count()) as pool:
+        for group, values in zip(groups, pool.map(program.run, groups), strict=True):
+            rows, columns = torch.from_numpy(group).T
+            kernel[rows, columns] = torch.from_numpy(values).to(kernel.dtype)
+            if symmetric:
+                kernel[columns, rows] = kernel[rows, columns]
+    return kernel
+
+
+def _count(layers: list[WeightLayer], signal: Signal) -> int:
+    terms = [*signal.terms, *(term for layer in layers for term in layer.inputs.terms)]
+    return max(term.multiplier.shape[0] for term in terms)
+
+
+def _is_pooled_once(signal: Signal) -> bool:
+    sizes = {tuple(term.multiplier.shape[2:]) for term in signal.terms}
+    whole = all(term.window == tuple(term.multiplier.shape[2:]) for term in signal.terms)
+    return signal.size == (1, 1) and len(sizes) == 1 and sizes != {(1, 1)} and whole
+
+
+def _unpooled(signal: Signal) -> Signal:
+    terms = tuple(replace(term, window=(1, 1)) for term in signal.terms)
+    return replace(signal, terms=terms, size=terms[0].size)
+
+
+def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -> dict[int, _Stage] | None:
+    """The convolutions behind a signal, first to last; None if the offsets of one are not the same for all readers."""
+    scales: dict[int, tuple[int, int]] = {}
+
+    def note(terms: tuple[Term, ...], scale: tuple[int, int]) -> bool:
+        return all(t.origin == INPUT or scales.setdefault(t.origin, scale) == scale for t in terms)
+
+    if not note(signal.terms, (1, 1)):
+        return None
+    for number in reversed(range(len(left))):
+        if number not in scales:
+            continue
+        layer, scale = left[number], scales[number]
+        before = (scale[0] * layer.stride[0], scale[1] * layer.stride[1])
+        windowed = any(term.window != (1, 1) for term in layer.inputs.terms)
+        if layer.dense or layer.circular or windowed or not note(layer.inputs.terms, before):
+            return None
+    return {number: _Stage(left[number], right[number], scales[number]) for number in sorted(scales)}
+
+
+class _Program:
+    """The tables that the compiled loop reads, and the multipliers of all terms as it wants them."""
+
+    def __init__(self, stages: dict[int, _Stage], signal: Signal, other: Signal, kernel: Tensor):
+        self._kind = kernel.numpy().dtype
+        # Left and right: real multipliers and bits, each (channels and positions, examples).
+        self._parts: tuple[list[list[np.ndarray]], list[list[np.ndarray]]] = ([[], []], [[], []])
+        self._ends = [0, 0]  # of the real multipliers and of the bits, with their lanes
+        self._fields: dict[int, int] = {}
+        terms: list[list[int]] = []
+        gains: list[float] = []
+        layers: list[list[int]] = []
+        fields, padded, row = 0, 1, signal.size[1]
+        for number, stage in stages.items():
+            layer, first = stage.layer, len(terms)
+            self._add(layer.inputs, stage.other.inputs, terms, gains)
+            in_size, out_size = layer.inputs.size, _out_size(layer)
+            sizes = (*in_size, *out_size, *layer.kernel, *layer.stride, *layer.padding, *layer.dilation)
+            layers.append([*sizes, *stage.scale, fields, first, len(terms)])
+            self._fields[number] = fields
+            fields += out_size[0] * out_size[1] * loops.LANES
+            height, width = (in_size[axis] + 2 * layer.padding[axis] for axis in (0, 1))
+            padded, row = max(padded, height * width), max(row, width)
+        scales = [[stage.layer.scale, stage.layer.bias] for stage in stages.values()]
+        first_output = len(terms)
+        self._add(signal, other, terms, gains)
+        self._multipliers = [
+            (_side_by_side(real, examples, self._kind), _side_by_side(bits, examples, np.dtype(np.uint64)))
+            for (real, bits), examples in zip(self._parts, kernel.shape, strict=True)
+        ]
+        # An average divides every term alike; better once at the end than at each pair of positions.
+        self._common = gains[-1]
+        gains[first_output:] = [gain / self._common for gain in gains[first_output:]]
+        self._tables = (
+            np.array(layers, np.int64).reshape(-1, loops.LAYER_COLUMNS),
+            np.array(scales, self._kind).reshape(-1, 2),
+            np.array(terms, np.int64),
+            np.array(gains, self._kind),
+            signal.size,
+            first_output,
+        )
+        self._work = (max(1, fields), padded * loops.LANES, 2 * row * loops.LANES)
+
+    def run(self, pairs: np.ndarray) -> np.ndarray:
+        """The kernel of some pairs of examples, at most LANES."""
+        work = tuple(np.empty(size, self._kind) for size in self._work)
+        out = np.empty(loops.LANES)
+        # Lanes without a pair compute the last one again.
+        left, right = (np.pad(side, (0, loops.LANES - len(pairs)), mode="edge") for side in pairs.T)
+        (left_real, left_bits), (right_real, right_bits) = self._data(0, left), self._data(1, right)
+        loops.pooled_lanes(*self._tables, (left_bits, right_bits, left_real, right_real), work, out)
+        return out[: len(pairs)] * self._common
+
+    def _add(self, signal: Signal, other: Signal, terms: list[list[int]], gains: list[float]) -> None:
+        for left, right in zip(signal.terms, other.terms, strict=True):
+            origin = self._fields[left.origin] if left.origin != INPUT else -1
+            levels = _level(left.multiplier), _level(right.multiplier)
+            bits = levels[0] is not None and levels[1] is not None
+            sides = [_packed(t.multiplier) if bits else t.multiplier.numpy().astype(self._kind) for t in (left, right)]
+            terms.append([origin, int(bits), sides[0].shape[1], self._ends[bits]])
+            gains.append(levels[0] * levels[1] if bits else 1.0)  # pyright: ignore
+            self._ends[bits] += sides[0][0].size * loops.LANES
+            for store, planes in zip(self._parts, sides, strict=True):
+                store[bits].append(planes.reshape(planes.shape[0], -1).T)
+
+    def _data(self, side: int, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Real multipliers and bits of some examples, the examples on the last axis."""
+        real, bits = (np.take(part, examples, axis=1).reshape(-1) for part in self._multipliers[side])
+        return real, bits
+
+
+def _out_size(layer: WeightLayer) -> tuple[int, int]:
+    return tuple(  # pyright: ignore
+        (size + 2 * pad - step * (taps - 1) - 1) // stride + 1
+        for size, pad, step, taps, stride in zip(
+            layer.inputs.size, layer.padding, layer.dilation, layer.kernel, layer.stride, strict=True
+        )
+    )
+
+
+def _level(multiplier: Tensor) -> float | None:
+    """The one value that the multiplier has where it is not zero; None if there are several."""
+    level = float(multiplier.max()) or 1.0  # all closed: bits as well
+    return level if bool(((multiplier == 0) | (multiplier == level)).all()) else None
+
+
+def _packed(multiplier: Float[Tensor, "n c h w"]) -> np.ndarray:
+    """Channels as bits: (n, words, h, w)."""
+    n, channels, height, width = multiplier.shape
+    words = pack(multiplier.permute(0, 2, 3, 1).reshape(-1, channels) != 0)
+    planes = words.view(n, height, width, -1).permute(0, 3, 1, 2).contiguous()
+    return planes.numpy().view(np.uint64)
+
+
+def _side_by_side(parts: list[np.ndarray], examples: int, kind: np.dtype) -> np.ndarray:
+    """All rows one after the other; what is the same for all examples is repeated for each."""
+    wide = [np.broadcast_to(part, (part.shape[0], examples)) for part in parts]
+    return np.concatenate(wide) if wide else np.zeros((1, examples), kind)

@@ -1,0 +1,1 @@
+"""Ridge regression, eigenvalues and products, block by block."""

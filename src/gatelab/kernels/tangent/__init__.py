@@ -1,0 +1,1 @@
+"""Tangent kernels, layer by layer."""

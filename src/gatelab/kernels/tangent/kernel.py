@@ -1,0 +1,171 @@
+"""The neural tangent kernel of any model, without Jacobians where the structure allows it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isqrt, prod
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.errors import InputError
+from gatelab.kernels.disk.digest import model_digest
+from gatelab.kernels.tangent.gradients import GradientRows, Gradients, Outputs
+from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
+from gatelab.observe import examples_for, observable, stand_in
+
+# Entries of an array between two blocks of examples: weights that are shared over positions have one for each pair.
+TILE_ENTRIES = 2**24
+# Examples on each side of a block: two Gram matrices and their sum so far stay in a core's cache, and the memory for
+# them is small beside the result in every thread.
+MOST_EXAMPLES = 256
+
+Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
+
+
+def neural_tangent_kernel(
+    model: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, "m ..."] | None = None,
+    wrt: Wrt = None,
+    outputs: Outputs = "trace",
+    *,
+    batch_size: int | None = None,
+) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
+    r"""The Gram matrix of the gradients of the output with respect to the parameters (npk, Section 1.1).
+
+    .. math:: K(s, s') = \langle \nabla_\Theta \hat y(x_s), \nabla_\Theta \hat y(x_{s'}) \rangle
+
+    For each dense layer this is (Gram of inputs) ⊙ (Gram of back-propagated signals); no Jacobian is formed. For
+    convolutions the cheaper of that and per-example gradients is taken; parameters used in any other way go through
+    ``torch.func``. Two examples are checked against plain autograd; should they differ, all gradients are computed one
+    example at a time. Memory is the result, the layers' inputs and signals, and one tile.
+
+    Args:
+        model: any module whose answer for one example does not depend on the others.
+        x: examples.
+        y: other examples, for a rectangular kernel; None means x.
+        wrt: only these parameters count: a sub-module, parameters, or parameter names. Gives K^V and K^F of a
+            deep gated network.
+        outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
+            gives the kernel of that output.
+        batch_size: examples per forward and backward pass; None takes as many as keep its signals within 64 MB.
+
+    Example:
+        >>> net = nn.Linear(2, 1)
+        >>> neural_tangent_kernel(net, torch.tensor([[1.0, 2.0]])).tolist()   # ‖x‖² + 1, for weight and bias
+        [[6.0]]
+    """
+    return evaluate(TangentKernel(model, wrt, outputs, batch_size).on(x, y), x, y)
+
+
+@dataclass(frozen=True)
+class TangentKernel:
+    """The neural tangent kernel of a model, for any number of examples; see :func:`neural_tangent_kernel`.
+
+    Attributes:
+        model: any module whose answer for one example does not depend on the others.
+        wrt: only these parameters count.
+        outputs: "trace", "full", or the number of an output.
+        batch_size: examples per forward and backward pass.
+    """
+
+    model: nn.Module
+    wrt: Wrt = None
+    outputs: Outputs = "trace"
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.wrt, Iterator):  # which can be read once only
+            object.__setattr__(self, "wrt", tuple(self.wrt))
+
+    def about(self) -> dict[str, Any]:
+        """What tells this kernel from others."""
+        names = parameter_names(observable(self.model), self.wrt)
+        return {"kind": "ntk", "wrt": names, "outputs": self.outputs, "model": model_digest(self.model)}
+
+    def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "TangentTiles":
+        """The kernel on examples of x against y."""
+        model = stand_in(observable(self.model))
+        x, other = examples_for(model, x, y)
+        gradients = Gradients(model, parameter_names(model, self.wrt), x[:1], self.outputs)
+        columns = (x if other is None else other).shape[0]
+        return TangentTiles(gradients, x.dtype, self.outputs == "full", columns, self.batch_size)
+
+
+@dataclass
+class TangentTiles:
+    """The tangent kernel between two blocks, from inputs and signals of every layer.
+
+    Attributes:
+        columns: of the whole kernel, over which the cost of forming gradients is shared.
+    """
+
+    gradients: Gradients
+    dtype: torch.dtype
+    full: bool
+    columns: int
+    batch_size: int | None
+
+    def __post_init__(self) -> None:
+        self.outputs = (self.gradients.outputs,) * 2 if self.full else ()
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> GradientRows:
+        """Gradients of some examples, as factors."""
+        return self.gradients.rows(x.detach(), self.batch_size, self.columns)
+
+    def bytes_kept(self, rows: GradientRows) -> int:
+        """All that the factors hold."""
+        return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
+
+    def bytes_working(self, rows: GradientRows, size: int) -> int:
+        """Three arrays of a factor's largest tile, for each pair of outputs that is wanted; or a pass for the rows."""
+        tile = min(size, self._tile(rows))
+        entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
+        arrays = 3 * tile**2 * entries * prod(self.outputs) * self.dtype.itemsize
+        return arrays + self.gradients.bytes_making(size, self.dtype.itemsize)
+
+    def _tile(self, rows: GradientRows) -> int:
+        """As many examples as keep the largest array of a tile within the usual size."""
+        entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
+        return tile_size(min(MOST_EXAMPLES, isqrt(TILE_ENTRIES // entries)))
+
+    def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
+        """The tangent kernel between two blocks."""
+        symmetric = left is right
+        if left.factors.keys() != right.factors.keys():  # one of them has no structure: then neither has
+            left, right = (self.gradients.explicit(side, self.batch_size) for side in (left, right))
+        pairs = [(factor, right.factors[name]) for name, factor in left.factors.items()]
+        shape = (left.x.shape[0], right.x.shape[0], *self.outputs)
+        kernel = torch.zeros(shape, dtype=self.dtype, device=left.x.device)
+
+        def tile(i: slice, j: slice) -> None:
+            block = kernel[i, j]
+            for row, column in pairs:
+                # The factors of one layer are of kinds that go with each other on both sides.
+                add = row.add_full if self.full else row.add_trace
+                add(block, column, i, j)  # pyright: ignore
+
+        fill(kernel, tile, symmetric=symmetric, size=min(self._tile(left), self._tile(right)))
+        return kernel
+
+
+def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
+    """The names, in the model's order, of the parameters that ``wrt`` means."""
+    own = dict(model.named_parameters())
+    if wrt is None:
+        return list(own)
+    asked = [wrt] if isinstance(wrt, str | Tensor) else list(wrt.parameters() if isinstance(wrt, nn.Module) else wrt)
+    every_name = dict(model.named_parameters(remove_duplicate=False))  # a tied parameter goes by any of its names
+    for name in asked:
+        if isinstance(name, str) and name not in every_name:
+            close = get_close_matches(name, every_name, n=3)
+            hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(list(own)[:8])}"
+            raise InputError(f"wrt: the model has no parameter '{name}'; {hint}")
+    wanted = {id(every_name[part] if isinstance(part, str) else part) for part in asked}
+    names = [name for name, parameter in own.items() if id(parameter) in wanted]
+    if not names:
+        raise InputError(f"wrt: {type(wrt).__name__} has no parameter that belongs to the model")
+    return names

@@ -1,0 +1,52 @@
+"""An animation as one HTML file with a time slider: the facts as JSON, drawn by a few lines of script in the page."""
+
+import json
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from gatelab.figures import Heatmap, Panel, Plot
+from gatelab.lab.findings import Animation
+from gatelab.lab.report.pages import PAGES
+
+
+def animation_page(animation: Animation) -> str:
+    """The page; it needs no network."""
+    frames = [
+        {
+            "label": frame.label,
+            "columns": frame.panels.columns,
+            "panels": [_plain(panel) for panel in frame.panels.panels],
+        }
+        for frame in animation.frames
+    ]
+    return PAGES.get_template("animation.html").render(animation=animation, frames=_script_safe(frames))
+
+
+def _plain(panel: Panel) -> dict[str, Any]:
+    if isinstance(panel, Heatmap):
+        return {"kind": "heatmap", "title": panel.title, **_bytes(panel)}
+    return {"kind": "plot" if isinstance(panel, Plot) else "shapes", **asdict(panel)}
+
+
+def _bytes(panel: Heatmap) -> dict[str, Any]:
+    """A matrix as whole numbers from 0 to 255: all that a shade can tell, in a third of the space."""
+    flat = [value for row in panel.values for value in row if isfinite(value)]
+    low = min(flat, default=0.0) if panel.low is None else panel.low
+    high = max(flat, default=1.0) if panel.high is None else panel.high
+    scale = 255 / (high - low) if high > low else 0.0
+    rows = [[min(255, max(0, round((v - low) * scale))) if isfinite(v) else 0 for v in row] for row in panel.values]
+    return {"rows": rows, "diverging": panel.diverging}
+
+
+def _script_safe(value: Any) -> str:
+    """JSON that may stand inside a script element: numbers short, no "<" that could end the element."""
+    return json.dumps(_short(value), separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _short(part) for name, part in value.items()}
+    return [_short(part) for part in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,44 @@
+"""Findings as one HTML file that needs nothing else: no network, no scripts."""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib import rc_context
+
+from gatelab.figures import draw
+from gatelab.lab.findings import FigureFacts, Findings, Verdict
+from gatelab.lab.report.pages import PAGES
+
+
+def page(findings: Findings, about: Mapping[str, Any]) -> str:
+    """The report; whatever a user wrote is escaped.
+
+    Args:
+        findings: what to show.
+        about: sections of plain facts for the end: configuration, environment.
+    """
+    counts = {verdict: sum(c.verdict is verdict for c in findings.claims) for verdict in Verdict}
+    figures = [(figure, svg(figure, f"f{number}")) for number, figure in enumerate(findings.figures)]
+    return PAGES.get_template("report.html").render(
+        findings=findings, figures=figures, about=about, counts=counts, Verdict=Verdict
+    )
+
+
+def svg(figure: FigureFacts, prefix: str) -> Markup:
+    """The figure as SVG to stand inside a page; text takes the page's colour, and names do not clash."""
+    drawn = draw(figure.plot, size=(6.4, 3.8))
+    drawn.patch.set_alpha(0.0)
+    for axes in drawn.axes:
+        axes.patch.set_alpha(0.0)
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": prefix}):  # the same facts make the same file
+        drawn.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    content = buffer.getvalue()
+    content = content[content.index("<svg") :]
+    content = re.sub(r'(width|height)="[\d.]+pt"', "", content, count=2)
+    content = re.sub(r'id="([^"]+)"', rf'id="{prefix}-\1"', content)
+    content = re.sub(r'(xlink:href="#|url\(#)', rf"\1{prefix}-", content)
+    return Markup(content)

@@ -1,0 +1,48 @@
+"""The report of a run: HTML, results as JSON, tables in three formats."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gatelab.errors import RunError
+from gatelab.lab.experiment import Experiment
+from gatelab.lab.findings import Findings
+from gatelab.lab.report.animation import animation_page
+from gatelab.lab.report.html import page
+from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
+from gatelab.lab.runs import Run, write_durably, write_json
+
+
+def findings_of(run: Run, experiment: Experiment) -> Findings:
+    """What a finished run of an experiment found.
+
+    Raises:
+        RunError: some cells are not finished.
+    """
+    config = experiment.read(run.config)
+    results, cells = run.journal.results(), experiment.cells(config)
+    missing = [cell.name for cell in cells if cell.name not in results]
+    if missing:
+        raise RunError(
+            f"{run.path} is not finished: {', '.join(missing)} still to do; run the same command again to go on"
+        )
+    in_order = {cell.name: results[cell.name] for cell in cells}  # the journal has them as they finished
+    return experiment.findings(config, in_order)
+
+
+def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
+    """Write ``report.html``, ``results.json``, ``tables/`` and animations into the run's directory."""
+    findings = findings_of(run, experiment)
+    about: dict[str, dict[str, Any]] = {
+        "Configuration": {"experiment": run.experiment, **run.config},
+        "Environment": run.environment(),
+    }
+    path = run.path / "report.html"
+    write_durably(path, page(findings, about).encode())
+    for number, animation in enumerate(findings.animations, start=1):
+        write_durably(run.path / f"animation-{number}.html", animation_page(animation).encode())
+    write_json(run.path / "results.json", {**asdict(replace(findings, animations=())), **about})
+    for number, table in enumerate(findings.tables, start=1):
+        for ending, made in ((".csv", as_csv), (".md", as_markdown), (".tex", as_latex)):
+            write_durably(run.path / "tables" / f"table-{number}{ending}", made(table).encode())
+    return path, findings

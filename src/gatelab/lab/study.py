@@ -1,0 +1,290 @@
+"""How much of what a network knows is in its gates? The main job, on a user's own network and data."""
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from gatelab import models
+from gatelab.convert import Regime, to_dgn
+from gatelab.data import Dataset, load
+from gatelab.errors import InputError
+from gatelab.figures import Curve, Plot
+from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.findings import (
+    Claim,
+    FigureFacts,
+    Findings,
+    Sample,
+    Table,
+    close,
+    greater,
+    readable,
+    share_of_gap,
+)
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.training import Loss, Optimiser, TrainConfig
+from gatelab.lab.twins import Factory, learnt_twins, network, train_cell, twin
+from gatelab.lab.watch import Watch, keep_weights, kept_weights
+from gatelab.models import factory_from_file, seeded_network
+
+
+class StudyConfig(DataConfig):
+    """What to study, on what, and how long."""
+
+    model: str | None = None  # file.py:factory; an MLP if None
+    data: str = "digits"
+    runs: int = Field(default=3, ge=1)
+    epochs: int = Field(default=30, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    optimiser: Optimiser = Optimiser.ADAM
+    learning_rate: float = Field(default=1e-3, gt=0)
+    beta: float = Field(default=8.0, gt=0)
+    stages: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)  # shares of training after which gates are fixed
+    probes: int = Field(default=100, ge=2)
+    train_size: int | None = Field(default=None, ge=1)
+    test_size: int | None = Field(default=None, ge=1)
+
+    def load(self) -> Dataset:
+        """The data, all or a part."""
+        return load(self.data, self.data_root).subset(self.train_size, self.test_size, seed=self.seed)
+
+    def training(self) -> TrainConfig:
+        """How all networks of the study are trained."""
+        return TrainConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            optimiser=self.optimiser,
+            learning_rate=self.learning_rate,
+            loss=Loss.CROSS_ENTROPY,
+        )
+
+    def stage_epochs(self) -> tuple[int, ...]:
+        """The epochs after which gates are taken."""
+        return tuple(sorted({round(stage * self.epochs) for stage in self.stages}))
+
+
+def factory(config: StudyConfig, data: Dataset) -> Factory:
+    """What makes the network: the user's function, or an MLP of two hidden layers.
+
+    The user's function takes nothing; the global seed is set for it.
+    """
+    if config.model is None:
+        inputs, outputs = data.train_x[0].numel(), len(data.classes)
+        return lambda generator: nn.Sequential(
+            nn.Flatten(), *models.mlp([inputs, 64, 64, outputs], bias=True, generator=generator)
+        )
+    function = factory_from_file(config.model)
+    return lambda generator: seeded_network(function, int(torch.randint(2**31, (), generator=generator)))
+
+
+def check(config: StudyConfig) -> None:
+    """Refuse before anything is trained: the network must convert, and take the data."""
+    data = config.load()
+    model = factory(config, data)(torch.Generator().manual_seed(0)).eval()
+    to_dgn(model, Regime.FRNPF_DI)
+    x = data.inputs(data.train_x[:2])
+    try:
+        with torch.no_grad():
+            answers = model(x)
+    except Exception as error:
+        raise InputError(
+            f"the network does not take {data.title}: examples of shape {tuple(x.shape[1:])} gave "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if answers.shape != (2, len(data.classes)):
+        raise InputError(
+            f"the network gives {tuple(answers.shape)} for two examples of {data.title}; it must give (2, "
+            f"{len(data.classes)}), a number for each class"
+        )
+
+
+def _cells(config: StudyConfig) -> list[Cell]:
+    return [
+        Cell("network", {}, weight=1.5),
+        Cell("random", {}, weight=3.0),
+        *(Cell(f"stage/{epoch}", {"epoch": epoch}, needs=("network",), weight=1.5) for epoch in config.stage_epochs()),
+        Cell("decoupled", {}, weight=2.5),
+    ]
+
+
+def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
+    data = config.load()
+    make = factory(config, data)
+    seeds, training = config.seeds(), config.training()
+    if cell.name == "network":
+        watch, keep = _watch(config, data, context), keep_weights(context.folder, set(config.stage_epochs()))
+        nets = [network(make, seed) for seed in seeds]
+        result = train_cell(nets, seeds, data, training, context, [watch.team, keep])
+        return {**result, "records": watch.records()}
+    if cell.name == "random":
+        regimes = (Regime.FRNPF_II, Regime.FRNPF_DI)
+        nets = [twin(make, regime, seed, config.beta) for regime in regimes for seed in seeds]
+        return train_cell(nets, seeds * 2, data, training, context)
+    if cell.name == "decoupled":
+        nets = [twin(make, Regime.DNPFL, seed, config.beta) for seed in seeds]
+        watch = _watch(config, data, context)
+        return {**train_cell(nets, seeds, data, training, context, [watch.team]), "records": watch.records()}
+    (folder,) = context.folders.values()
+    kept = kept_weights(folder, cell.parameters["epoch"], config.runs)
+    return train_cell(learnt_twins(make, seeds, config.beta, kept), seeds, data, training, context)
+
+
+def _watch(config: StudyConfig, data: Dataset, context: Context) -> Watch:
+    """Ten looks at some test examples, one class of which is told from the rest."""
+    probes, labels = data.inputs(data.test_x[: config.probes]), data.test_y[: config.probes]
+    signs = (labels == labels.mode().values).to(probes) * 2 - 1
+    return Watch(context.folder, probes, signs, epochs=config.epochs, every=max(1, config.epochs // 10))
+
+
+def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
+    n = config.runs
+    random = results["random"]["test_accuracy"]
+    histories = {
+        "the network itself": results["network"]["test_accuracy"],
+        "random gates, independent (FRNPF II)": random[:n],
+        "random gates, the values' own (FRNPF DI)": random[n:],
+        **{
+            f"gates after {epoch} of {config.epochs} epochs (FLNPF)": results[f"stage/{epoch}"]["test_accuracy"]
+            for epoch in config.stage_epochs()
+        },
+        "decoupled gates (DNPFL)": results["decoupled"]["test_accuracy"],
+    }
+    last = {name: Sample.last(values) for name, values in histories.items()}
+    best = {name: Sample.best(values) for name, values in histories.items()}
+    own, fixed = last["the network itself"], last["random gates, independent (FRNPF II)"]
+    learnt = last[f"gates after {config.stage_epochs()[-1]} of {config.epochs} epochs (FLNPF)"]
+    return Findings(
+        f"How much of what this network knows is in its gates? ({_name(config)} on {results['network']['data']})",
+        _answer(own, fixed, learnt),
+        (
+            Table(
+                "Test accuracy in percent, mean ± standard deviation over runs",
+                ("gates", "last epoch", "best epoch"),
+                tuple((name, last[name].text(), best[name].text()) for name in histories),
+                "All value networks start from fresh weights and are trained alike; only the gates differ.",
+            ),
+            _dynamics_table(results),
+        ),
+        (_stages_figure(config, last, fixed, own), *_dynamics_figures(results)),
+        _claims(own, fixed, learnt, last["decoupled gates (DNPFL)"]),
+        (
+            "The last epoch is shown first: the best one is chosen on the test set, as papers do.",
+            f"Kernels are measured on {config.probes} test examples, of the first run; ν is that of the most frequent "
+            "class among them against the rest.",
+        ),
+    )
+
+
+def _name(config: StudyConfig) -> str:
+    return "an MLP of 64 and 64 units" if config.model is None else config.model
+
+
+def _answer(own: Sample, fixed: Sample, learnt: Sample) -> str:
+    share = share_of_gap(learnt, fixed, own)
+    numbers = (
+        f"With its trained gates and values learnt from scratch it reaches {learnt.text()} %, with random gates "
+        f"{fixed.text()} %; the network itself has {own.text()} %."
+    )
+    if share is None:
+        return f"Learning gates gains nothing here that could be measured, so the question has no answer. {numbers}"
+    part, error = share
+    return f"{part:.0%} (± {100 * error:.0f}) of what training gains over random gates is in the gates. {numbers}"
+
+
+def _claims(own: Sample, fixed: Sample, learnt: Sample, decoupled: Sample) -> tuple[Claim, ...]:
+    return (
+        greater("The network beats value networks with random gates", own, fixed),
+        greater("Its trained gates beat random gates", learnt, fixed),
+        close("Its trained gates with fresh values are as good as the network", learnt, own, within=0.01),
+        greater("Decoupled gates beat random gates", decoupled, fixed),
+    )
+
+
+def _stages_figure(config: StudyConfig, last: Mapping[str, Sample], fixed: Sample, own: Sample) -> FigureFacts:
+    epochs = config.stage_epochs()
+    samples = [last[f"gates after {epoch} of {config.epochs} epochs (FLNPF)"] for epoch in epochs]
+    ends = (float(epochs[0]), float(epochs[-1]))
+    curve = Curve(
+        "values trained on gates of this stage",
+        tuple(map(float, epochs)),
+        tuple(100 * sample.mean for sample in samples),
+        tuple(100 * sample.spread for sample in samples),
+    )
+    lines = (
+        Curve("the network itself", ends, (100 * own.mean,) * 2, line=True),
+        Curve("independent random gates", ends, (100 * fixed.mean,) * 2, line=True),
+    )
+    return FigureFacts(
+        "What the gates know, stage by stage",
+        Plot("epochs of training after which the gates were fixed", "test accuracy in percent", (curve, *lines)),
+        "Each point is a value network trained from scratch under gates frozen at that stage. A rise from the lower "
+        "line to the upper one is knowledge that went into the gates.",
+    )
+
+
+def _dynamics_table(results: Mapping[str, Result]) -> Table:
+    rows = tuple(
+        (
+            str(record["epoch"]),
+            "" if record["flipped"] is None else f"{100 * record['flipped']:.2f}",
+            "" if record["cosine"] is None else f"{record['cosine']:.3f}",
+            "" if record["complexity"] is None else readable(record["complexity"]),
+            readable(record["tangent"]["all"][0]),
+        )
+        for record in results["network"]["records"]
+    )
+    return Table(
+        "The network's gates and kernels while it trains",
+        ("epoch", "gates flipped since the row above, %", "mean cosine of H", "ν = yᵀĤ⁻¹y", "trace of K"),
+        rows,
+    )
+
+
+def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
+    records = [r for r in results["network"]["records"] if r["complexity"] is not None]
+    figures = []
+    if records:
+        curve = Curve(
+            "ν", tuple(float(r["epoch"]) for r in records), tuple(r["complexity"] for r in records), line=True
+        )
+        figures.append(
+            FigureFacts(
+                "How complex the labels are to the path kernel",
+                Plot("epoch", "ν = yᵀĤ⁻¹y of the network's gates", (curve,)),
+                "ν falls where the path kernel's large directions turn to the labels; npk, Section 6, sees it fall.",
+            )
+        )
+    decoupled = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
+    if decoupled:
+        epochs = tuple(float(r["epoch"]) for r in decoupled)
+        curves = tuple(
+            Curve(label, epochs, tuple(r["tangent"][part][0] for r in decoupled), line=True)
+            for part, label in (("value", "K^V"), ("feature", "K^F"))
+        )
+        figures.append(
+            FigureFacts(
+                "Gates and values of the decoupled network both learn",
+                Plot("epoch", "trace of the tangent kernel", curves),
+                "The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute.",
+            )
+        )
+    return tuple(figures)
+
+
+EXPERIMENTS = (
+    Experiment(
+        "study",
+        "How much of what a network knows is in its gates?",
+        StudyConfig,
+        {
+            "smoke": {"runs": 2, "epochs": 2, "train_size": 200, "test_size": 100, "probes": 20},
+            "quick": {},
+            "paper": {"runs": 5, "epochs": 100},
+        },
+        _cells,
+        _work,
+        _findings,
+    ),
+)

@@ -1,0 +1,247 @@
+"""Networks that train together: one on its own, or many of one shape as one batched computation."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.network import node_operation, trace
+
+State = dict[str, Tensor]
+
+# Act on each number alone, so that a further axis in front does not matter to them.
+_POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Identity)
+_POINTWISE = frozenset("relu leaky_relu gated clamp add sub mul neg ones_like".split())
+# Numbers in a stacked weight from which on a copy of its gradient takes longer than an autograd function in Python.
+_LARGE_WEIGHT = 2**15
+
+
+@runtime_checkable
+class Team(Protocol):
+    """Members of one architecture; every tensor has the members on its first axis."""
+
+    size: int
+
+    def parameters(self) -> list[Tensor]:
+        """What an optimiser moves."""
+        ...
+
+    def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
+        """Each member's answers to its own batch."""
+        ...
+
+    def train(self, mode: bool) -> None:
+        """Set the mode."""
+        ...
+
+    def state(self) -> State:
+        """Copies of all parameters and buffers."""
+        ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over parameters and buffers."""
+        ...
+
+    def member(self, number: int) -> nn.Module:
+        """A copy of one member, as a module of its own."""
+        ...
+
+
+def teams(models: Sequence[nn.Module]) -> "list[Team]":
+    """One team of all if their architecture can be batched, else each model by itself."""
+    if len(models) > 1 and can_stack(models[0]):
+        return [StackedTeam(models)]
+    return [SingleTeam(model) for model in models]
+
+
+class SingleTeam:
+    """A team of one."""
+
+    size = 1
+
+    def __init__(self, model: nn.Module):
+        """Train this model itself."""
+        self._model = model
+
+    def parameters(self) -> list[Tensor]:
+        """The model's parameters that need gradients."""
+        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+
+    def forward(self, x: Float[Tensor, "1 b ..."]) -> Float[Tensor, "1 b k"]:
+        """The model's answers."""
+        return self._model(x[0]).unsqueeze(0)
+
+    def train(self, mode: bool) -> None:
+        """Set the model's mode."""
+        self._model.train(mode)
+
+    def state(self) -> State:
+        """The model's state dict with an axis in front."""
+        return {name: tensor.detach().clone().unsqueeze(0) for name, tensor in self._model.state_dict().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state."""
+        self._model.load_state_dict({name: tensor[0] for name, tensor in state.items()})
+
+    def member(self, number: int) -> nn.Module:
+        """A copy of the model."""
+        del number
+        return copy.deepcopy(self._model)
+
+
+class StackedTeam:
+    """Fully connected networks of one shape, their weights stacked: (members, out, in).
+
+    Each member sees its own batch; every layer is one batched product, so that many small networks keep the cores busy.
+    The numbers are those of training each alone, up to the order of sums inside a product.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]):
+        """Stack copies of the models' parameters."""
+        if not can_stack(models[0]):
+            raise UnsupportedModelError(
+                f"{type(models[0]).__name__} cannot be batched: only dense layers, pointwise gates, flatten, sums"
+            )
+        shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
+        if any(shape != shapes[0] for shape in shapes):
+            raise InputError("the models differ in shape; a team has one architecture")
+        self.size = len(models)
+        self._base = copy.deepcopy(models[0])
+        own = [dict(model.named_parameters()) for model in models]
+        self._stacked = {
+            name: nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
+            for name, parameter in own[0].items()
+        }
+        # Made once: torch.func.functional_call would put the stacked parameters in place anew for every batch.
+        stacks = {id(own[0][name]): stack for name, stack in self._stacked.items()}
+        self._together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
+        self._mode = _FlattenMembers if _flattens_by_function(models[0]) else nullcontext
+
+    def parameters(self) -> list[Tensor]:
+        """The stacked parameters that need gradients."""
+        return [tensor for tensor in self._stacked.values() if tensor.requires_grad]
+
+    def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
+        """All members at once."""
+        with self._mode():
+            return self._together(x)
+
+    def train(self, mode: bool) -> None:
+        """Nothing in such a network depends on the mode."""
+        self._base.train(mode)
+        self._together.train(mode)
+
+    def state(self) -> State:
+        """Copies of the stacked parameters."""
+        return {name: tensor.detach().clone() for name, tensor in self._stacked.items()}
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over stacked parameters."""
+        for name, tensor in self._stacked.items():
+            tensor.copy_(state[name])
+
+    def member(self, number: int) -> nn.Module:
+        """A copy of one member."""
+        own = dict(self._base.named_parameters())
+        return copy.deepcopy(
+            self._base,
+            {
+                id(own[name]): nn.Parameter(stack[number].detach().clone(), own[name].requires_grad)
+                for name, stack in self._stacked.items()
+            },
+        )
+
+
+def can_stack(model: nn.Module) -> bool:
+    """Whether all that the model does is dense, pointwise, or flattening of the examples."""
+    try:
+        graph = trace(model)
+    except (InputError, UnsupportedModelError):
+        return False
+    modules = dict(model.named_modules())
+    for node in graph.nodes:
+        if node.op == "call_module":
+            module = modules[str(node.target)]
+            flattens = isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
+            if not (isinstance(module, (nn.Linear, *_POINTWISE_MODULES)) or flattens):
+                return False
+        elif node.op in ("call_function", "call_method"):
+            made = isinstance(node.target, type)  # a gate function, which fx notes as a call of its constructor
+            flattens = node_operation(node) == "flatten" and tuple(node.args[1:]) == (1,)
+            if not (made or flattens or node_operation(node) in _POINTWISE or node.users == {}):
+                return False
+        elif node.op == "get_attr":
+            return False
+    return not list(model.buffers())
+
+
+def _flattens_by_function(model: nn.Module) -> bool:
+    return any(node_operation(node) == "flatten" for node in trace(model).nodes)
+
+
+def _substitutes(model: nn.Module, stacks: Mapping[int, nn.Parameter]) -> dict[int, nn.Module]:
+    """By identity, what stands behind the axis of members where the model has a dense layer, or flattens."""
+    found: dict[int, nn.Module] = {}
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            bias = None if module.bias is None else stacks[id(module.bias)]
+            found[id(module)] = _StackedDense(stacks[id(module.weight)], bias)
+        elif isinstance(module, nn.Flatten):
+            found[id(module)] = nn.Flatten(2)
+    return found
+
+
+class _StackedDense(nn.Module):
+    """A dense layer for each member."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None):
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Float[Tensor, "e b i"]) -> Float[Tensor, "e b o"]:
+        if self.weight.numel() >= _LARGE_WEIGHT:
+            return _StackedLinear.apply(x, self.weight, self.bias)
+        return _stacked_linear(x, self.weight, self.bias)
+
+
+class _FlattenMembers(TorchFunctionMode):
+    """Reads ``flatten`` as acting behind the axis of members."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.flatten, Tensor.flatten):
+            return args[0].flatten(2)
+        return func(*args, **(kwargs or {}))
+
+
+def _stacked_linear(
+    x: Float[Tensor, "e b i"], weight: Float[Tensor, "e o i"], bias: Float[Tensor, "e o"] | None
+) -> Float[Tensor, "e b o"]:
+    """A dense layer of each member."""
+    return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+
+class _StackedLinear(torch.autograd.Function):
+    """The same; the weight's gradient is made in the weight's own layout, which saves a copy of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _stacked_linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        (gradient,) = gradients
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = (*ctx.needs_input_grad, False)[:3]
+        return (
+            torch.bmm(gradient, weight) if needs_x else None,
+            torch.bmm(gradient.mT, x) if needs_weight else None,
+            gradient.sum(1) if needs_bias else None,
+        )

@@ -1,0 +1,1 @@
+"""Localisation and gated deep linear networks (gdln)."""

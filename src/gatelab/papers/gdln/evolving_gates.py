@@ -1,0 +1,143 @@
+"""gdln, 2.3: how many switches of the gates does a prediction of the network need?"""
+
+from collections.abc import Mapping
+from statistics import mean
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from gatelab.dynamics import PiecewiseFlow, moments_of, self_gated_flow, sign_flip_rate
+from gatelab.figures import Curve, Plot
+from gatelab.lab.experiment import Experiment
+from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.papers.gdln.training import GatesConfig, Training, cell_per_gain
+
+
+class EvolvingConfig(GatesConfig):
+    """How many switches of the gates a prediction needs."""
+
+    runs: int = Field(default=16, ge=1)
+    rate: float = Field(default=0.05, gt=0)
+    switches: tuple[int, ...] = (0, 1, 2, 4, 8, 16, 32, 64)
+    tolerances: tuple[float, ...] = (0.2, 0.1, 0.05, 0.02, 0.01)
+    records: int = Field(default=400, ge=4)
+
+
+def even_switches(flips: Float[Tensor, " steps"], count: int) -> list[int]:
+    """Records at which to renew the gates so that equal numbers of flips lie between: 0 first, then up to ``count``."""
+    total = flips.cumsum(0)
+    places = {0}
+    for part in range(1, count + 1):
+        reached = (total >= total[-1] * part / (count + 1)).nonzero()
+        places.add(int(reached[0]) + 1)
+    return sorted(place for place in places if place < len(flips))
+
+
+def _evolving_work(config: EvolvingConfig, cell: Cell, context: Context) -> Result:
+    training = Training(config, cell, context, 0.5)
+    kept: dict[str, list[float]] = {str(count): [] for count in config.switches}
+    used: dict[str, list[float]] = {str(count): [] for count in config.switches}
+    own: dict[str, list[float]] = {str(tolerance): [] for tolerance in config.tolerances}
+    restarts: dict[str, list[float]] = {str(tolerance): [] for tolerance in config.tolerances}
+    for run in range(config.runs):
+        gates, start = training.gates(run), training.weights[0, run]
+        flips = sign_flip_rate(gates).mean(dim=1)
+        for count in config.switches:
+            places = even_switches(flips, count)
+            moments = [moments_of(training.x, training.y, gates[place].T) for place in places]
+            flow = PiecewiseFlow([training.times[place] for place in places], moments, initial=start)
+            kept[str(count)].append(training.error(flow.weights(training.horizon), run))
+            used[str(count)].append(float(len(places) - 1))
+        for tolerance in config.tolerances:
+            found = self_gated_flow(training.x, training.y, start, training.horizon, tolerance=tolerance)
+            own[str(tolerance)].append(training.error(found.flow.weights(training.horizon), run))
+            restarts[str(tolerance)].append(float(len(found.flips)))
+        context.tell(0.5 + (run + 1) / config.runs / 2, f"run {run + 1} of {config.runs}")
+    return {"kept": kept, "used": used, "own": own, "restarts": restarts}
+
+
+def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings:
+    rows, curves, claims = [], [], []
+    for name, r in results.items():
+        rows += [
+            (name, "the network's", key, f"{mean(r['used'][key]):.0f}", Sample(tuple(values), percent=False).text())
+            for key, values in r["kept"].items()
+        ]
+        rows += [
+            (
+                name,
+                f"its own, at {100 * float(key):g} % flips",
+                "",
+                f"{mean(r['restarts'][key]):.0f}",
+                Sample(tuple(values), percent=False).text(),
+            )
+            for key, values in r["own"].items()
+        ]
+        errors = [Sample(tuple(r["kept"][str(count)]), percent=False) for count in config.switches]
+        curves.append(
+            Curve(
+                name, tuple(float(c + 1) for c in config.switches), tuple(max(e.mean, 1e-6) for e in errors), line=True
+            )
+        )
+        claims += [
+            greater(f"{name}: the most switches predict better than one (relative error)", errors[1], errors[-1]),
+            greater(
+                f"{name}: {config.switches[-1]} switches predict the network to a relative error of 0.05",
+                Sample((0.05,) * config.runs, percent=False),
+                errors[-1],
+            ),
+        ]
+    last = list(results.values())[-1]["kept"]
+    most = str(config.switches[-1])
+    return Findings(
+        "gdln, 2.3: gates that evolve",
+        f"For the sharpest data the flow misses the ReLU network's weights by {100 * mean(last['0']):.0f} % with the "
+        f"first gates alone, and by {100 * mean(last[most]):.1f} % with gates renewed at {most} of its switches.",
+        (
+            Table(
+                f"Error of the predicted weights at the end, {config.runs} runs",
+                ("data", "switches", "allowed", "used", "relative error"),
+                tuple(rows),
+            ),
+        ),
+        (
+            FigureFacts(
+                "Error against the number of segments",
+                Plot("segments (switches + 1)", "relative error", tuple(curves), log=True),
+                "Gates are renewed so that equal numbers of flips lie between.",
+            ),
+        ),
+        tuple(claims),
+        (
+            "The network's switches are read off its training; a flow's own need no training at all.",
+            "Which site wins is decided early and by little: a small error there may end at another site, and the "
+            "error of a single run need not fall step by step.",
+        ),
+    )
+
+
+EVOLVING_GATES = Experiment(
+    "gdln-evolving-gates",
+    "How many switches of the gates a prediction needs",
+    EvolvingConfig,
+    {
+        "smoke": {
+            "runs": 2,
+            "examples": 100,
+            "horizon": 5.0,
+            "records": 20,
+            "sites": 20,
+            "lengths": (2.0, 0.1),
+            "switches": (0, 1, 4),
+            "tolerances": (0.1,),
+        },
+        "quick": {},
+        "paper": {"runs": 30, "examples": 40_000, "rate": 0.01, "records": 2000},
+    },
+    cell_per_gain,
+    _evolving_work,
+    _evolving_findings,
+)
+EXPERIMENTS = (EVOLVING_GATES,)

@@ -1,0 +1,1 @@
+"""Half-space feature learning (halfspace)."""

@@ -1,0 +1,131 @@
+"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from gatelab import models
+from gatelab.data import Regression, circle
+from gatelab.gates import HardGate, SoftGate
+from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.findings import Findings
+from gatelab.lab.looks import Look, train_and_look
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.training import Loss, TrainConfig
+from gatelab.papers.halfspace.circle_figures import animation, figures
+from gatelab.papers.halfspace.circle_findings import KINDS, Seen, answer, claims, tables
+from gatelab.papers.halfspace.circle_look import look
+from gatelab.regions import Plan
+
+
+class CircleConfig(SeededConfig):
+    """A ReLU network, a DLGN, and a DLGN with frozen gates learn a target on the circle."""
+
+    runs: int = Field(default=8, ge=1)
+    points: int = Field(default=200, ge=8)
+    low: int = Field(default=1, ge=1)  # frequency on the upper half
+    high: int = Field(default=8, ge=1)  # and on the lower
+    layers: int = Field(default=5, ge=1)
+    width: int = Field(default=16, ge=1)
+    beta: float = Field(default=10.0, gt=0)
+    piecewise_constant: bool = False
+    epochs: int = Field(default=400, ge=4)
+    batch_size: int = Field(default=20, ge=1)
+    learning_rate: float = Field(default=3e-3, gt=0)
+    frames: int = Field(default=36, ge=2)  # of the animation
+    kernel_points: int = Field(default=64, ge=4)
+
+    def data(self) -> Regression:
+        """The circle."""
+        return circle(self.points, self.low, self.high)
+
+    def shown(self) -> tuple[int, int, int]:
+        """The paper's moments: the start, epoch 3, the end."""
+        return (0, 3, self.epochs)
+
+    def moments(self) -> tuple[int, ...]:
+        """The epochs of the animation: close together at first, then ever further apart."""
+        factor = (self.epochs + 1) ** (1 / (self.frames - 1))
+        return tuple(sorted({min(self.epochs, round(factor**k) - 1) for k in range(self.frames)} | {self.epochs}))
+
+    def make(self, kind: str, seed: int) -> nn.Module:
+        """A network of a kind: Glorot weights, zero biases."""
+        widths, generator = [2, *[self.width] * self.layers, 1], torch.Generator().manual_seed(seed)
+        if kind == "relu":
+            return models.mlp(widths, bias=True, generator=generator)
+        gate = SoftGate(self.beta) if kind == "dlgn" else HardGate()
+        net = models.DeepLinearlyGatedNetwork(
+            widths, gate=gate, piecewise_constant=self.piecewise_constant, generator=generator
+        )
+        for parameter in net.feature_parameters() if kind == "frozen" else ():
+            parameter.requires_grad_(False)
+        return net
+
+
+def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
+    data, seeds = config.data(), config.seeds()
+    nets = [config.make(cell.name, seed) for seed in seeds]
+    plan = Plan(nets[0].eval())  # networks are looked at in evaluation mode; training sets the mode that it needs
+
+    def see(model: nn.Module, epoch: int, place: int) -> Look:
+        if place == 0 or epoch in config.shown():
+            return look(model, data, config.kernel_points, tangent=epoch in config.shown(), plan=plan)
+        return {}  # between the paper's moments only the first run is looked at
+
+    training = TrainConfig(
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        loss=Loss.SQUARED,
+    )
+    return train_and_look(nets, seeds, data, training, context, (*config.moments(), *config.shown()), see)
+
+
+def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
+    seen = Seen(results, config.data(), config.shown())
+    return Findings(
+        "halfspace, Figures 2–6, 9, 10: feature learning on the circle",
+        answer(seen),
+        tables(seen),
+        figures(seen, config.moments()),
+        claims(seen),
+        _notes(config),
+        (animation(seen, config.moments()),),
+    )
+
+
+def _notes(config: CircleConfig) -> tuple[str, ...]:
+    values = "constant values (DLGN-PWC)" if config.piecewise_constant else "values linear in x"
+    return (
+        f"The paper does not print its target: ours is sin(kθ), k = {config.low} above and {config.high} below.",
+        f"{config.layers} hidden layers of {config.width}; the DLGN has gates with biases, soft with β = "
+        f"{config.beta:g} while it learns, and {values}; frozen gates are hard.",
+        "Errors are mean squares, twice the loss that is trained.",
+        "Kernels, paths and half-spaces are those of hard gates, q > 0. Pictures show the first run.",
+    )
+
+
+_SMOKE: dict[str, Any] = {
+    "runs": 2,
+    "points": 20,
+    "layers": 3,
+    "width": 4,
+    "epochs": 6,
+    "batch_size": 10,
+    "frames": 4,
+    "kernel_points": 10,
+}
+EXPERIMENTS = (
+    Experiment(
+        "halfspace-circle",
+        "Half-spaces, overlap kernels and outputs while networks learn a target on the circle",
+        CircleConfig,
+        {"smoke": _SMOKE, "quick": {}, "paper": {"epochs": 8000, "frames": 60}},
+        lambda _config: [Cell(kind) for kind in KINDS],
+        _work,
+        _findings,
+    ),
+)

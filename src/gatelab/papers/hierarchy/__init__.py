@@ -1,0 +1,1 @@
+"""Deep and locally connected ReLU networks (hierarchy)."""

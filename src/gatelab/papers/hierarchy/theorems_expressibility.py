@@ -1,0 +1,108 @@
+"""The theorems of "A theoretical framework …" on what can be expressed."""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.figures import Curve, Plot
+from gatelab.hierarchy import (
+    build_teacher,
+    exact_events,
+    expressibility,
+    given_events,
+    hull_vertices,
+    joint,
+    string_fields,
+    vert,
+    vertices,
+)
+from gatelab.lab.measure import EXACT, IDENTITY, identity
+from gatelab.lab.theorem import Check, Measurement, theorem
+
+
+def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:
+    """Distributions on a sphere around the uniform one: every row is a vertex."""
+    directions = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    directions -= directions.mean(dim=1, keepdim=True)
+    directions /= directions.norm(dim=1, keepdim=True)
+    return 1 / columns + directions / columns / 1.01
+
+
+@theorem(
+    "hierarchy-6",
+    "Theorem 6",
+    "If P is all-vert, ReLU networks reach zero loss; linear ones keep m − rank, exponential in the region's size",
+)
+def expressible(seed: int) -> Measurement:
+    """A random deep hierarchy with every P all-vert; then all of d bits under one region, for growing d."""
+    generator = torch.Generator().manual_seed(seed)
+    fields = string_fields(4, [2])
+    edges = {(p, c): _round(14 if p == "top" else 7, 3 if c[0] == "x" else 7, generator) for p, c in fields.edges}
+    deep = expressibility(given_events(fields, torch.full((14,), 1 / 14, dtype=torch.float64), edges), values=3)
+    inside = sum(len(matrix) - vert(matrix) for matrix in edges.values())
+    sizes = [2, 3, 4, 5, 6]
+    found = [expressibility(exact_events(build_teacher(string_fields(d, []), joint))) for d in sizes]
+    formula = [2.0**d - d - 1 for d in sizes]
+    linear = torch.tensor([case.linear for case in found], dtype=torch.float64)
+    excess = [abs(case.linear - case.bound) / case.events for case in (deep, *found)]
+    worst = max(case.relu for case in (deep, *found))
+    growth = min(b / a for a, b in pairwise(linear.tolist()))
+    return Measurement(
+        (
+            Check("deep hierarchy: rows of P that are no vertex", inside, 0, "the theorem's assumption"),
+            Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
+            Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
+            identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
+            Check("−(deep hierarchy: linear loss)", -deep.linear, -0.5, "with m ≤ rank nothing would be shown"),
+            Check("−(growth of the linear loss per bit)", -growth, -2.0, "exponential: at least doubled by each bit"),
+        ),
+        Plot(
+            "bits d under one region",
+            "‖F_ω − I‖²",
+            (
+                Curve("best linear network", tuple(map(float, sizes)), tuple(linear.tolist())),
+                Curve("2^d − d − 1", tuple(map(float, sizes)), tuple(formula), line=True),
+                Curve("constructed ReLU network", tuple(map(float, sizes)), tuple(case.relu for case in found)),
+            ),
+        ),
+        (
+            "on d bits each P_αβ alone is not all-vert (its rows repeat); the rows of all children side by side are, "
+            "and that is enough.",
+        ),
+    )
+
+
+@theorem(
+    "hierarchy-7",
+    "Theorem 7",
+    "If F has full row rank, P F has the vertices of P; so P F is all-vert iff P is",
+)
+def vertices_survive(seed: int) -> Measurement:
+    """Random P with rows inside the hull of others, random F; linear programmes, and Qhull beside them."""
+    generator = torch.Generator().manual_seed(seed)
+    disagreements = against_qhull = 0
+    counts: dict[str, list[float]] = {"P": [], "P F, F of full row rank": [], "P F, F of rank one": []}
+    for _ in range(10):
+        corners = _round(5, 4, generator)
+        mixed = torch.softmax(torch.randn(3, 5, generator=generator, dtype=torch.float64), dim=1) @ corners
+        matrix = torch.cat([corners, mixed])
+        f, thin = (torch.randn(4, width, generator=generator, dtype=torch.float64) for width in (6, 1))
+        before, after = vertices(matrix), vertices(matrix @ f)
+        disagreements += int((before != after).sum())
+        against_qhull += int((before != hull_vertices(matrix)).sum() + (after != hull_vertices(matrix @ f)).sum())
+        found = (before.sum(), after.sum(), vertices(matrix @ thin).sum())
+        for values, count in zip(counts.values(), found, strict=True):
+            values.append(float(count))
+    total, _, thin_total = (int(sum(values)) for values in counts.values())
+    draws = tuple(float(draw) for draw in range(1, 11))
+    return Measurement(
+        (
+            Check("rows that are a vertex of one and not of the other", disagreements, 0, "the theorem's statement"),
+            Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
+            Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
+        ),
+        Plot("draw", "rows that are vertices", tuple(Curve(n, draws, tuple(v)) for n, v in counts.items())),
+        (f"(2) needs the rank too: with F of rank one, {total - thin_total} of {total} vertices are lost.",),
+    )

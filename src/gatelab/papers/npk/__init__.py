@@ -1,0 +1,1 @@
+"""Neural path features and the neural path kernel (npk)."""

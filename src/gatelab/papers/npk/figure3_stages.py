@@ -1,0 +1,167 @@
+"""npk, Figure 3, left: the gates of a CNN at stages of its training, with fresh values."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gatelab.convert import Regime
+from gatelab.figures import Curve, Plot
+from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict, greater
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.training import TrainConfig
+from gatelab.lab.twins import learnt_twins, network, train_cell, twin
+from gatelab.lab.watch import keep_weights, kept_weights
+from gatelab.papers.npk.table2 import PUBLISHED, Arch, Table2Config
+
+CNTK = 77.43  # Arora et al., as npk quotes it
+
+
+class StagesConfig(DataConfig):
+    """GCONV, its gates at several stages, and fresh values on each."""
+
+    epochs: int = Field(default=60, ge=1)
+    value_epochs: int = Field(default=80, ge=1)
+    stages: int = Field(default=6, ge=1)
+    channels: float = Field(default=1.0, gt=0)
+    shrink: Literal[1, 2, 4] = 1
+    train_size: int | None = Field(default=None, ge=1)
+    test_size: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=3e-4, gt=0)
+    batch_size: int = Field(default=32, ge=1)
+
+    def base(self) -> Table2Config:
+        """The network and data, as Table 2 has them."""
+        return Table2Config(
+            arch=Arch.GCONV,
+            channels=self.channels,
+            shrink=self.shrink,
+            train_size=self.train_size,
+            test_size=self.test_size,
+            seed=self.seed,
+            data_root=self.data_root,
+        )
+
+    def epochs_of_stages(self) -> tuple[int, ...]:
+        """After which epochs gates are taken."""
+        return tuple(sorted({max(1, round(self.epochs * (k + 1) / self.stages)) for k in range(self.stages)}))
+
+
+def _stage_cells(config: StagesConfig) -> list[Cell]:
+    stages = [
+        Cell(f"stage/{epoch}", {"epoch": epoch}, needs=("network",), weight=1.4 * config.value_epochs / config.epochs)
+        for epoch in config.epochs_of_stages()
+    ]
+    return [Cell("network"), Cell("random", weight=1.4 * config.value_epochs / config.epochs), *stages]
+
+
+def _stage_work(config: StagesConfig, cell: Cell, context: Context) -> Result:
+    base = config.base()
+    data, seeds = base.data(), config.seeds()
+    options: dict[str, Any] = {"batch_size": config.batch_size, "learning_rate": config.learning_rate}
+    if cell.name == "network":
+        keep = keep_weights(context.folder, set(config.epochs_of_stages()))
+        nets = [network(base.make, seed) for seed in seeds]
+        return train_cell(nets, seeds, data, TrainConfig(epochs=config.epochs, **options), context, [keep])
+    if cell.name == "random":
+        nets = [twin(base.make, Regime.FRNPF_II, seed, base.beta) for seed in seeds]
+    else:
+        (folder,) = context.folders.values()
+        kept = kept_weights(folder, cell.parameters["epoch"], config.runs)
+        nets = learnt_twins(base.make, seeds, base.beta, kept)
+    return train_cell(nets, seeds, data, TrainConfig(epochs=config.value_epochs, **options), context)
+
+
+def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Findings:
+    def best(cell: str) -> Sample:
+        return Sample.best(results[cell]["test_accuracy"])
+
+    epochs = config.epochs_of_stages()
+    stages, random, relu = [best(f"stage/{epoch}") for epoch in epochs], best("random"), best("network")
+    theirs = PUBLISHED["gconv", "adam"]
+    rows = [("random gates (FRNPF)", random.text(), f"{theirs[0][0]}")]
+    said = {0: "72", len(epochs) - 1: "79.68"} if len(epochs) == 6 else {}  # the paper prints its ends
+    rows += [
+        (f"gates after {e} epochs", s.text(), said.get(k, ""))
+        for k, (e, s) in enumerate(zip(epochs, stages, strict=True))
+    ]
+    rows.append(("ReLU", relu.text(), f"{theirs[4][0]}"))
+    ends = (float(epochs[0]), float(epochs[-1]))
+    curves = (
+        Curve(
+            f"ours, {config.runs} runs",
+            tuple(map(float, epochs)),
+            tuple(100 * s.mean for s in stages),
+            tuple(100 * s.spread for s in stages),
+        ),
+        Curve("ours, ReLU", ends, (100 * relu.mean,) * 2, line=True),
+        Curve("ours, random gates", ends, (100 * random.mean,) * 2, line=True),
+        Curve("published, first and last stage", ends, (72.0, 79.68)),
+        Curve("CNTK, published", ends, (CNTK, CNTK), line=True),
+    )
+    part = "all data" if config.train_size is None else f"{config.train_size} training examples"
+    part += "" if config.channels == 1 else f", {config.channels:g} × the channels"
+    part += "" if config.shrink == 1 else f", images shrunk by {config.shrink}"
+    rising = all(b.mean > a.mean for a, b in pairwise(stages))
+    return Findings(
+        f"npk, Figure 3, left: GCONV on {results['network']['data']}",
+        f"Values trained from scratch reach {stages[0].text()} % under the gates of the first stage and "
+        f"{stages[-1].text()} % under those of the last; random gates {random.text()} %, ReLU {relu.text()} %.",
+        (Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), tuple(rows)),),
+        (
+            FigureFacts(
+                "Gates know more, stage by stage",
+                Plot(f"epochs of training ({part})", "test accuracy, %", curves),
+                "Published values are for full width and all of CIFAR-10.",
+            ),
+        ),
+        (
+            greater("Gates of the last stage beat random gates", stages[-1], random),
+            Claim(
+                "Accuracy rises from stage to stage",
+                Verdict.HOLDS if rising else Verdict.FAILS,
+                ", ".join(sample.text() for sample in stages),
+            ),
+        ),
+        (
+            f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
+            "Gates are the network's at the end of a stage; the paper takes the best weights up to then.",
+        ),
+    )
+
+
+STAGES = Experiment(
+    "npk-figure3-stages",
+    "Gates of a CNN at stages of its training, with fresh values",
+    StagesConfig,
+    {
+        "smoke": {
+            "runs": 1,
+            "epochs": 2,
+            "value_epochs": 1,
+            "stages": 2,
+            "train_size": 200,
+            "test_size": 100,
+            "channels": 0.0625,
+        },
+        "quick": {
+            "runs": 2,
+            "epochs": 18,
+            "value_epochs": 12,
+            "stages": 3,
+            "train_size": 10000,
+            "test_size": 2000,
+            "channels": 0.25,
+            "shrink": 2,
+            "batch_size": 16,
+            "learning_rate": 2e-3,
+        },
+        "paper": {},
+    },
+    _stage_cells,
+    _stage_work,
+    _stage_findings,
+)
+EXPERIMENTS = (STAGES,)

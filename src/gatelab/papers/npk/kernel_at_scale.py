@@ -1,0 +1,329 @@
+"""Does a network's path kernel know what the network knows? Ridge regression with H over all its training examples."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import log
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from gatelab import models
+from gatelab.data import Dataset, load
+from gatelab.figures import Curve, Plot
+from gatelab.kernels import (
+    BlockedKernel,
+    OverlapKernel,
+    PathKernel,
+    Watch,
+    compute,
+    kernel_part,
+    kernel_ridge,
+    kernel_ridges,
+    kernel_times,
+    top_eigenpairs,
+)
+from gatelab.kernels.disk.plan import Plan
+from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, not_below, readable
+from gatelab.lab.runs import Cell, Context, Result, write_json
+from gatelab.lab.training import TrainConfig
+from gatelab.lab.twins import network, train_cell
+
+NETWORK, PATH, OVERLAP = "the network itself", "path kernel H", "overlap Λ"
+KERNELS = {PATH: PathKernel, OVERLAP: OverlapKernel}
+
+
+MEMORY = "3GB"  # while a kernel is computed; solvers add the preconditioner's rows
+
+
+class AtScaleConfig(DataConfig):
+    """Ridge regression with the path kernel of a trained network, over the examples it was trained on."""
+
+    data: str = "mnist"
+    train_size: int | None = Field(default=10_000, ge=20)  # None: all
+    test_size: int | None = Field(default=5_000, ge=10)
+    epochs: int = Field(default=20, ge=1)
+    width: int = Field(default=128, ge=1)
+    depth: int = Field(default=5, ge=2)  # weight layers
+    ridges: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0)  # relative to the mean diagonal; chosen on a held-out fifth
+    rank: int | None = Field(default=None, ge=0)  # rows of the preconditioner; None: a tenth of them all, at most 1000
+    tolerance: float = Field(default=1e-4, gt=0, lt=1)  # for residuals of the regression and of eigenvectors
+    eigenvalues: int = Field(default=50, ge=1)
+    runs: int = Field(default=3, ge=1)
+
+
+def _examples(config: AtScaleConfig, seed: int) -> Dataset:
+    """In random order, so that the last fifth is like the others."""
+    data = load(config.data, config.data_root).subset(config.train_size, config.test_size, seed=seed)
+    order = torch.randperm(len(data.train_x), generator=torch.Generator().manual_seed(seed + 1))
+    return replace(data, train_x=data.train_x[order], train_y=data.train_y[order])
+
+
+def held_out_accuracies(
+    kernel: BlockedKernel, labels: Tensor, targets: Tensor, config: AtScaleConfig, seed: int, watch: Watch | None = None
+) -> list[float]:
+    """For each ridge, how often the last fifth of the examples is told right by the others."""
+    n = len(labels)
+    cut = n * 4 // 5
+    fits = kernel_ridges(
+        kernel_part(kernel, slice(0, cut), slice(0, cut)),
+        targets[:cut],
+        config.ridges,
+        preconditioner_rank=config.rank,
+        tolerance=config.tolerance,
+        watch=watch,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    others = kernel_part(kernel, slice(cut, n), slice(0, cut))
+    answers = kernel_times(others, torch.cat([fit.dual for fit in fits], dim=1)).unflatten(1, (len(fits), -1))
+    right = answers.argmax(dim=2) == labels[cut:, None]
+    return right.double().mean(dim=0).tolist()
+
+
+def best_ridge(ridges: Sequence[float], accuracies: Sequence[float]) -> float:
+    """The one with the highest accuracy; among equals the largest, which is solved in the fewest passes."""
+    return max(zip(accuracies, ridges, strict=True))[1]
+
+
+def _watch(context: Context, name: str, tolerance: float) -> Watch:
+    """Tells how far a solve is, by the digits of its residual."""
+
+    def watch(step: int, residual: float) -> None:
+        done = log(min(1.0, max(residual, tolerance))) / log(tolerance)
+        context.tell(done, f"{name}: step {step}, residual {residual:.1e}")
+
+    return watch
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tells how far a kernel is, by its tiles; what :func:`gatelab.kernels.compute` takes as progress."""
+
+    context: Context
+    name: str
+
+    def checking(self, tiles: int) -> None:
+        """Finished tiles of an earlier computation are read."""
+        self.context.tell(0.0, f"{self.name}: checking {tiles} finished tiles")
+
+    def checked(self, whole: int, tiles: int) -> None:
+        """So many are whole."""
+        self.context.tell(whole / tiles, f"{self.name}: {whole} of {tiles} tiles are whole")
+
+    def planned(self, plan: Plan, tiles: int) -> None:
+        """So many tiles are to be computed."""
+        del plan
+        self.context.tell(0.0, f"{self.name}: {tiles} tiles to compute")
+
+    def advanced(self, done: int, tiles: int) -> None:
+        """So many of them are finished."""
+        self.context.tell(done / tiles, f"{self.name}: {done} of {tiles} tiles")
+
+
+def _share(context: Context, low: float, high: float) -> Context:
+    """The context of a part of the work, which takes the cell from ``low`` to ``high``."""
+    return replace(context, tell=lambda done, text: context.tell(low + (high - low) * done, text))
+
+
+def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int, context: Context) -> Result:
+    """What ridge regression with one kernel of the network comes to."""
+    x, others = data.inputs(data.train_x), data.inputs(data.test_x)
+    classes = len(data.classes)
+    targets = F.one_hot(data.train_y, classes).double() - 1 / classes
+    asked, folder = KERNELS[kind](model), context.folder / KERNELS[kind].__name__
+    # By where the time goes with many examples: most of it into the kernel.
+    steps = pairwise((0.0, 0.5, 0.7, 0.9, 1.0))
+    tiles, ridges, solving, testing = (_share(context, low, high) for low, high in steps)
+    kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=Tiles(tiles, kind))
+    held_out = held_out_accuracies(
+        kernel, data.train_y, targets, config, seed, _watch(ridges, f"{kind}, ridges", config.tolerance)
+    )
+    fit = kernel_ridge(
+        kernel,
+        targets,
+        best_ridge(config.ridges, held_out),
+        preconditioner_rank=config.rank,
+        tolerance=config.tolerance,
+        watch=_watch(solving, kind, config.tolerance),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    pairs = top_eigenpairs(
+        kernel,
+        min(config.eigenvalues, len(x)),
+        tolerance=config.tolerance,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    trace = kernel.diagonal().double().sum()
+    progress = Tiles(testing, f"{kind}, test examples")
+    cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)
+    right = fit.classes(cross) == data.test_y
+    shutil.rmtree(folder)  # gigabytes that nobody needs any more
+    return {
+        "accuracy": float(right.double().mean()),
+        "held_out": held_out,
+        "ridge": fit.ridge,
+        "iterations": fit.iterations,
+        "residual": float(fit.residuals.max()),
+        "converged": fit.converged and pairs.converged,
+        "eigenvalues": (pairs.values / trace).tolist(),
+        "passes": pairs.iterations,
+    }
+
+
+def _work(config: AtScaleConfig, cell: Cell, context: Context) -> Result:
+    seed = int(cell.parameters["seed"])
+    data = _examples(config, seed)
+    widths = [data.train_x[0].numel(), *[config.width] * (config.depth - 1), len(data.classes)]
+    model = network(lambda g: nn.Sequential(nn.Flatten(), *models.mlp(widths, bias=True, generator=g)), seed)
+    training = TrainConfig(epochs=config.epochs)
+    trained = train_cell([model], [seed], data, training, _share(context, 0.0, 0.4))  # one model, in place
+    shares = {PATH: _share(context, 0.4, 0.7), OVERLAP: _share(context, 0.7, 1.0)}
+    return {
+        "data": data.title,
+        "n": len(data.train_x),
+        NETWORK: trained["test_accuracy"][0][-1],
+        **{kind: _once(kind, model, data, config, seed, shares[kind]) for kind in KERNELS},
+    }
+
+
+def _once(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int, context: Context) -> Result:
+    """What a machine comes to, kept for the case that the cell is stopped before the next one is done."""
+    file = context.folder / f"{KERNELS[kind].__name__}.json"
+    if not file.exists():
+        write_json(file, _machine(kind, model, data, config, seed, context))
+    return json.loads(file.read_text())
+
+
+def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
+    runs = list(results.values())
+    own = Sample(tuple(run[NETWORK] for run in runs))
+    kernels = {kind: Sample(tuple(run[kind]["accuracy"] for run in runs)) for kind in KERNELS}
+    n = runs[0]["n"]
+    return Findings(
+        f"Ridge regression with the path kernel of a trained network, {n:,} examples of {runs[0]['data']}",
+        f"With the path kernel of its {n:,} training examples {kernels[PATH].text()} % of the test examples are told "
+        f"right, with the overlap alone {kernels[OVERLAP].text()} %; the network has {own.text()} %.",
+        (_accuracy_table(config, own, kernels), _solver_table(config, runs)),
+        (_spectrum_figure(runs), _ridge_figure(config, runs)),
+        (
+            not_below(
+                "The path kernel classifies as well as the network, within a point", kernels[PATH], own, within=0.01
+            ),
+            not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
+        ),
+        (
+            "Network and kernels learn from the same examples; the network is taken after its last epoch.",
+            "The held-out fifth that chooses the ridge is unknown to the regression, but not to the gates.",
+            *_unconverged(runs),
+        ),
+    )
+
+
+def _accuracy_table(config: AtScaleConfig, own: Sample, kernels: Mapping[str, Sample]) -> Table:
+    gaps = {kind: f"{100 * (sample.mean - own.mean):+.2f}" for kind, sample in kernels.items()}
+    return Table(
+        "Test accuracy in percent, mean ± standard deviation over runs",
+        ("", "test accuracy", "against the network"),
+        ((NETWORK, own.text(), ""), *((kind, sample.text(), gaps[kind]) for kind, sample in kernels.items())),
+        f"A network of {config.depth} layers, {config.width} wide, after {config.epochs} epochs.",
+    )
+
+
+def _solver_table(config: AtScaleConfig, runs: Sequence[Result]) -> Table:
+    rows = [
+        (
+            kind,
+            str(number),
+            f"{run[kind]['ridge']:g}",
+            str(run[kind]["iterations"]),
+            f"{run[kind]['residual']:.1e}",
+            str(run[kind]["passes"]),
+            readable(100 * run[kind]["eigenvalues"][0]),
+            readable(100 * sum(run[kind]["eigenvalues"])),
+        )
+        for kind in KERNELS
+        for number, run in enumerate(runs)
+    ]
+    count = len(runs[0][PATH]["eigenvalues"])
+    return Table(
+        "What the solvers did",
+        (
+            *("kernel", "run", "ridge", "steps", "residual", "passes for eigenvalues", "largest, %"),
+            f"{count} largest, %",
+        ),
+        tuple(rows),
+        f"The ridge is relative to the mean diagonal, eigenvalues are in percent of the trace. Residuals, of which the "
+        f"largest is given, were to reach {config.tolerance:g}.",
+    )
+
+
+def _spectrum_figure(runs: Sequence[Result]) -> FigureFacts:
+    values = runs[0][PATH]["eigenvalues"]
+    ranks = tuple(float(place + 1) for place in range(len(values)))
+    curves = tuple(Curve(kind, ranks, tuple(runs[0][kind]["eigenvalues"]), line=True) for kind in KERNELS)
+    return FigureFacts(
+        "The largest eigenvalues",
+        Plot("rank", "eigenvalue / trace", curves, log=True),
+        "Of the first run. What lies far to the right is what a low-rank approximation of the kernel would lose.",
+    )
+
+
+def _ridge_figure(config: AtScaleConfig, runs: Sequence[Result]) -> FigureFacts:
+    places = tuple(map(float, range(len(config.ridges))))
+    samples = {
+        kind: [Sample(tuple(run[kind]["held_out"][place] for run in runs)) for place in range(len(config.ridges))]
+        for kind in KERNELS
+    }
+    curves = tuple(
+        Curve(kind, places, tuple(100 * s.mean for s in told), tuple(100 * s.spread for s in told))
+        for kind, told in samples.items()
+    )
+    return FigureFacts(
+        "How the ridge is chosen",
+        Plot(
+            "ridge, relative to the mean diagonal",
+            "held-out accuracy in percent",
+            curves,
+            ticks=tuple(f"{ridge:g}" for ridge in config.ridges),
+        ),
+        "The last fifth of the training examples, told by the others.",
+    )
+
+
+def _unconverged(runs: Sequence[Result]) -> list[str]:
+    return [
+        f"Run {number}, {kind}: a solver stopped above its tolerance; its numbers are not those of the exact solution."
+        for number, run in enumerate(runs)
+        for kind in KERNELS
+        if not run[kind]["converged"]
+    ]
+
+
+EXPERIMENTS = (
+    Experiment(
+        "npk-kernel-at-scale",
+        "Ridge regression with the path kernel of a trained network, over all its training examples",
+        AtScaleConfig,
+        {
+            "smoke": {
+                "data": "digits",
+                "train_size": 1000,
+                "test_size": None,
+                "epochs": 30,
+                "width": 64,
+                "eigenvalues": 20,
+                "runs": 2,
+            },
+            "quick": {},
+            "paper": {"train_size": None, "test_size": None, "runs": 2},
+        },
+        cell_per_run,
+        _work,
+        _findings,
+    ),
+)

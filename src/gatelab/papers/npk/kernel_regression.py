@@ -1,0 +1,170 @@
+"""Does the path kernel explain what learnt gates gain? Kernel machines with H of random, early and late gates."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from gatelab.data import Dataset, load
+from gatelab.figures import Curve, Plot
+from gatelab.kernels import infinite_width_ntk, neural_path_kernel
+from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater, share_of_gap
+from gatelab.lab.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
+from gatelab.lab.runs import Cell, Context, Result, write_json
+from gatelab.lab.team import Team
+from gatelab.lab.training import Observer, TrainConfig
+from gatelab.lab.twins import network, train_cell
+from gatelab.papers.npk.table2 import Table2Config
+
+NETWORK, RANDOM, INFINITE = "the network itself", "path kernel, random gates", "infinite width, K^(d)"
+
+
+class RegressionConfig(DataConfig):
+    """Kernel machines with the path kernel of random, early and late gates."""
+
+    data: str = "mnist"
+    train_size: int = Field(default=2000, ge=20)
+    test_size: int = Field(default=2000, ge=10)
+    network_size: int | None = Field(default=None, ge=20)  # examples the network itself learns from; None: all
+    epochs: tuple[int, ...] = (0, 1, 10)  # after which gates are taken; 0 is random
+    width: int = Field(default=128, ge=1)
+    depth: int = Field(default=5, ge=2)
+    ridges: tuple[float, ...] = (1e-6, 1e-4, 1e-2)  # relative to the mean diagonal; chosen on a fifth of the examples
+    penalties: tuple[float, ...] = (1.0, 10.0, 100.0)  # C of the support vector machine, chosen likewise
+    runs: int = Field(default=3, ge=1)
+
+
+def _accuracies(
+    kernel: Float[Tensor, "n n"], cross: Float[Tensor, "m n"], data: Dataset, config: RegressionConfig
+) -> dict[str, float]:
+    """Test accuracy of both machines."""
+    return {
+        "ridge": best_accuracy(kernel, cross, data, ridge_answers, config.ridges)[1],
+        "svm": best_accuracy(kernel, cross, data, support_vector_answers, config.penalties)[1],
+    }
+
+
+def _kernel_name(epoch: int) -> str:
+    return RANDOM if epoch == 0 else f"path kernel, gates after {epoch} epochs"
+
+
+def _path_kernel_watcher(config: RegressionConfig, data: Dataset, file: Path) -> Observer:
+    """Notes in ``file``, so that it survives a stop, how good the path kernel of the network's gates is."""
+    x, others = (data.inputs(part, torch.float64) for part in (data.train_x, data.test_x))
+
+    def observe(epoch: int, team: Team) -> None:
+        if epoch in config.epochs:
+            model = team.member(0).double()
+            kernel, cross = neural_path_kernel(model, x), neural_path_kernel(model, others, x)
+            known = json.loads(file.read_text()) if file.exists() else {}
+            write_json(file, {**known, _kernel_name(epoch): _accuracies(kernel, cross, data, config)})
+
+    return observe
+
+
+def _regression_work(config: RegressionConfig, cell: Cell, context: Context) -> Result:
+    whole, seed = load(config.data, config.data_root), int(cell.parameters["seed"])
+    data = whole.subset(config.train_size, config.test_size, seed=seed)
+    file = context.folder / "accuracies.json"
+    observe = _path_kernel_watcher(config, data, file)
+    make = Table2Config(width=config.width, depth=config.depth).make
+    training = TrainConfig(epochs=max(1, *config.epochs))
+    learns = whole.subset(config.network_size, None, seed=seed + 1)
+    result = train_cell([network(make, seed)], [seed], learns, training, context, [lambda _place: observe])
+    x, others = (data.inputs(part, torch.float64).flatten(1) for part in (data.train_x, data.test_x))
+    infinite = infinite_width_ntk(torch.cat([x, others]) / x.shape[1] ** 0.5, depth=config.depth)
+    n, own = len(x), result["test_accuracy"][0][-1]
+    return {
+        "linear kernel": _accuracies(x @ x.T, others @ x.T, data, config),
+        INFINITE: _accuracies(infinite[:n, :n], infinite[n:, :n], data, config),
+        **{_kernel_name(epoch): json.loads(file.read_text())[_kernel_name(epoch)] for epoch in sorted(config.epochs)},
+        NETWORK: {"ridge": own, "svm": own},
+    }
+
+
+def _regression_findings(config: RegressionConfig, results: Mapping[str, Result]) -> Findings:
+    names = list(next(iter(results.values())))
+    ridge, svm = (
+        {name: Sample(tuple(result[name][machine] for result in results.values())) for name in names}
+        for machine in ("ridge", "svm")
+    )
+    late, own = ridge[_kernel_name(max(config.epochs))], ridge[NETWORK]
+    part = "all of it" if config.network_size is None else f"{config.network_size} examples"
+    rows = [(name, ridge[name].text(), "" if name == NETWORK else svm[name].text()) for name in names]
+    return Findings(
+        f"Kernel machines with the path kernel, {config.train_size} examples of {config.data}",
+        f"With late gates the path kernel gets {late.text()} % right, with random gates {ridge[RANDOM].text()} %; "
+        f"the network has {own.text()} %. {_explained(late, ridge[RANDOM], own)}",
+        (
+            Table(
+                "Test accuracy in percent, mean ± standard deviation over runs",
+                ("kernel", "ridge regression", "support vector machine"),
+                tuple(rows),
+                f"Kernels learn from {config.train_size} examples; gates and network from {part}.",
+            ),
+        ),
+        (_figure(config, ridge, svm),),
+        (
+            greater("Late gates make a better kernel than random ones", late, ridge[RANDOM]),
+            greater("So they do for support vector machines", svm[_kernel_name(max(config.epochs))], svm[RANDOM]),
+            greater("Late gates make a better kernel than infinite width", late, ridge[INFINITE]),
+        ),
+        ("Gates have seen more examples than the kernels learn from: late gates carry what the network learnt.",),
+    )
+
+
+def _explained(late: Sample, random: Sample, own: Sample) -> str:
+    share = share_of_gap(late, random, own)
+    if share is None:
+        return "The network does not beat the kernel of random gates, so that there is no gap to explain."
+    return f"The kernel of the gates accounts for {share[0]:.0%} (± {100 * share[1]:.0f}) of the gap."
+
+
+def _figure(config: RegressionConfig, ridge: Mapping[str, Sample], svm: Mapping[str, Sample]) -> FigureFacts:
+    epochs = sorted(config.epochs)
+    places, ends = tuple(map(float, range(len(epochs)))), (0.0, len(epochs) - 1.0)
+    curves = tuple(
+        Curve(
+            f"path kernel, {machine}",
+            places,
+            tuple(100 * samples[_kernel_name(epoch)].mean for epoch in epochs),
+            tuple(100 * samples[_kernel_name(epoch)].spread for epoch in epochs),
+        )
+        for machine, samples in (("ridge regression", ridge), ("support vector machine", svm))
+    )
+    lines = tuple(Curve(name, ends, (100 * ridge[name].mean,) * 2, line=True) for name in (NETWORK, INFINITE))
+    ticks = tuple("random gates" if epoch == 0 else f"after {epoch} epochs" for epoch in epochs)
+    return FigureFacts(
+        "Learnt gates make a better kernel",
+        Plot("gates of the path kernel", "test accuracy in percent", (*curves, *lines), ticks=ticks),
+        "A rise of the points from left to right is what the gates have learnt; no other weight enters the kernel.",
+    )
+
+
+EXPERIMENTS = (
+    Experiment(
+        "npk-kernel-regression",
+        "Kernel machines with the path kernel of random, early and late gates",
+        RegressionConfig,
+        {
+            "smoke": {
+                "train_size": 200,
+                "test_size": 100,
+                "network_size": 500,
+                "epochs": (0, 1),
+                "width": 32,
+                "runs": 2,
+            },
+            "quick": {},
+            "paper": {"train_size": 10000, "test_size": 10000, "runs": 5, "epochs": (0, 1, 10, 50)},
+        },
+        cell_per_run,
+        _regression_work,
+        _regression_findings,
+    ),
+)

@@ -1,0 +1,202 @@
+"""npk, Figures 5 and 6: spectra and training of memorisation networks, over depth and width."""
+
+from collections.abc import Mapping
+from math import inf, log
+from statistics import mean
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from gatelab.figures import Curve, Plot
+from gatelab.kernels import cumulative_eigenvalues, neural_tangent_kernel, spectrum
+from gatelab.lab.experiment import Config, Experiment, SeededConfig
+from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.models import MemorisationNetwork
+
+
+class SpectrumConfig(Config):
+    """The ideal spectrum."""
+
+    n: int = Field(default=200, ge=2)
+    mu: float = Field(default=0.5, gt=0, le=1)
+    depths: tuple[int, ...] = (2, 4, 6, 8, 12, 16, 20)
+
+
+def ideal_ecdf(n: int, mu: float, depth: int) -> list[float]:
+    """Cumulative eigenvalues of E[K₀]/d: k (1 − μ^{d−1}) for k < n, and n for all (npk, Appendix E)."""
+    return [k * (1 - mu ** (depth - 1)) for k in range(1, n)] + [float(n)]
+
+
+def _spectrum_work(config: SpectrumConfig, cell: Cell, context: Context) -> Result:
+    del cell, context
+    return {str(depth): ideal_ecdf(config.n, config.mu, depth) for depth in config.depths}
+
+
+def _spectrum_findings(config: SpectrumConfig, results: Mapping[str, Result]) -> Findings:
+    index = tuple(float(k) for k in range(1, config.n + 1))
+    curves = tuple(
+        Curve(f"d = {depth}", index, tuple(results["ideal"][str(depth)]), line=True) for depth in config.depths
+    )
+    return Findings(
+        "npk, Figure 5: ideal spectrum of a memorisation network",
+        "The deeper the network, the nearer its expected kernel is to the identity.",
+        (),
+        (
+            FigureFacts(
+                "Cumulative eigenvalues of E[K₀]/d",
+                Plot("index, smallest first", "sum of eigenvalues so far", curves),
+                "A straight line to n is a kernel with all eigenvalues one.",
+            ),
+        ),
+    )
+
+
+FIGURE5 = Experiment(
+    "npk-figure5",
+    "Ideal spectrum of a memorisation network",
+    SpectrumConfig,
+    {"smoke": {"n": 20}, "quick": {}, "paper": {}},
+    lambda _config: [Cell("ideal")],
+    _spectrum_work,
+    _spectrum_findings,
+)
+
+
+class MemorisationConfig(SeededConfig):
+    """Training of memorisation networks by gradient descent on all values at once."""
+
+    n: int = Field(default=200, ge=2)
+    mu: float = Field(default=0.5, gt=0, le=1)
+    widths: tuple[int, ...] = (25, 500)
+    depths: tuple[int, ...] = (2, 4, 6, 8, 12, 16, 20)
+    runs: int = Field(default=10, ge=1)
+    steps: int = Field(default=1000, ge=1)
+
+
+class _ByIndex(nn.Module):
+    """The network on one-hot examples, as kernels take them."""
+
+    def __init__(self, network: MemorisationNetwork):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x.argmax(dim=1))
+
+
+def _memorise(config: MemorisationConfig, width: int, depth: int, seed: int) -> tuple[list[float], list[float]]:
+    """Cumulative eigenvalues of K₀/d, and the error ‖e‖²/‖y‖² over steps of size 0.1/ρ_max(K₀)."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.rand(config.n, 1, generator=generator) * 2 - 1
+    network = MemorisationNetwork(config.n, width, depth, config.mu, generator=generator)
+    kernel = neural_tangent_kernel(_ByIndex(network), torch.eye(config.n))
+    step = 0.1 / float(spectrum(kernel)[-1])
+    index, errors = torch.arange(config.n), []
+    for _ in range(config.steps):
+        error = network(index) - target
+        errors.append(float(error.detach().square().sum() / target.square().sum()))
+        network.zero_grad()
+        (0.5 * error.square().sum()).backward()
+        with torch.no_grad():
+            for weight in network.parameters():
+                assert weight.grad is not None
+                weight.sub_(step * weight.grad)
+    return (cumulative_eigenvalues(kernel) / depth).tolist(), errors
+
+
+def _memorisation_work(config: MemorisationConfig, cell: Cell, context: Context) -> Result:
+    width, depth = cell.parameters["width"], cell.parameters["depth"]
+    ecdfs, errors = [], []
+    for run, seed in enumerate(config.seeds()):
+        ecdf, error = _memorise(config, width, depth, seed)
+        ecdfs.append(ecdf)
+        errors.append(error)
+        context.tell((run + 1) / config.runs, f"run {run + 1} of {config.runs}")
+    every = max(1, config.steps // 200)
+    return {
+        "ecdf": [mean(values) for values in zip(*ecdfs, strict=True)],
+        "error": [mean(values) for values in zip(*errors, strict=True)][::every],
+        "last": [error[-1] for error in errors],
+        "needed": [steps_needed(error) for error in errors],
+        "every": every,
+    }
+
+
+def steps_needed(errors: list[float], share: float = 0.01) -> float:
+    """Steps until the error is ``share`` of what it was; continued at its mean rate if it did not get there."""
+    for step, error in enumerate(errors):
+        if error <= share * errors[0]:
+            return float(step)
+    fallen = log(errors[0] / errors[-1])
+    return len(errors) * -log(share) / fallen if fallen > 0 else inf
+
+
+def _name(width: int, depth: int) -> str:
+    return f"w = {width}, d = {depth}"
+
+
+def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Result]) -> Findings:
+    figures, claims, rows = [], [], []
+    for width in config.widths:
+        index = tuple(float(k) for k in range(1, config.n + 1))
+        of_width = {depth: results[_name(width, depth)] for depth in config.depths}
+        ecdfs = tuple(Curve(f"d = {depth}", index, tuple(r["ecdf"]), line=True) for depth, r in of_width.items())
+        errors = tuple(
+            Curve(
+                f"d = {d}", tuple(float(k * r["every"]) for k in range(len(r["error"]))), tuple(r["error"]), line=True
+            )
+            for d, r in of_width.items()
+        )
+        figures += [
+            FigureFacts(
+                f"Spectrum, w = {width}", Plot("index, smallest first", "cumulative eigenvalues of K₀/d", ecdfs), ""
+            ),
+            FigureFacts(f"Training, w = {width}", Plot("step", "‖e‖² / ‖y‖²", errors), "Steps of 0.1 / ρ_max(K₀)."),
+        ]
+        needed = {depth: Sample(tuple(r["needed"])) for depth, r in of_width.items()}
+        rows += [
+            (str(width), str(depth), f"{needed[depth].mean:.0f} ± {needed[depth].spread:.0f}", f"{mean(r['last']):.2g}")
+            for depth, r in of_width.items()
+        ]
+        best = min(needed, key=lambda depth: needed[depth].mean)
+        first, last = (needed[depth].mean for depth in (config.depths[0], config.depths[-1]))
+        evidence = f"w = {width}: fewest steps to 1 % of the error, {needed[best].mean:.0f}, at d = {best}; "
+        evidence += f"d = {config.depths[0]} needs {first:.0f}, d = {config.depths[-1]} {last:.0f}"
+        inner = best not in (config.depths[0], config.depths[-1])
+        verdict = Verdict.HOLDS if inner else Verdict.FAILS
+        claims.append(Claim(f"At width {width} depth helps up to a point, then hurts", verdict, evidence))
+    return Findings(
+        "npk, Figure 6: memorisation over depth and width",
+        "; ".join(claim.evidence for claim in claims) + ".",
+        (
+            Table(
+                f"Training by steps of 0.1 / ρ_max(K₀), {config.runs} runs",
+                ("width", "depth", "steps to 1 % of the error", f"‖e‖² / ‖y‖² after {config.steps} steps"),
+                tuple(rows),
+                f"More than {config.steps} steps are extrapolated at the mean rate.",
+            ),
+        ),
+        tuple(figures),
+        tuple(claims),
+        ("The paper sees the best depth near 8 at width 25 and near 12 at width 500; it prints no numbers.",),
+    )
+
+
+FIGURE6 = Experiment(
+    "npk-figure6",
+    "Memorisation networks: spectra and training over depth and width",
+    MemorisationConfig,
+    {
+        "smoke": {"n": 20, "widths": (10,), "depths": (2, 4, 8), "runs": 2, "steps": 20},
+        "quick": {"widths": (25, 500), "depths": (2, 4, 8, 12, 20), "runs": 3, "steps": 400},
+        "paper": {},
+    },
+    lambda config: [
+        Cell(_name(w, d), {"width": w, "depth": d}, weight=float(d * w)) for w in config.widths for d in config.depths
+    ],
+    _memorisation_work,
+    _memorisation_findings,
+)
+EXPERIMENTS = (FIGURE5, FIGURE6)

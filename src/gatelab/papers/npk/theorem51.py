@@ -1,0 +1,84 @@
+"""npk, Theorem 5.1 as a convergence plot: the tangent kernel of fixed random gates tends to the path kernel."""
+
+from collections.abc import Mapping
+from math import sqrt
+
+import torch
+from pydantic import Field
+
+from gatelab.data import load
+from gatelab.figures import Curve, Plot
+from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
+from gatelab.lab.experiment import Config, Experiment
+from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict
+from gatelab.lab.fitting import fitted_power
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.models import DeepGatedNetwork
+from gatelab.models.init import bernoulli_
+
+
+class ConvergenceConfig(Config):
+    """Tangent kernels of fixed random gates and ±σ values over widths."""
+
+    data: str = "digits"
+    examples: int = Field(default=50, ge=2)
+    depth: int = Field(default=4, ge=2)
+    widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+    draws: int = Field(default=20, ge=2)
+    seed: int = 0
+    data_root: str | None = None
+
+
+def _convergence_work(config: ConvergenceConfig, cell: Cell, context: Context) -> Result:
+    data, width = load(config.data, config.data_root), cell.parameters["width"]
+    x = data.inputs(data.train_x[: config.examples], torch.float64).flatten(1)
+    generator, errors = torch.Generator().manual_seed(1000 * config.seed + width), []
+    widths, sigma = [x.shape[1], *[width] * (config.depth - 1), 1], sqrt(2 / width)
+    for draw in range(config.draws):
+        model = DeepGatedNetwork(widths, dtype=torch.float64, generator=generator)
+        for weight in model.value.parameters():
+            bernoulli_(weight, sigma, generator)
+        # d σ^{2(d−1)} H: the normalised H times what 1/fan_in leaves of σ² = 2/w in the d − 1 layers behind the first.
+        limit = (
+            config.depth
+            * sigma ** (2 * (config.depth - 1))
+            * width ** (config.depth - 1)
+            * neural_path_kernel(model, x)
+        )
+        kernel = neural_tangent_kernel(model, x, wrt=model.value)
+        errors.append(float((kernel - limit).norm() / limit.norm()))
+        context.tell((draw + 1) / config.draws, f"draw {draw + 1} of {config.draws}")
+    return {"errors": errors}
+
+
+def _convergence_findings(config: ConvergenceConfig, results: Mapping[str, Result]) -> Findings:
+    samples = {width: Sample(tuple(results[f"w = {width}"]["errors"])) for width in config.widths}
+    order = fitted_power(list(samples), [sample.mean for sample in samples.values()])
+    sizes = tuple(map(float, samples))
+    first = next(iter(samples.values())).mean
+    curves = (
+        Curve(f"measured, exponent {order:.2f}", sizes, tuple(s.mean for s in samples.values())),
+        Curve("w^(−1/2)", sizes, tuple(first * sqrt(sizes[0] / size) for size in sizes), line=True),
+    )
+    holds = Verdict.HOLDS if abs(order + 0.5) < 0.1 else Verdict.FAILS
+    rows = tuple((str(w), f"{s.mean:.3g} ± {s.spread:.2g}") for w, s in samples.items())
+    return Findings(
+        "npk, Theorem 5.1: the tangent kernel tends to d σ^{2(d−1)} H",
+        f"With fixed random gates and ±σ values the relative distance falls as w^{order:.2f}.",
+        (Table("‖K − d σ^{2(d−1)} H‖ / ‖d σ^{2(d−1)} H‖", ("width", "mean ± standard deviation"), rows),),
+        (FigureFacts("Convergence with width", Plot("width w", "relative distance", curves, log=True), ""),),
+        (Claim("The distance vanishes with width as w^(−1/2)", holds, f"fitted exponent {order:.3f}"),),
+        ("The theorem bounds the variance by O(1/w), which makes the distance O(w^(−1/2)).",),
+    )
+
+
+CONVERGENCE = Experiment(
+    "npk-theorem51",
+    "The tangent kernel tends to the path kernel with width",
+    ConvergenceConfig,
+    {"smoke": {"widths": (16, 64), "draws": 4, "examples": 10}, "quick": {}, "paper": {"draws": 100}},
+    lambda config: [Cell(f"w = {width}", {"width": width}, weight=float(width)) for width in config.widths],
+    _convergence_work,
+    _convergence_findings,
+)
+EXPERIMENTS = (CONVERGENCE,)

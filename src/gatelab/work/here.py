@@ -1,0 +1,105 @@
+"""Threads of this process, each with one thread of its own for linear algebra."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+import torch
+
+from gatelab.work.executor import Answer, Common, Task
+
+
+class Here:
+    """Several tasks at a time, as many as torch has threads.
+
+    Every task has one thread for its linear algebra: its answer does not depend on how many run beside it, and is the
+    same as from a worker elsewhere.
+
+    Example:
+        >>> sorted(Here(2).run(pow, 2, [3, 1]))
+        [(1, 2), (3, 8)]
+    """
+
+    def __init__(self, threads: int | None = None):
+        """Use ``threads`` threads; None takes as many as torch has now."""
+        self._threads = threads or torch.get_num_threads()
+
+    @property
+    def parallel(self) -> int:
+        """How many tasks are worked on at a time."""
+        return self._threads
+
+    @property
+    def per_process(self) -> int:
+        """All of them: there is one process."""
+        return self._threads
+
+    def run(
+        self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
+    ) -> Generator[tuple[Task, Answer]]:
+        """Tasks with their answers as they come."""
+        waiting = iter(tasks)
+        running: dict[Future[Any], Task] = {}
+        with one_thread_each(), ThreadPoolExecutor(self._threads) as pool:
+            try:
+                # One more than threads, so that none is idle while the caller takes an answer.
+                for task in islice(waiting, self._threads + 1):
+                    running[pool.submit(function, common, task)] = task
+                while running:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        task = running.pop(future)
+                        for following in islice(waiting, 1):
+                            running[pool.submit(function, common, following)] = following
+                        yield task, future.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_order(function: Callable[[Task], Answer], items: Iterable[Task], threads: int) -> Generator[tuple[Task, Answer]]:
+    """Items with the function's answers, in the order of the items, ``threads`` of them worked on at a time.
+
+    Items are asked for in the caller's thread, one more than threads at most before the first answer is taken.
+
+    Example:
+        >>> list(in_order(abs, [-3, 1], 2))
+        [(-3, 3), (1, 1)]
+    """
+    running: deque[tuple[Task, Future[Answer]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                running.append((item, pool.submit(function, item)))
+                while running and (len(running) > threads or running[0][1].done()):
+                    first, answer = running.popleft()
+                    yield first, answer.result()
+            while running:
+                first, answer = running.popleft()
+                yield first, answer.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+_inside, _before, _guard = 0, 0, Lock()
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Let torch's operations use one thread each; put it back when the last of those who asked is through."""
+    global _inside, _before  # noqa: PLW0603  torch's setting is global, too
+    with _guard:
+        if _inside == 0:
+            _before = torch.get_num_threads()
+        _inside += 1
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _guard:
+            _inside -= 1
+            if _inside == 0:
+                torch.set_num_threads(_before)

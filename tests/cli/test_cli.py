@@ -1,0 +1,113 @@
+import json
+import resource
+import subprocess
+import sys
+import types
+
+import pytest
+from typer.testing import CliRunner
+
+from gatelab import __version__, cli
+from gatelab.figures import Plot
+from gatelab.lab import Check, Measurement, Theorem
+from gatelab.papers import all_theorems, catalogue
+
+runner = CliRunner()
+
+
+def invoke(*args: str):
+    return runner.invoke(cli.app, list(args))
+
+
+def test_help_is_quick_and_needs_no_torch():
+    code = (
+        "import sys, gatelab.cli as c\ntry: c.app(['--help'])\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    )
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # The processor's time, not the clock's, which a busy machine stretches.
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert answer.strip().endswith("False")
+    assert "theorems" in answer
+    assert min(times) < 0.5
+
+
+def test_python_m_gatelab():
+    answer = subprocess.run([sys.executable, "-m", "gatelab", "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout == f"gatelab {__version__}\n"
+
+
+def test_one_theorem_in_detail_with_a_plot(tmp_path):
+    answer = invoke("theorems", "npk-2.1", "--plot", str(tmp_path / "figure.svg"))
+    assert answer.exit_code == 0, answer.output
+    assert "Proposition 2.1: holds" in answer.output
+    assert "tolerance: an identity" in answer.output
+    assert (tmp_path / "figure.svg").exists()
+
+
+def test_json_is_for_machines():
+    answer = invoke("theorems", "npk-C.2", "--json", "--seed", "3")
+    (record,) = json.loads(answer.output)
+    assert record["id"] == "npk-C.2"
+    assert record["verdict"] == "holds"
+    assert record["seed"] == 3
+    assert record["checks"][0]["value"] <= record["checks"][0]["tolerance"]
+
+
+def test_list_measures_nothing():
+    answer = invoke("theorems", "--list")
+    assert len(answer.output.splitlines()) == len(all_theorems())
+
+
+@pytest.fixture
+def false_theorem(monkeypatch):
+    def measure(seed: int) -> Measurement:
+        return Measurement((Check("one minus [zero]", 1.0, 0.5, "arithmetic"),), Plot("x", "y", ()))
+
+    module = types.ModuleType("tests_of_theorems")
+    module.first = Theorem("test-0", "Theorem 0", "One is zero", measure)
+    module.second = Theorem("test-1", "Theorem 1", "And again", measure)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("test-0", "test-1"):
+        monkeypatch.setitem(catalogue._HOMES_OF_THEOREMS, name, module.__name__)
+
+
+@pytest.mark.usefixtures("false_theorem")
+def test_a_failing_theorem_sets_the_exit_code():
+    detail = invoke("theorems", "test-0")
+    assert detail.exit_code == 1
+    assert "FAILS" in detail.output
+    table = invoke("theorems", "test")
+    assert table.exit_code == 1
+    assert "0 of 2 hold" in table.output
+    assert "one minus [zero]" in table.output
+
+
+def test_refusals_are_one_line_and_exit_2():
+    command = [sys.executable, "-m", "gatelab", "theorems", "npk-9.9"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("gatelab: there is no theorem 'npk-9.9'")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_plot_needs_one_theorem():
+    answer = invoke("theorems", "npk", "--plot", "x.png")
+    assert answer.exit_code != 0
+    assert "--plot draws one theorem" in str(answer.exception)
+
+
+def test_a_log_is_not_silent_for_long(capsys, monkeypatch):
+    from gatelab.cli import running
+
+    clock = [0.0]
+    monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
+    lines = running._Lines()
+    for second, fraction in ((0, 0.0), (10, 0.05), (20, 0.12), (70, 0.13), (81, 0.14), (100, 0.15)):
+        clock[0] = float(second)
+        lines.tell("cell", fraction, f"step {second}")
+    told = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["0", "20", "81"]

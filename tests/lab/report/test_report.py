@@ -1,0 +1,90 @@
+"""Reports: escaped, self-contained, and the tables in three formats."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from gatelab.errors import RunError
+from gatelab.figures import Curve, Plot
+from gatelab.lab import Claim, FigureFacts, Findings, Table, Verdict
+from gatelab.lab.experiment import Config, Experiment
+from gatelab.lab.report import as_csv, as_latex, as_markdown, page, write_report
+from gatelab.lab.runs import Cell, Run
+from gatelab.papers import find_experiment
+
+EVIL = '<script>alert("x")</script> & co'
+TABLE = Table(EVIL, ("name", "100 % | x"), (("a_b", "1.0 ± 0.1"), (EVIL, "2,5")), "note")
+FINDINGS = Findings(
+    EVIL,
+    "The answer.",
+    (TABLE,),
+    (
+        FigureFacts("First", Plot("x", EVIL, (Curve("one", (1.0, 2.0), (3.0, 4.0), (0.1, 0.1)),)), "caption"),
+        FigureFacts("Second", Plot("x", "y", (Curve("two", (0.0, 1.0), (1.0, 2.0), line=True),), ticks=("a", "b")), ""),
+    ),
+    (Claim("c", Verdict.HOLDS, "e"), Claim("d", Verdict.UNDECIDED, "f")),
+    ("A note.",),
+)
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.links = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        self.links += [value for name, value in attributes if name in ("href", "src")]
+
+
+def test_the_page_is_escaped_and_needs_nothing_else():
+    content = page(FINDINGS, {"Configuration": {"model": EVIL}})
+    tags = Tags()
+    tags.feed(content)
+    assert "script" not in tags.seen
+    assert "alert(&#34;x&#34;)" in content
+    assert not [link for link in tags.links if not link.startswith("#")]
+    assert not re.search(r"""url\(['"]?(?!#)""", content)
+    assert tags.seen.count("svg") == 2
+    assert "Claims: 1 hold, 0 fail, 1 not decided" in content
+    assert content.index("The answer.") < content.index("<table")
+
+
+def test_identifiers_of_figures_do_not_clash():
+    found = re.findall(r'\bid="([^"]+)"', page(FINDINGS, {}))
+    assert len(found) == len(set(found))
+    used = set(re.findall(r'xlink:href="#([^"]+)"|url\(#([^)]+)\)', page(FINDINGS, {})))
+    assert {name for pair in used for name in pair if name} <= set(found)
+
+
+def test_tables_in_three_formats():
+    assert as_csv(TABLE).splitlines()[1:] == ["a_b,1.0 ± 0.1", '"<script>alert(""x"")</script> & co","2,5"']
+    assert as_markdown(TABLE).splitlines()[0] == r"| name | 100 % \| x |"
+    assert r"a\_b & 1.0 $\pm$ 0.1 \\" in as_latex(TABLE)
+    assert r"\& co" in as_latex(TABLE)
+
+
+def test_an_unfinished_run_has_no_report(tmp_path):
+    run = Run.open(tmp_path / "run", "study", {"runs": 1, "epochs": 1})
+    with pytest.raises(RunError, match=r"is not finished: network, random"):
+        write_report(run, find_experiment("study"))
+
+
+def test_results_come_in_the_order_of_the_cells(tmp_path):
+    """However a pool finished them."""
+    config = type("Nothing", (Config,), {})
+    cells = [Cell(name) for name in ("first", "second", "third")]
+    experiment = Experiment(
+        "ordered",
+        "",
+        config,
+        {},
+        lambda _config: cells,
+        lambda *_: {},
+        lambda _config, results: Findings(" ".join(results), ""),
+    )
+    run = Run.open(tmp_path / "run", "ordered", {})
+    for name in ("third", "first", "second"):
+        run.journal.append(name, {}, 0.0)
+    assert write_report(run, experiment)[1].title == "first second third"

@@ -1,0 +1,288 @@
+"""Experiments end to end, on little."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from gatelab.data import load
+from gatelab.errors import DataError, InputError, UnsupportedModelError
+from gatelab.kernels import DenseKernel, neural_tangent_kernel
+from gatelab.lab import Verdict
+from gatelab.lab.findings import Sample, close, greater, larger_within_runs, not_below, positive, share_of_gap
+from gatelab.lab.kernel_machines import ridge_answers, support_vector_answers
+from gatelab.lab.report import write_report
+from gatelab.lab.runs import Run, execute
+from gatelab.lab.study import StudyConfig, check, factory
+from gatelab.models import MemorisationNetwork
+from gatelab.papers import all_experiments, find_experiment
+from gatelab.papers.npk.kernel_at_scale import AtScaleConfig, held_out_accuracies
+from gatelab.papers.npk.memorisation import _ByIndex, ideal_ecdf, steps_needed
+from tests.lab.runs.test_runs import Log
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3 * 16, 10)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)
+        return self.head(x.flatten(1))
+
+def curved():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.ReLU(), nn.Linear(8, 10))
+
+def narrow():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4))
+
+nothing = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _single_precision():
+    """As the command runs."""
+    torch.set_default_dtype(torch.float32)
+
+
+def _run(experiment, profile, settings, path, workers=1):
+    config = experiment.configure(profile, settings)
+    run = Run.open(path, experiment.id, config.model_dump(mode="json"))
+    execute(run, config, experiment.cells(config), experiment.work, Log(), workers)
+    return write_report(run, experiment)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_study_of_a_users_network(tmp_path, workers):
+    (tmp_path / "net.py").write_text(MODEL)
+    settings = {"model": f"{tmp_path}/net.py:Net"}
+    path, findings = _run(find_experiment("study"), "smoke", settings, tmp_path / "run", workers)
+    assert path.exists()
+    names = [row[0] for row in findings.tables[0].rows]
+    assert names[0] == "the network itself"
+    assert "gates after 2 of 2 epochs (FLNPF)" in names
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["answer"] == findings.answer
+    assert (tmp_path / "run" / "tables" / "table-1.tex").exists()
+
+
+def test_a_pool_finds_what_one_process_finds(tmp_path):
+    experiment = find_experiment("study")
+    for workers in (1, 2):
+        _run(experiment, "smoke", {}, tmp_path / str(workers), workers)
+    one, two = (Run.read(tmp_path / name).journal.results() for name in ("1", "2"))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("net.py", InputError, "write file.py:factory"),
+        ("missing.py:Net", InputError, "there is no file"),
+        ("net.py:Missing", InputError, "has no 'Missing'; it has torch, nn, Net"),
+        ("net.py:curved", UnsupportedModelError, r"module '2' \(GELU\)"),
+        ("net.py:narrow", InputError, r"must give \(2, 10\)"),
+        ("broken.py:Net", InputError, "broken.py cannot be imported: SyntaxError"),
+    ],
+)
+def test_bad_models_are_refused_before_anything_is_trained(place, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(MODEL)
+    (tmp_path / "broken.py").write_text("def Net(:")
+    with pytest.raises(error, match=message):
+        check(StudyConfig(model=place))
+
+
+def test_factories_are_reproducible(tmp_path):
+    (tmp_path / "net.py").write_text(MODEL)
+    make = factory(StudyConfig(model=f"{tmp_path}/net.py:Net"), load("digits"))
+    first, second, third = (make(torch.Generator().manual_seed(seed)).conv.weight for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def _needs(name):
+    try:
+        load(name)
+    except DataError:
+        pytest.skip(f"{name} is not here: run 'make data'")
+
+
+@pytest.mark.data
+def test_table_2_end_to_end(tmp_path):
+    _needs("mnist")
+    _, findings = _run(find_experiment("npk-table2"), "smoke", {}, tmp_path / "run")
+    assert [row[0] for row in findings.tables[0].rows] == ["FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU"]
+    assert len(findings.claims) == 5
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("identifier", "data", "figures"),
+    [
+        ("npk-figure3-stages", "cifar10", 1),
+        ("npk-figure3-dynamics", "mnist", 1),
+        ("npk-figure3-kernels", "mnist", 2),
+        ("npk-kernel-regression", "mnist", 1),
+        ("halfspace-fashion", "fashion-mnist", 6),
+        ("halfspace-table1", "cifar10", 1),
+        ("halfspace-table2", "cifar10", 1),
+    ],
+)
+def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
+    _needs(data)
+    path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run")
+    assert path.exists()
+    assert len(findings.figures) == figures
+    assert findings.claims
+
+
+@pytest.mark.parametrize(
+    ("identifier", "claims"),
+    [
+        ("npk-figure5", 0),
+        ("npk-figure6", 1),
+        ("npk-theorem51", 1),
+        ("npk-kernel-at-scale", 2),
+        ("halfspace-circle", 16),
+    ],
+)
+def test_smoke_profiles(identifier, claims, tmp_path):
+    path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run", workers=2)
+    assert path.exists()
+    assert len(findings.claims) == claims
+    assert findings.figures
+
+
+@pytest.mark.filterwarnings("ignore:Data has no positive values")
+def test_a_network_without_open_paths_has_a_report(tmp_path):
+    path, findings = _run(find_experiment("halfspace-circle"), "smoke", {"width": 1}, tmp_path / "run")
+    assert path.exists()
+    none = [claim for claim in findings.claims if "has none at all" in claim.evidence]
+    assert none
+    assert {claim.verdict for claim in none} == {Verdict.UNDECIDED}
+
+
+def test_memorisation_kernels_are_those_of_autograd():
+    generator = torch.Generator().manual_seed(0)
+    network = MemorisationNetwork(7, 5, 4, generator=generator).double()
+    rows = []
+    for index in range(7):
+        network.zero_grad()
+        network(torch.tensor([index])).sum().backward()
+        rows.append(torch.cat([p.grad.flatten() for p in network.parameters()]))
+    jacobian = torch.stack(rows)
+    kernel = neural_tangent_kernel(_ByIndex(network), torch.eye(7, dtype=torch.float64))
+    torch.testing.assert_close(kernel, jacobian @ jacobian.T, rtol=1e-10, atol=1e-12)
+    expected = (1 - 0.5**3, 6 * (1 - 0.5**3), 7.0)
+    ecdf = ideal_ecdf(7, 0.5, 4)
+    assert (ecdf[0], ecdf[5], ecdf[6]) == pytest.approx(expected)
+
+
+def test_steps_needed_are_counted_or_continued():
+    decay = [0.9**step for step in range(100)]
+    assert steps_needed(decay) == 44  # 0.9^44 < 0.01 < 0.9^43
+    assert steps_needed(decay[:20]) == pytest.approx(44, rel=0.06)
+    assert steps_needed([1.0, 1.0]) == float("inf")
+
+
+def test_ridge_regression_with_a_kernel_is_that_with_its_features():
+    digits = load("digits").subset(300, 100)
+    x, others = (digits.inputs(part, torch.float64).flatten(1) for part in (digits.train_x, digits.test_x))
+    targets = torch.nn.functional.one_hot(digits.train_y, 10).double() - 0.1
+    weights = torch.linalg.solve(x.T @ x + 0.5 * torch.eye(64), x.T @ targets)
+    said = ridge_answers(x @ x.T, others @ x.T, digits.train_y, 0.5)
+    assert torch.equal(said, (others @ weights).argmax(dim=1))
+
+
+def test_ridges_are_chosen_on_examples_that_the_regression_has_not_seen():
+    digits = load("digits").subset(300, 100)
+    x = digits.inputs(digits.train_x).flatten(1)
+    config = AtScaleConfig(data="digits", ridges=(1e-3, 1e-1, 1e2))
+    targets = torch.nn.functional.one_hot(digits.train_y, 10).double() - 0.1
+    kernel = DenseKernel(x @ x.T, symmetric=True, size=64)
+    found = held_out_accuracies(kernel, digits.train_y, targets, config, seed=0)
+    entries, scale = (x @ x.T).double(), (x @ x.T)[:240, :240].diagonal().double().mean()
+    for ridge, accuracy in zip(config.ridges, found, strict=True):
+        said = ridge_answers(entries[:240, :240], entries[240:, :240], digits.train_y[:240], ridge * scale.item())
+        assert accuracy == pytest.approx((said == digits.train_y[240:]).double().mean().item(), abs=1e-12)
+
+
+def test_support_vector_machines_find_what_is_there():
+    digits = load("digits").subset(300, 100)
+    x, others = (digits.inputs(part, torch.float64).flatten(1) for part in (digits.train_x, digits.test_x))
+    said = support_vector_answers(x @ x.T, others @ x.T, digits.train_y, 1.0)
+    assert (said == digits.test_y).double().mean() > 0.85
+    blind = support_vector_answers(torch.eye(300), torch.zeros(100, 300), digits.train_y, 1.0)
+    assert (blind == digits.test_y).double().mean() < 0.3
+
+
+def test_every_experiment_has_its_profiles_and_refuses_unknown_keys():
+    for experiment in all_experiments():
+        for profile in ("smoke", "quick", "paper"):
+            config = experiment.configure(profile, {})
+            assert experiment.read(config.model_dump(mode="json")) == config
+            assert experiment.cells(config)
+        with pytest.raises(InputError, match=r"epoch: Extra inputs are not permitted.*Its keys are"):
+            experiment.configure("smoke", {"epoch": 3})
+        with pytest.raises(InputError, match="no profile 'huge'"):
+            experiment.configure("huge", {})
+    with pytest.raises(InputError, match="there is no experiment 'npk'"):
+        find_experiment("npk")
+
+
+def test_claims_are_decided_by_standard_errors():
+    low, high, wide = Sample((0.95, 0.951, 0.949)), Sample((0.98, 0.981, 0.979)), Sample((0.90, 1.0, 0.95))
+    assert greater("", high, low).verdict is Verdict.HOLDS
+    assert greater("", low, high).verdict is Verdict.FAILS
+    assert greater("", wide, low).verdict is Verdict.UNDECIDED
+    assert greater("", Sample((0.99,)), low).verdict is Verdict.UNDECIDED
+    assert positive("", low).verdict is Verdict.HOLDS
+    assert positive("", Sample((-0.1, -0.12, -0.11), percent=False)).verdict is Verdict.FAILS
+    assert positive("", Sample((-0.1, 0.12, 0.05))).verdict is Verdict.UNDECIDED
+    assert greater("", Sample((6.0, 6.0)), Sample((6.0, 6.0))).verdict is Verdict.UNDECIDED  # a tie without errors
+    assert larger_within_runs("", Sample((8.0, 90.0)), Sample((4.0, 40.0))).verdict is Verdict.HOLDS
+    assert larger_within_runs("", Sample((4.0, 40.0)), Sample((8.0, 90.0))).verdict is Verdict.FAILS
+    assert larger_within_runs("", Sample((4.0, 0.0)), Sample((8.0, 90.0))).verdict is Verdict.UNDECIDED
+    assert close("", low, low, within=0.01).verdict is Verdict.HOLDS
+    assert close("", low, high, within=0.01).verdict is Verdict.FAILS
+    assert not_below("", high, low, within=0.01).verdict is Verdict.HOLDS
+    assert not_below("", low, high, within=0.01).verdict is Verdict.FAILS
+
+
+def test_a_share_needs_a_gap():
+    low, middle, high = Sample((0.1, 0.12)), Sample((0.2, 0.22)), Sample((0.3, 0.32))
+    share, error = share_of_gap(middle, low, high) or (0, 0)
+    assert share == pytest.approx(0.5)
+    assert error == pytest.approx((0.01**2 + 0.01**2) ** 0.5 / 0.2)
+    assert share_of_gap(middle, high, low) is None
+    assert share_of_gap(middle, low, Sample((0.05, 0.2))) is None
+
+
+def test_the_command(tmp_path):
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "gatelab", *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+
+    done = call("run", "study", "--profile", "smoke", "--set", "epochs=1")
+    assert done.returncode == 0, done.stderr
+    assert "report: runs/study-smoke-epochs=1/report.html" in done.stdout
+    assert "6 cells, 0 finished before" not in done.stderr  # one epoch has two stages, 0 and 1
+    assert "5 cells, 0 finished before" in done.stderr
+    listed = call("runs")
+    assert "5 of 5 cells" in listed.stdout
+    assert call("report", "runs/study-smoke-epochs=1").stdout.strip().endswith("report.html")
+    refused = call("run", "study", "--set", "epochs=two")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("gatelab: study: epochs: Input should be a valid integer")
+    assert call("run", "study", "--set", "epochs").stderr == "gatelab: --set epochs: write key=value\n"
+    assert "study" in call("experiments").stdout

@@ -1,0 +1,208 @@
+"""The training loop: teams equal lone training, and what is taken up again equals what was never stopped."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import gatelab as gl
+from gatelab.convert import Regime
+from gatelab.data import circle, load
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.lab import Loss, Optimiser, SingleTeam, StackedTeam, TrainConfig, teams, train
+from gatelab.lab import team as team_module
+from gatelab.lab.checkpoint import Checkpoint
+from gatelab.lab.team import can_stack
+from tests import image_zoo, zoo
+
+DIGITS = load("digits").subset(160, 60)
+
+
+def mlp(seed, outputs=10):
+    generator = torch.Generator().manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), *gl.models.mlp([64, 12, 9, outputs], bias=True, generator=generator))
+
+
+def twins(regime):
+    return [gl.to_dgn(mlp(seed), regime, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+
+
+@pytest.fixture(params=["small weights", "large weights"])
+def weights(request, monkeypatch):
+    """Both ways in which a layer of a team is differentiated."""
+    if request.param == "large weights":
+        monkeypatch.setattr(team_module, "_LARGE_WEIGHT", 0)
+
+
+@pytest.mark.usefixtures("weights")
+@pytest.mark.parametrize("optimiser", list(Optimiser))
+@pytest.mark.parametrize("loss", list(Loss))
+def test_a_team_learns_what_its_members_learn_alone(optimiser, loss):
+    config = TrainConfig(epochs=2, optimiser=optimiser, learning_rate=0.01, loss=loss, batch_size=25)
+    models = [mlp(seed) for seed in range(3)]
+    team = StackedTeam(models)
+    together = train(team, DIGITS, config, [5, 6, 7])
+    for place, model in enumerate(models):
+        alone = train(SingleTeam(model), DIGITS, config, [5 + place])
+        for name, epochs in together.history.items():
+            member = torch.tensor([values[place] for values in epochs])
+            torch.testing.assert_close(member, torch.tensor(alone.history[name])[:, 0], rtol=1e-9, atol=1e-9)
+        for name, tensor in model.state_dict().items():
+            torch.testing.assert_close(team.state()[name][place], tensor, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("regime", list(Regime))
+def test_gated_twins_train_in_a_team(regime):
+    config = TrainConfig(epochs=2, learning_rate=0.01)
+    models = twins(regime)
+    together = train(StackedTeam(models), DIGITS, config, [1, 2, 3])
+    alone = train(SingleTeam(models[1]), DIGITS, config, [2])
+    member = torch.tensor([values[1] for values in together.history["train_loss"]])
+    torch.testing.assert_close(member, torch.tensor(alone.history["train_loss"])[:, 0], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.usefixtures("weights")
+def test_fixed_gates_do_not_move_in_a_team():
+    team = StackedTeam(twins(Regime.FRNPF_II))
+    before = team.state()
+    train(team, DIGITS, TrainConfig(epochs=1, learning_rate=0.1), [1, 2, 3])
+    after = team.state()
+    assert all(torch.equal(before[name], after[name]) for name in before if name.startswith("feature."))
+    assert not torch.equal(before["value.1.weight"], after["value.1.weight"])
+
+
+def test_what_can_be_stacked():
+    assert can_stack(mlp(0))
+    assert can_stack(zoo.leaky())
+    assert can_stack(gl.models.DeepLinearlyGatedNetwork([4, 5, 3]))
+    assert can_stack(twins(Regime.DNPFL)[0])
+    assert not can_stack(image_zoo.made(image_zoo.LeNet))
+    assert not can_stack(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1)).eval())
+    assert not can_stack(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.ReLU(), nn.Linear(3, 1)).eval())
+    with pytest.raises(UnsupportedModelError, match="cannot be batched"):
+        StackedTeam([image_zoo.made(image_zoo.LeNet)] * 2)
+    with pytest.raises(InputError, match="differ in shape"):
+        StackedTeam([mlp(0), mlp(1, outputs=4)])
+    assert [type(team) for team in teams([mlp(0), mlp(1)])] == [StackedTeam]
+    assert [type(team) for team in teams([image_zoo.made(image_zoo.LeNet)] * 2)] == [SingleTeam] * 2
+
+
+class Reused(nn.Module):
+    """Flattens by a function and passes one layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.again = nn.Linear(12, 5), nn.Linear(5, 5)
+
+    def forward(self, x):
+        h = self.first(torch.flatten(x, 1)).relu()
+        return self.again(self.again(h).relu())
+
+
+@pytest.mark.usefixtures("weights")
+def test_functions_and_shared_layers_in_a_team():
+    models = [Reused() for _ in range(3)]
+    team, x = StackedTeam(models), torch.randn(3, 7, 3, 4)
+    expected = torch.stack([model(batch) for model, batch in zip(models, x, strict=True)])
+    torch.testing.assert_close(team.forward(x), expected)
+    team.forward(x).square().sum().backward()
+    expected.square().sum().backward()
+    for name, parameter in models[1].named_parameters():
+        stacked = dict(zip(team.state(), team.parameters(), strict=True))[name]
+        torch.testing.assert_close(stacked.grad[1], parameter.grad)
+        torch.testing.assert_close(team.member(1).get_parameter(name), parameter)
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("optimiser", list(Optimiser))
+def test_training_taken_up_again_is_the_same_bit_for_bit(optimiser, tmp_path):
+    config = TrainConfig(epochs=4, optimiser=optimiser, learning_rate=0.01, momentum=0.5)
+    models = [mlp(seed) for seed in range(2)]
+    whole_team = StackedTeam(models)
+    whole = train(whole_team, DIGITS, config, [1, 2])
+
+    def stop(progress):
+        if progress.epoch in (1, 3):
+            raise StopError
+
+    path = tmp_path / "checkpoint.safetensors"
+    for _ in range(2):
+        with pytest.raises(StopError):
+            train(StackedTeam(models), DIGITS, config, [1, 2], keeper=Checkpoint(path), on_epoch=stop)
+    team = StackedTeam(models)
+    parts = train(team, DIGITS, config, [1, 2], keeper=Checkpoint(path))
+    assert parts.history == whole.history
+    assert parts.best_score == whole.best_score
+    assert all(torch.equal(tensor, whole_team.state()[name]) for name, tensor in team.state().items())
+    assert all(torch.equal(tensor, whole.best[name]) for name, tensor in parts.best.items())
+
+
+def test_batch_norm_and_dropout_train_and_are_taken_up(tmp_path):
+    def made():
+        torch.manual_seed(0)
+        layers = (nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10))
+        return nn.Sequential(nn.Flatten(), *layers)
+
+    config = TrainConfig(epochs=2, learning_rate=0.01)
+    model = made()
+    torch.manual_seed(5)  # the state of the global generator does not matter
+    whole = train(SingleTeam(model), DIGITS, config, [1])
+    keeper = Checkpoint(tmp_path / "c.safetensors")
+    train(SingleTeam(made()), DIGITS, TrainConfig(epochs=1, learning_rate=0.01), [1], keeper=keeper)
+    other = made()
+    assert train(SingleTeam(other), DIGITS, config, [1], keeper=keeper).history == whole.history
+    assert torch.equal(other[2].running_mean, model[2].running_mean)
+
+
+def test_the_best_weights_are_those_of_the_best_epoch():
+    model = mlp(0)
+    seen = []
+    progress = train(
+        SingleTeam(model),
+        DIGITS,
+        TrainConfig(epochs=4, learning_rate=0.02),
+        [1],
+        observe=lambda epoch, team: seen.append((epoch, copy.deepcopy(team.state()))),
+    )
+    accuracies = [epoch[0] for epoch in progress.history["test_accuracy"]]
+    best = accuracies.index(max(accuracies)) + 1
+    assert [epoch for epoch, _ in seen] == [0, 1, 2, 3, 4]
+    assert all(torch.equal(tensor, seen[best][1][name]) for name, tensor in progress.best.items())
+
+
+def test_training_learns():
+    progress = train(SingleTeam(mlp(0)), load("digits"), TrainConfig(epochs=12, learning_rate=3e-3), [1])
+    assert progress.best_score[0] > 0.9
+
+
+def test_seeds_are_one_for_each():
+    with pytest.raises(InputError, match="2 seeds for 1 networks"):
+        train(SingleTeam(mlp(0)), DIGITS, TrainConfig(epochs=1), [1, 2])
+
+
+def test_real_targets_have_a_loss_and_no_accuracy():
+    data = circle(40)
+    team = SingleTeam(gl.models.mlp([2, 16, 1], bias=True, generator=torch.Generator().manual_seed(0)))
+    progress = train(team, data, TrainConfig(epochs=3, learning_rate=0.01, loss=Loss.SQUARED, batch_size=10), [0])
+    assert set(progress.history) == {"train_loss", "test_loss"}
+    errors = (team.member(0)(data.test_x)[:, 0] - data.test_y).detach()
+    assert progress.history["test_loss"][-1][0] == pytest.approx(float(0.5 * errors.square().mean()), rel=1e-9)
+    assert progress.best_score == [-min(loss for (loss,) in progress.history["test_loss"])]
+
+
+def test_an_epoch_can_be_a_part_of_the_data():
+    seen = []
+
+    class Counting(SingleTeam):
+        def forward(self, x):
+            seen.append(x.shape[1])
+            return super().forward(x)
+
+    config = TrainConfig(epochs=1, batch_size=32, epoch_examples=80)
+    train(Counting(mlp(0)), DIGITS, config, [1])
+    assert seen[:3] == [32, 32, 16]
+    assert seen[3] == len(DIGITS.test_x)

@@ -1,0 +1,99 @@
+"""The notes' experiments, end to end on little, and the parts they are made of."""
+
+import pytest
+import torch
+
+from gatelab.data import NLGP
+from gatelab.dynamics import GatedLinearFlow, moments_of, open_gates
+from gatelab.lab import Verdict
+from gatelab.models import CellGates, MeanReadoutNetwork
+from gatelab.papers import find_experiment
+from gatelab.papers.gdln.best_gates import off_diagonal_share
+from gatelab.papers.gdln.evolving_gates import even_switches
+from gatelab.papers.gdln.fields import (
+    Activation,
+    Descent,
+    neighbour_correlation,
+    pulse_widths,
+    recorded_steps,
+    relu_descent,
+    starts,
+    train_fields,
+)
+from gatelab.papers.gdln.predict_location import _hits_elsewhere
+from tests.lab.test_experiments import _run
+
+
+@pytest.mark.parametrize(
+    ("identifier", "claims", "figures"),
+    [
+        ("gdln-localisation", 8, 3),
+        ("gdln-sign-flipping", 9, 3),
+        ("gdln-predict-location", 9, 2),
+        ("gdln-evolving-gates", 6, 1),
+        ("gdln-theory", 9, 2),
+        ("gdln-best-gates", 8, 2),
+    ],
+)
+def test_smoke_profiles(identifier, claims, figures, tmp_path):
+    torch.set_default_dtype(torch.float32)
+    path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run")
+    assert path.exists()
+    assert len(findings.claims) == claims
+    assert len(findings.figures) == figures
+    if identifier == "gdln-theory":
+        assert all(claim.verdict is Verdict.HOLDS for claim in findings.claims)
+
+
+def test_training_is_that_of_the_module():
+    """The stacked loop against autograd and torch's own optimiser on the network itself."""
+    source, descent = NLGP((1.0, 0.3), 3.0, (10,)), Descent(5, 0.4, 20, scale=1.0, bias=-0.5)
+    fields = train_fields(source, Activation.ERF, 2, [3], descent, records=10, dtype=torch.float64)
+    network = MeanReadoutNetwork(
+        10, 2, Activation.ERF.module(), bias=-0.5, scale=1.0, generator=torch.Generator().manual_seed(3)
+    )
+    torch.testing.assert_close(fields.weights[0, 0], network.weights.detach())
+    optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.4)
+    stream = source.stream(20, generator=torch.Generator().manual_seed(10_003))
+    for _ in range(5):
+        x, y = next(stream)
+        optimiser.zero_grad()
+        ((network(x)[:, 0] - y).square().mean() / 2).backward()
+        optimiser.step()
+    torch.testing.assert_close(fields.weights[-1, 0], network.weights.detach())
+    torch.testing.assert_close(fields.bias[-1, 0], network.hidden.bias.detach())
+
+
+def test_descent_without_flips_is_the_flow():
+    """While no gate flips, small steps of the ReLU network are its gated linear flow."""
+    x, y = NLGP((1.0, 0.3), 3.0, (10,)).sample(60, generator=torch.Generator().manual_seed(0))
+    start = starts([5], 2, 10, 1.0)
+    fields = relu_descent(x, y, start, 50, 1e-4, records=5)
+    gates = open_gates(fields.weights[:, 0], x)
+    assert torch.equal(gates[0], gates[-1])
+    flow = GatedLinearFlow.from_data(x, y, gates[0].T, initial=start[0])
+    torch.testing.assert_close(fields.weights[-1, 0], flow.weights(50 * 1e-4), rtol=0, atol=1e-7)
+    assert fields.loss[0, 0].item() == pytest.approx(flow.loss(0.0).item())
+
+
+def test_chance_is_counted_on_other_runs():
+    observed = torch.eye(6)[:4].view(4, 1, 6)  # at sites 0, 1, 2, 3
+    assert _hits_elsewhere(torch.eye(6)[:1], observed, 0) == pytest.approx(1 / 3)  # only site 1 is near
+    assert _hits_elsewhere(torch.eye(6)[1:2], observed, 3) == 1
+
+
+def test_switches_split_the_flips_evenly():
+    flips = torch.tensor([4.0, 2.0, 2.0, 0.0, 0.0, 8.0, 0.0])
+    assert even_switches(flips, 0) == [0]
+    assert even_switches(flips, 1) == [0, 3]  # half of 16 is reached by the third step
+    assert even_switches(flips, 3) == [0, 1, 3, 6]
+
+
+def test_small_parts():
+    assert recorded_steps(100, 5) == {0, 1, 5, 22, 100}
+    assert pulse_widths(40) == ((8, 10), (2, 4))
+    assert neighbour_correlation(torch.tensor([1.0, -1.0] * 4)).item() == -1
+    assert neighbour_correlation(torch.ones(5)).item() == 1
+    x, y = NLGP((1.0, 0.3), 3.0, (10,)).sample(400, generator=torch.Generator().manual_seed(0))
+    assert off_diagonal_share(moments_of(x, y, CellGates(x[:3]))) < 1e-12
+    assert off_diagonal_share(moments_of(x, y, x[:, :3] > 0)) > 0.05
