@@ -67,8 +67,8 @@ class LeakyGate:
 
 
 def gated(
-    value: Float[Tensor, "n *shape"], q: Float[Tensor, "n *shape"], gate: GateFunction
-) -> Float[Tensor, "n *shape"]:
+    value: Float[Tensor, " n *shape"], q: Float[Tensor, " n *shape"], gate: GateFunction
+) -> Float[Tensor, " n *shape"]:
     """Multiply ``value`` by the gate of another network's pre-activation ``q``.
 
     In a deep gated network this stands where a ReLU network has its ReLU. It behaves as a torch function, so that

@@ -51,7 +51,7 @@ class GateLayer:
         """Number of gates for one example."""
         return prod(self.shape)
 
-    def gates(self) -> Bool[Tensor, "n *shape"]:
+    def gates(self) -> Bool[Tensor, " n *shape"]:
         """The gates as booleans."""
         return unpack(self.words, self.units).view(-1, *self.shape)
 

@@ -98,5 +98,5 @@ def constant_columns(f: Float[Tensor, "n w"], variance: Float[Tensor, " w"]) -> 
     return (variance.sqrt() <= rounding).nonzero().flatten()
 
 
-def _uniform(f: Float[Tensor, "n *rest"]) -> Float[Tensor, " n"]:
+def _uniform(f: Float[Tensor, " n *rest"]) -> Float[Tensor, " n"]:
     return torch.full((len(f),), 1 / len(f), dtype=f.dtype, device=f.device)

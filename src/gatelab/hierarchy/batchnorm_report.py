@@ -37,7 +37,7 @@ class BatchNormProjection:
 
 
 def batchnorm_projection_report(
-    model: nn.Module, x: Float[Tensor, "n *shape"], loss: Callable[[Tensor], Tensor]
+    model: nn.Module, x: Float[Tensor, " n *shape"], loss: Callable[[Tensor], Tensor]
 ) -> list[BatchNormProjection]:
     """For each batch-norm layer, how much of the incoming gradient is removed on the batch x.
 

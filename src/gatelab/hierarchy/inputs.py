@@ -160,7 +160,7 @@ class Empirical(Inputs):
         return self._x[torch.multinomial(self._probability, n, replacement=True, generator=generator)]
 
 
-def discretise(x: Float[Tensor, "n *shape"], levels: int = 2) -> Int[Tensor, "n d"]:
+def discretise(x: Float[Tensor, " n *shape"], levels: int = 2) -> Int[Tensor, "n d"]:
     """Real data as values 0 … levels−1: equal parts of the range between the data's least and greatest value.
 
     Example:

@@ -49,7 +49,7 @@ class MixtureOfExperts:
 
     def gating(
         self, x: Float[Tensor, "n ..."], path: Sequence[int] | None = None, *, limit: int = DEFAULT_LIMIT
-    ) -> Float[Tensor, "n *paths"]:
+    ) -> Float[Tensor, " n *paths"]:
         """f_π(x) of one path, (n,), or of all, (n, paths)."""
         x = examples(x, self.model)
         if path is not None:

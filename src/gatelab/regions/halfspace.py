@@ -64,7 +64,7 @@ class HalfSpaceLayer:
     _replay: Replay = field(repr=False)
     _inputs: tuple[int, ...] = field(repr=False)
 
-    def normals(self, units: Sequence[Unit] | None = None) -> Float[Tensor, "units *inputs"]:
+    def normals(self, units: Sequence[Unit] | None = None) -> Float[Tensor, " units *inputs"]:
         r"""The normals ∂η/∂x of some units, or of all, (units, *shape of an example).
 
         .. math:: \eta_\ell = W_\ell \cdots W_1 x + \ldots
@@ -79,7 +79,7 @@ class HalfSpaceLayer:
         offsets = self._replay.pre_activations([self.gate], origin)[0].flatten()
         return self._unrounded(units).flatten(1), offsets[self.numbers(units)]
 
-    def _unrounded(self, units: Sequence[Unit] | None) -> Float[Tensor, "units *inputs"]:
+    def _unrounded(self, units: Sequence[Unit] | None) -> Float[Tensor, " units *inputs"]:
         chosen = self.numbers(range(prod(self.shape)) if units is None else units)
         size = prod(self._inputs)
         if len(chosen) * size > MOST_ENTRIES:
@@ -98,7 +98,7 @@ class HalfSpaceLayer:
         """The units' places among all of the layer, flattened."""
         return [unit_number(unit, self.shape, self.gate) for unit in units]
 
-    def is_open(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, "n *shape"]:
+    def is_open(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, " n *shape"]:
         """Whether each example lies in each half-space."""
         return self._replay.pre_activations([self.gate], x.to(self._replay.device, torch.float64))[0] > 0
 

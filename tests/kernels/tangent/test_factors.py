@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 import gatelab as gl
-from gatelab.kernels.tangent.factors import ExplicitFactor, UnitFactor, join, layer_factor
 from gatelab.kernels.tangent import factors as gradient_factors
+from gatelab.kernels.tangent.factors import ExplicitFactor, UnitFactor, join, layer_factor
 from tests.references import explicit
 
 ALL = slice(0, 3)

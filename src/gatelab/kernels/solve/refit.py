@@ -50,7 +50,7 @@ class RefittedValues:
 
 
 def refit_values(
-    dlgn: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, "n *k"], ridge: float = 1e-6, *, biases: bool = False
+    dlgn: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, " n *k"], ridge: float = 1e-6, *, biases: bool = False
 ) -> RefittedValues:
     """Fit the values of a network to data, its gates fixed, in closed form.
 

@@ -61,7 +61,7 @@ class RidgeFit:
 
 def kernel_ridge(
     kernel: BlockedKernel,
-    targets: Float[Tensor, "n *k"],
+    targets: Float[Tensor, " n *k"],
     ridge: float,
     *,
     preconditioner_rank: int | None = None,
@@ -124,7 +124,7 @@ def kernel_ridge(
 
 def kernel_ridges(
     kernel: BlockedKernel,
-    targets: Float[Tensor, "n *k"],
+    targets: Float[Tensor, " n *k"],
     ridges: Sequence[float],
     *,
     preconditioner_rank: int | None = None,
@@ -143,7 +143,7 @@ def kernel_ridges(
 
 def _solve(
     kernel: BlockedKernel,
-    targets: Float[Tensor, "n *k"],
+    targets: Float[Tensor, " n *k"],
     ridges: Sequence[float],
     preconditioner_rank: int | None,
     tolerance: float,
