@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool, GateKind, GatePattern, MaxPool
-from gatelab.gates.pooling import pooling_of
+from gatelab.gates import GateKind, GatePattern
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 from gatelab.kernels.path import terms as path_terms
 from gatelab.kernels.path.engine import WeightLayer
 from gatelab.kernels.path.terms import INPUT, Signal
@@ -217,7 +217,7 @@ def _average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     options = reading.options(node, names, padding=0)
     if options["divisor_override"] is not None:
         raise UnsupportedModelError(f"{reading.where(node)}: divisor_override has no path-kernel rule")
-    window = _tiling_window(reading, node, signal, pooling_of(2, options))
+    window = _tiling_window(reading, node, signal, pooling_of("avg_pool2d", (), options))
     return signal.pooled(window, 1 / (window[0] * window[1]))
 
 
