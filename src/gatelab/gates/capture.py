@@ -201,8 +201,8 @@ class _Recorder(TorchFunctionMode):
         if obstacles:
             more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
             raise UnsupportedModelError(
-                f"{self._obstacles[min(obstacles)]}{more} is not a gate and stands before the gate '{event}', so the network "
-                "is not a sum over gated paths; gates are ReLU, LeakyReLU, clamp(min=0), max-pooling and "
+                f"{self._obstacles[min(obstacles)]}{more} is not a gate and stands before the gate '{event}', so the "
+                "network is not a sum over gated paths; gates are ReLU, LeakyReLU, clamp(min=0), max-pooling and "
                 "gatelab.gates.gated(value, q, gate)"
             )
 

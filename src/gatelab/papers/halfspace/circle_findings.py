@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gatelab.data import Regression
+from gatelab.data.circle_data import Regression
 from gatelab.lab.findings import (
     Claim,
     Sample,
