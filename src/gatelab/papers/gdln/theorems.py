@@ -29,9 +29,9 @@ from gatelab.dynamics import (
     moments_of,
 )
 from gatelab.figures import Curve, Plot
-from gatelab.lab.fitting import fitted_power
-from gatelab.lab.measure import Mean, against, identity, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.measure import Mean, against, fitted_power, identity, relative_error
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import (
     CellGates,
     ChosenGates,

@@ -12,7 +12,8 @@ from torch import Tensor
 from gatelab.dynamics import GatedMoments, class_moments_of, gate_objective, gated_inputs, printed_gate_objective
 from gatelab.figures import Curve, Plot
 from gatelab.lab.measure import EXACT, against, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import ChosenGates
 from gatelab.papers.gdln.theorems import TAU, TIMES, UNITS, half_spaces, integrated, problem
 

@@ -13,9 +13,10 @@ from gatelab.data import SinglePulse
 from gatelab.dynamics import GatedLinearFlow, GatedMoments, exact_moments, kmeans_cells, random_half_spaces
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Table, Verdict
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Verdict
 from gatelab.models import ChosenGates, NodeGates
 from gatelab.papers.gdln.fields import pulse_widths
 

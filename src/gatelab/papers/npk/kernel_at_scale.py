@@ -29,10 +29,11 @@ from gatelab.kernels import (
 )
 from gatelab.kernels.disk.plan import Plan
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, not_below, readable
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result, write_json
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.twins import network, train_cell
+from gatelab.lab.verdicts import Sample, not_below, readable
 
 NETWORK, PATH, OVERLAP = "the network itself", "path kernel H", "overlap Λ"
 KERNELS = {PATH: PathKernel, OVERLAP: OverlapKernel}

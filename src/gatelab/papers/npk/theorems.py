@@ -21,16 +21,17 @@ from gatelab.kernels import (
     spectrum,
     value_tangent_kernel,
 )
-from gatelab.lab.fitting import fitted_power
 from gatelab.lab.measure import (
     ErrorFlow,
     Mean,
     against,
+    fitted_power,
     identity,
     over_all_signs,
     relative_error,
 )
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import DeepGatedNetwork, mlp
 from gatelab.models.init import bernoulli_
 from gatelab.paths import neural_path_features, neural_path_values, path_gradients
