@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import gatelab as gl
 from gatelab import cli
 from gatelab.errors import GatelabError
+from gatelab.models.from_file import factory_from_file, seeded_network
 
 runner = CliRunner()
 
@@ -51,8 +52,8 @@ def invoke(*args):
 
 
 def network(place) -> torch.nn.Module:
-    factory = gl.models.factory_from_file(f"{place / 'net.py'}:small")
-    return gl.models.seeded_network(factory, 0).eval()
+    factory = factory_from_file(f"{place / 'net.py'}:small")
+    return seeded_network(factory, 0).eval()
 
 
 def test_a_kernel_of_a_users_network_on_embedded_data(place):

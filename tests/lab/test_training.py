@@ -10,10 +10,11 @@ import gatelab as gl
 from gatelab.convert import Regime
 from gatelab.data import circle, load
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.lab import Loss, Optimiser, SingleTeam, StackedTeam, TrainConfig, teams, train
+from gatelab.lab import TrainConfig, teams, train
 from gatelab.lab import team as team_module
 from gatelab.lab.checkpoint import Checkpoint
-from gatelab.lab.team import can_stack
+from gatelab.lab.team import SingleTeam, StackedTeam, can_stack
+from gatelab.lab.training import Loss, Optimiser
 from tests import image_zoo, zoo
 
 DIGITS = load("digits").subset(160, 60)

@@ -98,7 +98,7 @@ def _finished(path: Path) -> str:
 
 
 def _network(place: str, seed: int, weights: Path | None) -> "nn.Module":
-    from gatelab.models import factory_from_file, load_weights, seeded_network
+    from gatelab.models.from_file import factory_from_file, load_weights, seeded_network
 
     network = seeded_network(factory_from_file(place), seed)
     if weights is not None:

@@ -13,7 +13,7 @@ from gatelab.cli.app import app
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gatelab.lab import Theorem, TheoremResult
+    from gatelab.lab.theorem import Theorem, TheoremResult
 
 
 @app.command()

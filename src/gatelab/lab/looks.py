@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gatelab.data import Examples
+from gatelab.data.dataset import Examples
 from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import Team
 from gatelab.lab.training import Observer, TrainConfig

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64, Num
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from gatelab.data import Examples
+from gatelab.data.dataset import Examples
 from gatelab.errors import InputError
 from gatelab.lab.team import State, Team
 
