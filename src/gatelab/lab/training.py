@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gatelab.data import Examples
+from gatelab.data.dataset import Examples
 from gatelab.errors import InputError
 from gatelab.lab.team import State, Team
 from gatelab.work.here import threads_for
