@@ -160,7 +160,7 @@ class _Place:
     @contextmanager
     def open(self, notify: Callable[[str], None]) -> "Iterator[DaskExecutor | None]":
         """The cluster, if it is to be one."""
-        from gatelab.work import connect_dask
+        from gatelab.work.connection import connect_dask
 
         if self.scheduler is None and self.cluster is None:
             yield None

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
 
 FORMS = "local:4, or slurm:queue=short,cores=8,memory=16GB,walltime=01:00:00,jobs=4"
-_ANY_PORT = ":0"  # for Dask's status page: the usual one warns a second person on the same machine
+# For Dask's dashboards: on this machine only, and on any port, since the usual port may be in use.
+_DASHBOARD = "127.0.0.1:0"
 _SLURM = {"queue", "account", "cores", "memory", "walltime", "interface", "jobs"}
 
 
@@ -30,7 +31,6 @@ def connect(
     cluster: str | None = None,
     *,
     timeout: float = 10.0,
-    patience: float = 60.0,
     notify: Callable[[str], None] = tell_user,
 ) -> Iterator[Executor]:
     """A place of work: that of a scheduler, of a cluster that is started for it, or this process if neither is named.
@@ -39,7 +39,6 @@ def connect(
         scheduler: the address of a Dask scheduler, tcp://host:port.
         cluster: what to start; ``FORMS`` shows how it is written.
         timeout: seconds in which a scheduler must answer, and have a worker. Jobs in a queue are waited for.
-        patience: seconds to look for a scheduler that was lost.
         notify: told in a line what a person should know: that all workers are lost, say.
 
     Raises:
@@ -48,7 +47,7 @@ def connect(
     if scheduler is None and cluster is None:
         yield Here()
         return
-    with connect_dask(scheduler, cluster, timeout=timeout, patience=patience, notify=notify) as executor:
+    with connect_dask(scheduler, cluster, timeout=timeout, notify=notify) as executor:
         yield executor
 
 
@@ -58,7 +57,6 @@ def connect_dask(
     cluster: str | None,
     *,
     timeout: float = 10.0,
-    patience: float = 60.0,
     notify: Callable[[str], None] = tell_user,
 ) -> "Iterator[DaskExecutor]":
     """As :func:`connect`, but never this process."""
@@ -66,7 +64,6 @@ def connect_dask(
     kind, options = ("scheduler", {}) if cluster is None else read_cluster(cluster)
     _require("distributed")
     from gatelab.work.dask_executor import DaskExecutor  # noqa: PLC0415  an optional extra
-    from gatelab.work.dask_link import Link  # noqa: PLC0415
 
     with ExitStack() as stack:
         stack.enter_context(_quiet())
@@ -77,10 +74,10 @@ def connect_dask(
             scheduler, wait = stack.enter_context(start_slurm(**options)).scheduler_address, None
             notify(f"SLURM has taken {options['jobs']} jobs; waiting for the first to begin")
         assert scheduler is not None
-        link = Link(scheduler, timeout, patience, notify)
-        stack.callback(link.close)
-        link.wait_for_workers(wait)
-        yield DaskExecutor(link)
+        executor = DaskExecutor(scheduler, timeout, notify)
+        stack.callback(executor.close)
+        executor.wait_for_workers(wait)
+        yield executor
 
 
 def check(scheduler: str | None, cluster: str | None) -> None:
@@ -126,8 +123,8 @@ def start_local(workers: int) -> Any:
     """Worker processes on this machine, one thread each; the system alone limits their memory."""
     from distributed import LocalCluster  # noqa: PLC0415
 
-    options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _ANY_PORT, "silence_logs": logging.CRITICAL}
-    options |= {"preload": "gatelab.work.dask_worker"}  # for its dask_setup
+    options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _DASHBOARD, "silence_logs": logging.CRITICAL}
+    options |= {"preload": "gatelab.work.dask_executor"}  # for its dask_setup
     return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
 
 
@@ -139,7 +136,7 @@ def start_slurm(jobs: int, cores: int, memory: str, **options: Any) -> Any:
     options |= {
         "processes": cores,  # an experiment's cells need processes of their own
         "job_script_prologue": [f"export {name}_NUM_THREADS=1" for name in ("OMP", "MKL", "OPENBLAS")],
-        "scheduler_options": {"dashboard_address": _ANY_PORT},
+        "scheduler_options": {"dashboard_address": _DASHBOARD},
         "silence_logs": logging.CRITICAL,
     }
     cluster = SLURMCluster(cores=cores, memory=memory, **options)

@@ -71,7 +71,6 @@ def test_workers_that_are_killed_change_nothing(network, tmp_path):
         with connect(address, timeout=100, notify=lambda _: None) as executor:
             deadline = time.monotonic() + 100
             while executor.parallel < 2 and time.monotonic() < deadline:
-                executor._link.look()
                 time.sleep(0.1)
             shared = compute(TangentKernel(network), x, store=tmp_path / "K.zarr", executor=executor, progress=progress)
     assert progress.killed == 2

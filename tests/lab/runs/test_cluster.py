@@ -14,7 +14,7 @@ from gatelab.cli import app
 from gatelab.errors import InputError
 from gatelab.lab.runs import Cell, Run, execute
 from gatelab.papers import find_experiment
-from gatelab.work import connect_dask
+from gatelab.work.connection import connect_dask
 from tests.lab.runs.test_runs import CELLS, Log, add
 from tests.work.processes import ROOT
 from tests.work.tasks import count_in_steps
@@ -61,11 +61,11 @@ def test_an_experiment_finds_what_one_process_finds(tmp_path, monkeypatch, clust
 @pytest.mark.slow
 def test_a_directory_that_workers_do_not_see(tmp_path, cluster):
     run = Run.open(tmp_path / "run", "sums", {})
-    cluster._link.client.run(_hide, str(run.path))
+    cluster._client.run(_hide, str(run.path))
     with pytest.raises(InputError, match=rf"worker .*tcp://.* does not see the files in {run.path}.*share, with --out"):
         execute(run, 10, CELLS, add, Log(), cluster=cluster)
     assert not run.journal.results()
-    cluster._link.client.run(_hide, "nothing")
+    cluster._client.run(_hide, "nothing")
     assert execute(run, 10, CELLS, add, Log(), cluster=cluster)["sum"] == {"value": 30}
 
 
