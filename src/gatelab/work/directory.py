@@ -54,20 +54,21 @@ class DirectoryFormat:
         return False
 
     def create(self, path: Path, record: Mapping[str, Any]) -> None:
-        """Make a directory and write its record, unless another process has written one by now.
+        """Make a directory and write its record.
 
         Raises:
-            RunError: nothing can be written there, or another process is working there.
+            RunError: nothing can be written there, or another process has made the directory by now.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self.error(f"{path} cannot be made: {error.strerror or error}; choose another place") from error
         with locked(path):
-            if not (path / self.record).exists():
-                write_json(path / self.record, record)
-                sync_folder(path)
-                sync_folder(path.parent)
+            if (path / self.record).exists():
+                raise self.error(f"another process has just made {path}; run the same command again to continue it")
+            write_json(path / self.record, record)
+            sync_folder(path)
+            sync_folder(path.parent)
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 Result = dict[str, Any]
 
+
 @dataclass(frozen=True)
 class Cell:
     """One part of a run.

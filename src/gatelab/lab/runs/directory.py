@@ -20,7 +20,7 @@ _FORMAT = DirectoryFormat("run", "run.json", "gatelab run 1")
 
 
 class Run:
-    """A directory with ``run.json`` (request), ``environment.json``, ``journal.jsonl`` (results) and ``cells/`` (files).
+    """A directory: ``run.json`` (request), ``environment.json``, ``journal.jsonl`` (results), ``cells/`` (files).
 
     Attributes:
         path: the directory.
