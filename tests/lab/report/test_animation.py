@@ -4,7 +4,7 @@ import json
 import re
 
 from gatelab.figures import Curve, Heatmap, Panels, Plot, Polygon, Shapes
-from gatelab.lab import Animation, Frame
+from gatelab.lab.findings import Animation, Frame
 from gatelab.lab.report.animation import animation_page
 
 
