@@ -6,7 +6,8 @@ from enum import StrEnum
 from math import hypot, log
 from statistics import mean, stdev
 
-from gatelab.figures import Curve, Panels, Picture
+from gatelab.figures import Curve, Panels
+from gatelab.figures.facts import Picture
 
 
 class Verdict(StrEnum):
