@@ -20,7 +20,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates.operations import DROPPING
-from gatelab.network import ancestors, describe, is_shape, node_operation, parameter, value_sources, weight_parameters
+from gatelab.network.nodes import ancestors, describe, is_shape, node_operation, parameter, weight_parameters
+from gatelab.network.tracing import value_sources
 from gatelab.observe import batches, examples
 from gatelab.regions.interpreter import call
 from gatelab.regions.replay import Opened, Replay

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node, map_arg
 
-from gatelab.network import ancestors
+from gatelab.network.nodes import ancestors
 
 # Called with a gate's name and its pre-activation q. Returns what the gate multiplies by, or None to run it as it is.
 Decide = Callable[[str, Tensor], Tensor | None]

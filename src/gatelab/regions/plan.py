@@ -13,31 +13,15 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import (
-    GateKind,
-    GateLayer,
-    GatePattern,
-    HardGate,
-    LeakyGate,
-    SoftGate,
-    StraightThroughGate,
-    capture_gates,
-)
+from gatelab.gates import GateKind, GatePattern, HardGate, LeakyGate, SoftGate, StraightThroughGate, capture_gates
 from gatelab.gates.bits import pack
 from gatelab.gates.events import POOLING_MODULES
 from gatelab.gates.operations import DROPPING
-from gatelab.network import (
-    ancestors,
-    data_nodes,
-    describe,
-    gate_names,
-    is_linear_module,
-    is_linear_operation,
-    node_operation,
-    trace,
-    value_sources,
-    weight_parameters,
-)
+from gatelab.gates.pattern import GateLayer
+from gatelab.network import gate_names, trace
+from gatelab.network.linear import data_nodes, is_linear_module, is_linear_operation
+from gatelab.network.nodes import ancestors, describe, node_operation, weight_parameters
+from gatelab.network.tracing import value_sources
 from gatelab.observe import examples, observable
 from gatelab.regions.interpreter import Interpreter, argument, modules_of
 

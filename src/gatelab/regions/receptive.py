@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.dropout import _DropoutNd
 
 from gatelab.gates.pooling import per_axis
-from gatelab.network import node_operation
+from gatelab.network.nodes import node_operation
 from gatelab.regions.interpreter import argument
 
 _POOLING = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
-from gatelab.network import describe, weight_parameters
+from gatelab.network.nodes import describe, weight_parameters
 from gatelab.observe import observable, refuse_unless_finite
 from gatelab.regions.interpreter import held
 from gatelab.regions.plan import RegionPlan

@@ -5,7 +5,7 @@ import re
 
 from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes
 from gatelab.figures.facts import Polygon
-from gatelab.lab import Animation, Frame
+from gatelab.lab.findings import Animation, Frame
 from gatelab.lab.report.animation import animation_page
 
 

@@ -8,7 +8,8 @@ from pydantic import Field
 from torch import nn
 
 from gatelab import models
-from gatelab.data import Regression, circle
+from gatelab.data import circle
+from gatelab.data.circle_data import Regression
 from gatelab.gates import HardGate, SoftGate
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import Findings

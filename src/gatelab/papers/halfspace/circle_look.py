@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gatelab.data import Regression
+from gatelab.data.circle_data import Regression
 from gatelab.gates import GatePattern
 from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
 from gatelab.lab.looks import Look, short
