@@ -133,8 +133,8 @@ def kernel_ridges(
     Choosing a ridge on held-out examples costs as many passes as its smallest ridge alone.
 
     Example:
-        >>> kernel, targets = torch.eye(2), torch.tensor([1.0, 0.0])
-        >>> [fit.dual[0].item() for fit in kernel_ridges(kernel, targets, [1.0, 3.0])]
+        >>> fits = kernel_ridges(torch.eye(2), torch.tensor([1.0, 0.0]), [1.0, 3.0])
+        >>> [round(fit.dual[0].item(), 9) for fit in fits]
         [0.5, 0.25]
     """
     return _solve(kernel, targets, ridges, preconditioner_rank, tolerance, max_iterations, start, watch, generator)
