@@ -24,7 +24,7 @@ from gatelab.work.here import in_order
 from gatelab.work.progress import Reporter, Silent
 
 # The first version of gatelab that computes the same tiles as this one. A store records it; a store with another
-# arithmetic is refused, because its tiles would not match new ones. Raise it when a kernel's formula or rounding changes.
+# arithmetic is refused, because its tiles would not match new ones. Raise it when a kernel's rounding changes.
 ARITHMETIC = "0.1.0"
 # In a store that exists, this many rows and columns are computed again; their mean difference may be this large.
 _TRIAL_ROWS, _TRIAL_TOLERANCE = 16, 1e-3
