@@ -10,8 +10,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.errors import RunError
-from gatelab.lab.runs import write_durably
 from gatelab.lab.team import StateDict, Team
+from gatelab.work.files import write_durably
 
 
 @dataclass

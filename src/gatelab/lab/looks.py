@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from gatelab.dynamics import GateTracker
 from gatelab.gates import GatePattern
-from gatelab.lab.runs import write_json
 from gatelab.lab.team import Team
+from gatelab.work.files import write_json
 
 Look = dict[str, Any]  # plain data that JSON can hold
 

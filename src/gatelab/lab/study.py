@@ -18,7 +18,7 @@ from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
 from gatelab.lab.twins import Factory, learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, close, greater, readable, share_of_gap
-from gatelab.models import factory_from_file, seeded_network
+from gatelab.models.from_file import factory_from_file, seeded_network
 
 
 class StudyConfig(DataConfig):

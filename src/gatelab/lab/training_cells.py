@@ -8,12 +8,13 @@ from jaxtyping import Float
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from gatelab.data import Examples
+from gatelab.data.dataset import Examples
 from gatelab.lab.checkpoint import Checkpoint, TrainingState
 from gatelab.lab.looks import Look, Looks, gate_looks
-from gatelab.lab.runs import Context, Result, write_durably
+from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import StateDict, Team, teams
 from gatelab.lab.training import TrainConfig, train
+from gatelab.work.files import write_durably
 
 _BEST = "best.safetensors"
 

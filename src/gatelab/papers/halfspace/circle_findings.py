@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gatelab.data import Regression
+from gatelab.data.circle_data import Regression
 from gatelab.lab.findings import Table
 from gatelab.lab.runs import Result
 from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs, larger_within_runs, readable

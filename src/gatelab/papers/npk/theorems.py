@@ -32,8 +32,10 @@ from gatelab.lab.measure import (
 )
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.models import DeepGatedNetwork, bernoulli_, mlp
-from gatelab.paths import neural_path_features, neural_path_values, path_activity, path_gradients
+from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.models.init import bernoulli_
+from gatelab.paths import neural_path_features, neural_path_values, path_gradients
+from gatelab.paths.features import path_activity
 
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1

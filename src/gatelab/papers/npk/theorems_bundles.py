@@ -10,7 +10,7 @@ from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_feat
 from gatelab.lab.measure import ErrorFlow, Mean, against, fitted_power, identity, over_all_signs, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.models import initialise
+from gatelab.models.init import initialise
 
 
 @theorem(
