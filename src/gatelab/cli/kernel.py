@@ -12,7 +12,7 @@ from gatelab.cli.options import Cluster, DataRoot, Scheduler
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gatelab.kernels import Kernel
+    from gatelab.kernels.tiles import Kernel
 
 
 class Kind(StrEnum):
