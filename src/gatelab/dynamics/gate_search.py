@@ -14,7 +14,8 @@ from torch.nn.functional import mse_loss
 from gatelab.dynamics.least_loss import explained
 from gatelab.dynamics.moments import GatedMoments
 from gatelab.errors import InputError
-from gatelab.models import CellGates, CodeGates, HalfSpaceGates, MeanReadoutNetwork
+from gatelab.models import CellGates, HalfSpaceGates, MeanReadoutNetwork
+from gatelab.models.node_gates import CodeGates
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,18 @@ from gatelab.dynamics import (
     moments_of,
 )
 from gatelab.figures import Curve, Plot
-from gatelab.lab.fitting import fitted_power
-from gatelab.lab.measure import Mean, against, identity, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.measure import Mean, against, fitted_power, identity, relative_error
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import (
     CellGates,
+    ChosenGates,
     FunctionGates,
     GatedDeepLinearNetwork,
     HalfSpaceGates,
     MeanReadoutNetwork,
     NodeGates,
     PathwayNetwork,
-    RepeatedGates,
 )
 
 D, UNITS, TAU = 6, 3, 0.7
@@ -242,7 +242,7 @@ def redundant_gates(seed: int) -> Measurement:
     """Against the integrated flow, and rates against those of one unit with the same K."""
     generator = torch.Generator().manual_seed(seed)
     base = half_spaces(1, generator)
-    given = problem(seed, RepeatedGates(base, (2,)))
+    given = problem(seed, ChosenGates(base, (0, 0)))
     full = integrated(given.moments, given.initial)
     gap = (full[:, 0] - full[:, 1]) - (given.initial[0] - given.initial[1])
     single = problem(seed, base).moments

@@ -12,8 +12,9 @@ from torch import Tensor
 from gatelab.dynamics import GatedMoments, class_moments_of, gate_objective, gated_inputs, printed_gate_objective
 from gatelab.figures import Curve, Plot
 from gatelab.lab.measure import EXACT, against, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
-from gatelab.models import RepeatedGates
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
+from gatelab.models import ChosenGates
 from gatelab.papers.gdln.theorems import TAU, TIMES, UNITS, half_spaces, integrated, problem
 
 
@@ -160,7 +161,7 @@ def printed_exclusive_limit(seed: int) -> Measurement:
 )
 def printed_redundant(seed: int) -> Measurement:
     """(31) with the constants C that start it right, against the notes' own (27), (28), integrated."""
-    given = problem(seed, RepeatedGates(half_spaces(1, torch.Generator().manual_seed(seed)), (2,)))
+    given = problem(seed, ChosenGates(half_spaces(1, torch.Generator().manual_seed(seed)), (0, 0)))
     m = given.moments
     A, b = m.input_input(0, 0), m.input_output(0)
     # (27) and (28) lack the inner 1/K, which a doubled A takes out again.

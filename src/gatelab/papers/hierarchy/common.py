@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from gatelab.lab.findings import Claim, Sample, Verdict
 from gatelab.lab.runs import Context
+from gatelab.lab.verdicts import Claim, Sample, Verdict
 
 
 def numbers(values: Iterable[float]) -> Sample:

@@ -18,8 +18,9 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.rules import per_factor
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Table, greater_within_runs, mean_curve
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import greater_within_runs
 from gatelab.papers.hierarchy.common import numbers, steps_with_looks
 
 

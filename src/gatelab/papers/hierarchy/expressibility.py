@@ -19,8 +19,9 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.rules import joint
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Table, Verdict, mean_curve, readable
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Verdict, readable
 from gatelab.papers.hierarchy.common import decided, numbers
 
 

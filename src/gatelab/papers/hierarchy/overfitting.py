@@ -22,18 +22,10 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.rules import from_function, parity
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import (
-    Claim,
-    FigureFacts,
-    Findings,
-    Sample,
-    Table,
-    greater,
-    greater_within_runs,
-    mean_curve,
-)
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
+from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, greater, greater_within_runs
 from gatelab.papers.hierarchy.common import decided, numbers
 
 

@@ -20,8 +20,9 @@ from gatelab.hierarchy import (
 from gatelab.hierarchy.rules import random_table
 from gatelab.hierarchy.scores import gradient_selectivity
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater_within_runs, mean_curve
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Sample, greater_within_runs
 from gatelab.papers.hierarchy.common import numbers, steps_with_looks
 
 KINDS = ("the teacher's labels", "random labels")

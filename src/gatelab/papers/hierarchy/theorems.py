@@ -30,7 +30,8 @@ from gatelab.hierarchy.inputs import MarkovChain
 from gatelab.hierarchy.marginals import Observation
 from gatelab.hierarchy.rules import from_function, random_table
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 
 def _lossy(seed: int) -> tuple[torch.Generator, Teacher, LocalNetwork]:

@@ -8,9 +8,9 @@ from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import LocalNetwork, NodeOptions, Norm, Teacher, string_fields
 from gatelab.hierarchy.batchnorm import batch_norm_backward, batch_norm_jacobian, projection, row_energy, standardise
 from gatelab.hierarchy.rules import random_table
-from gatelab.lab.fitting import fitted_power
-from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, identity, moved, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, fitted_power, identity, moved, relative_error
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 
 @theorem(

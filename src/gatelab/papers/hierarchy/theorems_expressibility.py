@@ -12,7 +12,8 @@ from gatelab.hierarchy import Teacher, exact_events, expressibility, given_event
 from gatelab.hierarchy.expressive_power import vertices
 from gatelab.hierarchy.rules import joint
 from gatelab.lab.measure import EXACT, IDENTITY, identity
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 
 def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:
