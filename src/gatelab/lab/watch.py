@@ -10,7 +10,7 @@ from jaxtyping import Float
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from gatelab.dynamics import GateTracker, Record
+from gatelab.dynamics.tracker import GateTracker, Record
 from gatelab.gates import GatePattern
 from gatelab.lab.runs import write_durably, write_json
 from gatelab.lab.team import State, Team
