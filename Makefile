@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow lint format bench clean
+.PHONY: help data demo test test-slow lint format bench house api clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -45,6 +45,12 @@ format: $(STAMP)  ## put the code in order
 
 bench: $(STAMP)  ## speed and memory as ratios against a peer and a bound
 	$(BIN)/python -m benchmarks
+
+house: $(STAMP)  ## draw the packages, their sizes and imports: docs/house.svg
+	$(BIN)/python -m tools.house
+
+api: $(STAMP)  ## list the public names: docs/api.md
+	$(BIN)/python -m tools.api
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build

@@ -1,45 +1,45 @@
-"""The errors gatelab raises. Each message gives the fact, the place and the remedy."""
+"""The errors that gatelab raises. Each message gives the fact, the place and the remedy."""
 
 
 class GatelabError(Exception):
-    """Anything gatelab refuses to do."""
+    """Base class of all gatelab errors."""
 
 
 class InputError(GatelabError, ValueError):
-    """The data, or an argument, do not fit the model or one another."""
+    """An argument or the data do not fit the model, or do not fit each other."""
 
 
 class OutOfRangeError(InputError, IndexError):
-    """An index names nothing; Python ends a loop over rows by it."""
+    """An index is out of range. Being an IndexError, it ends a Python loop over rows."""
 
 
 class UnsupportedModelError(GatelabError, TypeError):
-    """The model holds something for which no exact rule is known."""
+    """The model contains an operation for which gatelab has no exact rule."""
 
 
 class TooManyPathsError(GatelabError, ValueError):
-    """Paths would have to be enumerated, and there are too many of them."""
+    """The call would enumerate more paths than its limit allows."""
 
 
 class PathCountOverflowError(GatelabError, OverflowError):
-    """A raw path count does not fit float64."""
+    """A raw path count does not fit in float64."""
 
 
 class SupportTooLargeError(GatelabError, ValueError):
-    """Every input would have to be visited, and there are too many of them."""
+    """The call would visit more inputs than its limit allows."""
 
 
 class DataError(GatelabError, OSError):
-    """A data file is missing, truncated or corrupt, or could not be fetched or written."""
+    """A data file is missing, truncated or corrupt, or cannot be downloaded or written."""
 
 
 class RunError(GatelabError, RuntimeError):
-    """A run's directory does not fit what is asked of it, or cannot be written."""
+    """A run directory does not match the request, or cannot be written."""
 
 
 class StoreError(RunError):
-    """A kernel on disk does not fit what is asked of it, is damaged, or cannot be made."""
+    """A kernel on disk does not match the request, is damaged, or cannot be created."""
 
 
 class NotConvergedWarning(UserWarning):
-    """An iteration stopped before it reached its tolerance; the result says how far it came."""
+    """An iteration stopped before it reached its tolerance; the result holds the residual."""

@@ -1,8 +1,7 @@
-"""Running a user's model without leaving a trace.
+"""Run a user's model without leaving a trace.
 
-Everything that looks inside a model goes through :func:`examples` (is the input usable?), :func:`observable`
-(may the model be observed in its present state?), :func:`stand_in` (a copy that may be changed) and :func:`undisturbed`
-(run it, put everything back).
+Code that looks inside a model uses :func:`examples` to check the input, :func:`observable` to check the state of the
+model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed` to run that copy.
 """
 
 import copy
@@ -19,37 +18,35 @@ from torch.nn.parameter import UninitializedParameter
 
 from gatelab.errors import InputError, UnsupportedModelError
 
-Run = Callable[[Tensor], Any]
-
 
 def observable(model: nn.Module) -> nn.Module:
-    """Return the plain module behind ``model``, or refuse a model whose state makes the answer random.
+    """Return the plain module behind ``model``; refuse a model whose answers depend on chance or on the batch.
 
     Raises:
-        UnsupportedModelError: not an ``nn.Module``, or a scripted one.
-        InputError: batch-norm or dropout is active.
+        UnsupportedModelError: ``model`` is not an ``nn.Module``, or part of it is scripted.
+        InputError: batch-norm or dropout is active, or a lazy layer has no parameters yet.
     """
     if not isinstance(model, nn.Module):
         raise UnsupportedModelError(f"expected an nn.Module, got {type(model).__name__}")
-    model = getattr(model, "_orig_mod", model)  # torch.compile wraps the module that we want
+    model = getattr(model, "_orig_mod", model)  # torch.compile and DataParallel wrap the user's module
     model = model.module if isinstance(model, nn.DataParallel) else model
     for name, module in model.named_modules():
         place = f"module '{name}'" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
             raise UnsupportedModelError(
-                f"{place} is a TorchScript module, whose operations cannot be seen; pass the nn.Module it was made from"
+                f"{place} is a TorchScript module, which hides its operations; pass the nn.Module it was made from"
             )
         if isinstance(module, _BatchNorm) and module.running_mean is None:
             raise InputError(
-                f"{place} ({type(module).__name__}) has no running statistics, so that one example's answer depends on "
-                "the others even in evaluation mode; make it with track_running_stats=True"
+                f"{place} ({type(module).__name__}) has no running statistics: even in evaluation mode the answer for "
+                "one example depends on the others; create it with track_running_stats=True"
             )
         if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False)):
             raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
         if module.training and _is_random_in_training(module):
             raise InputError(
-                f"{place} ({type(module).__name__}) is in training mode, so that one example's answer would depend "
-                "on chance or on the other examples; call model.eval() first"
+                f"{place} ({type(module).__name__}) is in training mode: the answer for one example depends on chance "
+                "or on the other examples; call model.eval() first"
             )
     return model
 
@@ -59,7 +56,7 @@ def _is_random_in_training(module: nn.Module) -> bool:
 
 
 def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> Tensor:
-    """Return ``x``, detached, if it is a usable set of examples (n, …) for ``model``; else say what is wrong."""
+    """Check that ``x`` is a usable set of examples (n, …) for ``model``, and return it detached."""
     if not isinstance(x, Tensor):
         raise InputError(f"{name} must be a torch.Tensor, got {type(x).__name__}; use torch.as_tensor({name})")
     if x.ndim < 2:
@@ -71,7 +68,7 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
         raise InputError(f"{name} has shape {tuple(x.shape)}: there are no examples (n = 0)")
     if not x.is_floating_point():
         raise InputError(f"{name} has dtype {x.dtype}; convert it to the model's floating dtype, e.g. {name}.float()")
-    if not bool(torch.isfinite(x.sum())):  # needs no copy of x; but the sum of finite values may overflow
+    if not bool(torch.isfinite(x.sum())):  # cheap first test; a sum of finite values may overflow, so look again
         broken = (~torch.isfinite(x)).flatten(1).any(dim=1).nonzero()
         if len(broken):
             first = int(broken[0])
@@ -82,7 +79,7 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
 
 
 def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Rows and columns of a kernel, as :func:`examples`, if they have one shape and the weights are finite."""
+    """Check the row and column examples of a kernel, and that the model's weights are finite."""
     for name, parameter in model.named_parameters():
         refuse_unless_finite(name, parameter)
     x = examples(x, model)
@@ -93,11 +90,11 @@ def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor,
 
 
 def refuse_unless_finite(name: str, weights: Tensor) -> None:
-    """Refuse NaN and infinite weights: gates of NaN count as closed, and mean nothing."""
+    """Refuse NaN and infinite weights: a NaN compares as a closed gate, which would be a wrong answer."""
     if not bool(torch.isfinite(weights).all()):
         raise InputError(
-            f"'{name}' holds NaN or infinite values, which leave gates and regions undefined; look at how the network "
-            "was trained, or load weights that are finite"
+            f"'{name}' holds NaN or infinite values, which leave gates and regions undefined; check the training, or "
+            "load weights that are finite"
         )
 
 
@@ -115,13 +112,13 @@ def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
 
 
 def stand_in(model: nn.Module) -> nn.Module:
-    """A copy of ``model`` that shares its parameters, not what a forward pass may change (buffers, attributes).
+    """Copy ``model``: parameters are shared, buffers and attributes are not, backward hooks are dropped.
 
-    Backward hooks stay behind: nobody asked for a backward pass. A model that cannot be copied stands in for itself.
+    A model that cannot be copied is returned itself.
     """
     try:
         copied = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
-    except Exception:  # locks, open files, tensors in the middle of a graph: a user's module may hold anything
+    except Exception:  # a user's module may hold anything: locks, open files, tensors with a gradient history
         return model
     for module in copied.modules():
         module._backward_hooks.clear()
@@ -130,13 +127,15 @@ def stand_in(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def undisturbed(model: nn.Module, x: Tensor, parameters: dict[str, Tensor] | None = None) -> Iterator[Run]:
-    """Yield a function that runs a stand-in of ``model``, while the random state is put back afterwards.
+def undisturbed(
+    model: nn.Module, x: Tensor, parameters: dict[str, Tensor] | None = None
+) -> Iterator[Callable[[Tensor], Any]]:
+    """Yield a function that runs ``model`` on a batch, and restore the random state on exit.
 
     Args:
-        model: what to run, a :func:`stand_in` of what the user gave.
-        x: an example batch; names the device whose random state is kept.
-        parameters: tensors that take the place of the parameters of these names.
+        model: a :func:`stand_in` of the user's model.
+        x: a batch on the device whose random state is to be restored.
+        parameters: tensors to use in place of the parameters with these names.
     """
     substitutes = {name: buffer.clone() for name, buffer in model.named_buffers()} | (parameters or {})
     devices = [x.device] if x.device.type != "cpu" else []
@@ -146,7 +145,7 @@ def undisturbed(model: nn.Module, x: Tensor, parameters: dict[str, Tensor] | Non
 
 
 def batches(n: int, batch_size: int | None) -> Iterator[slice]:
-    """Consecutive slices of at most ``batch_size`` examples that cover n."""
+    """Yield consecutive slices of at most ``batch_size`` examples that cover all n."""
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size is {batch_size}; it must be at least 1, or None for one batch")
     step = batch_size or n

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import gatelab as gl
 from gatelab import cli
 from gatelab.errors import GatelabError
+from gatelab.models.from_file import factory_from_file, seeded_network
 
 runner = CliRunner()
 
@@ -51,8 +52,8 @@ def invoke(*args):
 
 
 def network(place) -> torch.nn.Module:
-    factory = gl.models.factory_from_file(f"{place / 'net.py'}:small")
-    return gl.models.seeded_network(factory, 0).eval()
+    factory = factory_from_file(f"{place / 'net.py'}:small")
+    return seeded_network(factory, 0).eval()
 
 
 def test_a_kernel_of_a_users_network_on_embedded_data(place):
@@ -68,7 +69,7 @@ def test_a_kernel_of_a_users_network_on_embedded_data(place):
         gl.open_kernel(place / "K.zarr").rows(slice(None)), gl.neural_path_kernel(network(place), x)
     )
     again = invoke(f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", place / "K.zarr", "--examples", 300)
-    assert re.search(r"(\d+) of \1 tiles are there, and whole", again.output)
+    assert re.search(r"(\d+) of \1 tiles are whole", again.output)
 
 
 def test_rectangular_with_weights_from_a_file(place):
@@ -151,6 +152,6 @@ def test_an_interrupted_command_says_how_to_go_on(place):
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert "Run the same command again to go on" in told
+    assert "Run the same command again to continue" in told
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
     assert gl.open_kernel(place / "K.zarr").shape == (3000, 3000)

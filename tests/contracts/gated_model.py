@@ -50,7 +50,7 @@ class GatedModelContract:
 
     def test_path_kernel_is_gram_of_features(self):
         model, x = self.make(), self.x()
-        start = gl.paths.PathIndex.of(gl.graph.dense_chain(model))
+        start = gl.paths.PathIndex.of(gl.network.dense_chain(model))
         from_input = gl.neural_path_features(model, x)[:, : start.count_from(0)]
         kernel = gl.neural_path_kernel(model, x, normalise=False)
         torch.testing.assert_close(kernel, from_input @ from_input.T, rtol=1e-10, atol=1e-12)

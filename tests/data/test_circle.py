@@ -5,7 +5,8 @@ from math import pi
 import pytest
 import torch
 
-from gatelab.data import circle, circle_target
+from gatelab.data import circle
+from gatelab.data.circle_data import circle_target
 from gatelab.errors import InputError
 
 

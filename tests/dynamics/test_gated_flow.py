@@ -9,15 +9,7 @@ from gatelab.dynamics import GatedLinearFlow, exact_moments, minimum_loss, momen
 from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.dynamics.structure import connected
 from gatelab.errors import InputError
-from gatelab.models import (
-    CellGates,
-    FunctionGates,
-    GatedDeepLinearNetwork,
-    HalfSpaceGates,
-    JoinedGates,
-    OpenGates,
-    RepeatedGates,
-)
+from gatelab.models import CellGates, ChosenGates, FunctionGates, GatedDeepLinearNetwork, HalfSpaceGates, OpenGates
 
 N, D, TAU = 60, 5, 0.7
 TIMES = torch.tensor([0.0, 0.3, 2.0, 15.0])
@@ -37,10 +29,10 @@ def random_gates(count, seed=4):
 CASES = {
     "general": random_gates(3),
     "linear": OpenGates(1),
-    "redundant": RepeatedGates(random_gates(2), (3, 1)),
+    "redundant": ChosenGates(random_gates(2), (0, 0, 0, 1)),
     "exclusive": CellGates(torch.randn(3, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)),
     "never open": FunctionGates([lambda x: x[:, 0] > 0, lambda x: x[:, 0] > 1e9]),
-    "redundant and exclusive": RepeatedGates(CellGates(torch.eye(D, dtype=torch.float64)[:2]), (2, 2)),
+    "redundant and exclusive": ChosenGates(CellGates(torch.eye(D, dtype=torch.float64)[:2]), (0, 0, 1, 1)),
 }
 
 
@@ -122,7 +114,7 @@ def test_unit_that_never_opens_stays_and_is_named():
 def test_redundant_units_keep_their_difference_and_double_the_rate():
     x, y = data()
     initial = torch.randn(2, D)
-    flow = GatedLinearFlow.from_data(x, y, RepeatedGates(random_gates(1), (2,)), TAU, initial=initial)
+    flow = GatedLinearFlow.from_data(x, y, ChosenGates(random_gates(1), (0, 0)), TAU, initial=initial)
     w = flow.weights(TIMES)
     torch.testing.assert_close(w[:, 0] - w[:, 1], (initial[0] - initial[1]).expand(4, -1))
     single = GatedLinearFlow.from_data(x, y, random_gates(1), TAU)
@@ -227,7 +219,9 @@ def test_slightly_indefinite_moments_are_taken():
 
 def test_joined_gates_mix_structures():
     x, y = data()
-    gates = JoinedGates(CASES["exclusive"], CASES["redundant"])
+    cells, halves = CASES["exclusive"], CASES["redundant"]
+    columns = [(part, place) for part in (cells, halves) for place in range(part.count)]
+    gates = FunctionGates([lambda x, part=part, place=place: part(x)[:, place] for part, place in columns])
     moments, initial = moments_of(x, y, gates), torch.randn(gates.count, D)
     flow = GatedLinearFlow.from_moments(moments, TAU, initial=initial)
     torch.testing.assert_close(flow.weights(TIMES), reference(moments, initial), rtol=0, atol=1e-9)

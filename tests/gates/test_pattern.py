@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.gates import GateKind, GateLayer, GatePattern, capture_gates
+from gatelab.gates import GateKind, GatePattern, capture_gates
+from gatelab.gates.pattern import GateLayer
 from tests import zoo
 
 

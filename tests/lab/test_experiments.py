@@ -11,11 +11,11 @@ from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.kernels import DenseKernel, neural_tangent_kernel
 from gatelab.lab import Verdict
-from gatelab.lab.findings import Sample, close, greater, larger_within_runs, not_below, positive, share_of_gap
 from gatelab.lab.kernel_machines import ridge_answers, support_vector_answers
 from gatelab.lab.report import write_report
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.study import StudyConfig, check, factory
+from gatelab.lab.verdicts import Sample, close, greater, larger_within_runs, not_below, positive, share_of_gap
 from gatelab.models import MemorisationNetwork
 from gatelab.papers import all_experiments, find_experiment
 from gatelab.papers.npk.kernel_at_scale import AtScaleConfig, held_out_accuracies

@@ -10,10 +10,11 @@ import gatelab as gl
 from gatelab.convert import Regime
 from gatelab.data import circle, load
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.lab import Loss, Optimiser, SingleTeam, StackedTeam, TrainConfig, teams, train
+from gatelab.lab import TrainConfig, teams, train
 from gatelab.lab import team as team_module
 from gatelab.lab.checkpoint import Checkpoint
-from gatelab.lab.team import can_stack
+from gatelab.lab.team import SingleTeam, StackedTeam, can_stack
+from gatelab.lab.training import Loss, Optimiser
 from tests import image_zoo, zoo
 
 DIGITS = load("digits").subset(160, 60)
@@ -206,3 +207,24 @@ def test_an_epoch_can_be_a_part_of_the_data():
     train(Counting(mlp(0)), DIGITS, config, [1])
     assert seen[:3] == [32, 32, 16]
     assert seen[3] == len(DIGITS.test_x)
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(40961, 1), (40960, 2)])
+def test_threads_are_chosen_by_the_size_of_a_step(limit, threads, monkeypatch):
+    """A step has 2 members · 32 examples · 64 · 10 = 40960 multiplications."""
+    monkeypatch.setattr("gatelab.work.here._SEVERAL_THREADS_PAY", limit)
+    seen = set()
+
+    class Watched(StackedTeam):
+        def forward(self, x):
+            seen.add(torch.get_num_threads())
+            return super().forward(x)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        team = Watched([nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(2)])
+        train(team, DIGITS, TrainConfig(epochs=1, batch_size=32), [0, 1])
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {threads}

@@ -4,7 +4,8 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.errors import InputError
-from gatelab.models import ResidualBlock, gconv, halfspace_cnn, resnet, vconv
+from gatelab.models import gconv, halfspace_cnn, resnet, vconv
+from gatelab.models.residual import ResidualBlock
 from tests.references import explicit
 
 

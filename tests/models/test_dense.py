@@ -6,7 +6,8 @@ from torch import nn
 
 from gatelab.errors import InputError
 from gatelab.gates import SoftGate, StraightThroughGate, capture_gates
-from gatelab.models import DeepGatedNetwork, bernoulli_, fans, glorot_, he_, mlp
+from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.models.init import bernoulli_, fans, glorot_, he_
 from tests.contracts.gated_model import GatedModelContract
 
 

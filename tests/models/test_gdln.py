@@ -7,18 +7,15 @@ from gatelab.errors import InputError
 from gatelab.models import (
     CellGates,
     ChosenGates,
-    CodeGates,
-    Erf,
-    FirstOpenGates,
     FunctionGates,
     GatedDeepLinearNetwork,
     HalfSpaceGates,
-    JoinedGates,
     MeanReadoutNetwork,
     OpenGates,
     PathwayNetwork,
-    RepeatedGates,
 )
+from gatelab.models.gdln import Erf
+from gatelab.models.node_gates import CodeGates
 from gatelab.network import dense_chain
 
 X = torch.randn(50, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -65,14 +62,9 @@ def test_gates_by_definition():
     base = halves()
     opened = base.opened(X)
     assert torch.equal(OpenGates(2).opened(X), torch.ones(50, 2, dtype=torch.bool))
-    assert torch.equal(RepeatedGates(base, (2, 1, 1)).opened(X), opened[:, [0, 0, 1, 2]])
-    assert torch.equal(ChosenGates(base, (2, 0)).opened(X), opened[:, [2, 0]])
-    assert torch.equal(JoinedGates(base, OpenGates(1)).opened(X)[:, :3], opened)
+    assert torch.equal(ChosenGates(base, (2, 0, 0)).opened(X), opened[:, [2, 0, 0]])
     functions = FunctionGates([lambda x: x[:, 0] > 0, lambda x: x.sum(dim=1)])
     assert torch.equal(functions.opened(X)[:, 1], X.sum(dim=1) > 0)
-    first = FirstOpenGates(base).opened(X)
-    for row, own in zip(first.tolist(), opened.tolist(), strict=True):
-        assert row == [any(own) and place == own.index(True) for place in range(3)]
 
 
 @pytest.mark.parametrize("gates", [CodeGates(HalfSpaceGates(torch.eye(6)[:3])), CellGates(torch.randn(5, 6))], ids=type)
@@ -105,7 +97,6 @@ def test_pathways_by_enumeration(generator):
     ("make", "told"),
     [
         (lambda: MeanReadoutNetwork(0, 3), "both must be positive"),
-        (lambda: RepeatedGates(OpenGates(2), (1,)), "one positive number for each"),
         (lambda: ChosenGates(OpenGates(2), (2,)), "gates 0 to 1"),
         (lambda: FunctionGates([]), "at least one"),
         (lambda: FunctionGates([lambda x: x]).opened(X), "gate 0 gives shape"),

@@ -5,8 +5,9 @@ import torch
 
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
-from gatelab.lab import Check, Measurement, TheoremResult, Verdict
+from gatelab.lab import Check, Measurement, Verdict
 from gatelab.lab.measure import Mean, all_signs
+from gatelab.lab.theorem import TheoremResult
 from gatelab.models import mlp
 from gatelab.papers import all_theorems, find_theorems
 from gatelab.papers.halfspace import figure1

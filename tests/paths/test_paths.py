@@ -9,7 +9,8 @@ from torch import nn
 import gatelab as gl
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.models import mlp
-from gatelab.paths import PathIndex, path_activity, path_gradients
+from gatelab.paths import PathIndex, path_gradients
+from gatelab.paths.features import path_activity
 from tests import zoo
 from tests.references import explicit
 
@@ -98,7 +99,7 @@ def test_top_paths_are_the_largest_of_all(model, output):
     model = model.double()
     for parameter in model.parameters():
         nn.init.normal_(parameter)
-    index = PathIndex.of(gl.graph.dense_chain(model))
+    index = PathIndex.of(gl.network.dense_chain(model))
     x = torch.randn(index.widths[0])
     contributions = gl.neural_path_features(model, x[None])[0][:, None] * gl.neural_path_values(model)
     columns = contributions if output is None else contributions[:, output : output + 1]

@@ -18,20 +18,23 @@ Root = Annotated[
 @commands.command("list")
 def list_(data_root: Root = None) -> None:
     """List the data sets and where each was found."""
-    from gatelab import data
+    from gatelab.data import names
+    from gatelab.data.catalogue import ENTRIES
+    from gatelab.data.dataset import jpeg_archive
+    from gatelab.data.folders import data_folders, find
     from gatelab.errors import DataError
 
-    for name in data.names():
-        entry = data.ENTRIES.get(name)
+    for name in names():
+        entry = ENTRIES.get(name)
         try:
             where = "comes with scikit-learn" if name == "digits" else ""
             if entry is not None:
-                where = str(next(iter(data.find(entry, data_root).values())).parent)
+                where = str(next(iter(find(entry, data_root).values())).parent)
             typer.echo(f"{name:<14} {where or 'made from mnist'}")
         except DataError:
-            archive = data.jpeg_archive(data_root) if name == "cifar10" else None
+            archive = jpeg_archive(data_root) if name == "cifar10" else None
             typer.echo(f"{name:<14} {f'{archive} (JPEG, lossy)' if archive else 'not here'}")
-    typer.echo("\nsearched: " + ", ".join(map(str, data.data_folders(data_root))))
+    typer.echo("\nsearched: " + ", ".join(map(str, data_folders(data_root))))
 
 
 @commands.command()
@@ -48,19 +51,20 @@ def fetch(
 @commands.command()
 def verify(data_root: Root = None) -> None:
     """Check size and checksum of every file that is here. Exits with 1 if one is broken."""
-    from gatelab import data
+    from gatelab.data.catalogue import ENTRIES
+    from gatelab.data.folders import find, read_whole
     from gatelab.errors import DataError
 
     broken = False
-    for entry in data.ENTRIES.values():
+    for entry in ENTRIES.values():
         try:
-            paths = data.find(entry, data_root)
+            paths = find(entry, data_root)
         except DataError:
             typer.echo(f"{entry.title}: not here")
             continue
         for file in entry.files:
             try:
-                data.read_whole(paths[file.name], file)
+                read_whole(paths[file.name], file)
                 typer.echo(f"{paths[file.name]}: whole")
             except DataError as error:
                 broken = True

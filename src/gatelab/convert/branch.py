@@ -13,8 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from gatelab.convert.match import Parts, Role, attribute
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool
-from gatelab.network import describe, max_pooling, module_path, node_operation
+from gatelab.gates.pooling import AdaptiveMaxPool
+from gatelab.network.nodes import describe, max_pooling, module_path, node_operation
 
 _AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
@@ -104,25 +104,25 @@ class Branch:
         """A max-pooling; a function becomes a module, since F.max_pool2d cannot be pickled."""
         if node.op == "call_module":
             return self.copy(node)
-        pool, axes = max_pooling(node, self._parts.modules)
+        pool = max_pooling(node, self._parts.modules)
         if isinstance(pool, AdaptiveMaxPool):
-            return self._new_module(node, _ADAPTIVE_MAXIMUM[axes](pool.output))
+            return self._new_module(node, _ADAPTIVE_MAXIMUM[pool.axes](pool.output))
         sizes = (pool.kernel, pool.stride, pool.padding, pool.dilation)
-        return self._new_module(node, _MAXIMUM[axes](*sizes, ceil_mode=pool.ceil_mode))
+        return self._new_module(node, _MAXIMUM[pool.axes](*sizes, ceil_mode=pool.ceil_mode))
 
     def average(self, node: Node) -> Node:
         """Average pooling over the windows of a max-pooling: the linear map that takes its place."""
-        pool, axes = max_pooling(node, self._parts.modules)
+        pool = max_pooling(node, self._parts.modules)
         q = self.source(node)
         if isinstance(pool, AdaptiveMaxPool):
-            new = self._graph.call_function(_ADAPTIVE_AVERAGE[axes], (q, pool.output))
+            new = self._graph.call_function(_ADAPTIVE_AVERAGE[pool.axes], (q, pool.output))
         elif set(pool.dilation) != {1}:
             raise UnsupportedModelError(
                 f"{describe(node, self._parts.modules)}: dilated max-pooling has no linear counterpart; use dilation 1"
             )
         else:
             new = self._graph.call_function(
-                _AVERAGE[axes], (q, pool.kernel, pool.stride, pool.padding, pool.ceil_mode, False)
+                _AVERAGE[pool.axes], (q, pool.kernel, pool.stride, pool.padding, pool.ceil_mode, False)
             )
         self.made[node] = new
         return new

@@ -14,21 +14,10 @@ from torch.fx import Graph, Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING
-from gatelab.network import (
-    OVERWRITING,
-    ancestors,
-    data_nodes,
-    describe,
-    gate_names,
-    holds_node,
-    is_linear_module,
-    is_linear_operation,
-    node_operation,
-    parameter,
-    trace,
-    weight_parameters,
-    writes_in_place,
-)
+from gatelab.network import gate_names, trace
+from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
+from gatelab.network.nodes import ancestors, describe, holds_node, node_operation, parameter, weight_parameters
+from gatelab.network.writes import writes_in_place
 from gatelab.observe import observable
 
 

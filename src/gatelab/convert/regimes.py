@@ -12,9 +12,10 @@ from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, attribute, match
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import GateFunction, HardGate, SoftGate
+from gatelab.gates import HardGate, SoftGate
+from gatelab.gates.functions import GateFunction
 from gatelab.models.init import glorot_
-from gatelab.network import max_pooling
+from gatelab.network.nodes import max_pooling
 from gatelab.observe import observable
 
 
@@ -155,9 +156,7 @@ def _twin(
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
-            module = (
-                Gate(gate, features.slope(node)) if role is Role.GATE else Winner(max_pooling(node, parts.modules)[0])
-            )
+            module = Gate(gate, features.slope(node)) if role is Role.GATE else Winner(max_pooling(node, parts.modules))
             path = parts.gate_paths[node]
             graft(root, path, module)
             values.made[node] = graph.call_module(path, (values.source(node), features.source(node)))

@@ -9,7 +9,9 @@ from torch.fx import Graph, Interpreter, Node, map_arg
 from torch.fx.node import map_aggregate
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool, GateFunction, LeakyGate, MaxPool, gated, gated_max_pool
+from gatelab.gates import LeakyGate, gated
+from gatelab.gates.functions import GateFunction
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, gated_max_pool
 
 
 class GraphNetwork(nn.Module):

@@ -13,9 +13,10 @@ from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
 from gatelab.convert.twin import GraphNetwork, graft
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import GateFunction, HardGate, LeakyGate
+from gatelab.gates import HardGate, LeakyGate
+from gatelab.gates.functions import GateFunction
 from gatelab.gates.pooling import take
-from gatelab.network import dense_parameters, describe, max_pooling, node_operation
+from gatelab.network.nodes import dense_parameters, describe, max_pooling, node_operation
 
 _PREFIX = "part"  # the halves keep the model's parts under a name of their own
 _SELECTING = frozenset("squeeze unsqueeze getitem select flatten view reshape contiguous clone".split())
@@ -118,7 +119,7 @@ def _decisions(parts: Parts) -> GraphNetwork:
     decided = []
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
-            decide = _gate(branch.slope(node)) if role is Role.GATE else max_pooling(node, parts.modules)[0].winners
+            decide = _gate(branch.slope(node)) if role is Role.GATE else max_pooling(node, parts.modules).winners
             graft(root, parts.gate_paths[node], Verdict(decide))
             decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
         if role is Role.INPUT:

@@ -14,7 +14,7 @@ from gatelab.convert.twin import Gate, GatedTwin, Winner
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import glorot_
-from gatelab.network import describe, is_shape, node_operation, weight_parameters
+from gatelab.network.nodes import describe, is_shape, node_operation, weight_parameters
 
 # What keeps the channels of a wide signal in their copies.
 _WIDE_MODULES = (

@@ -1,22 +1,16 @@
-"""Gates: seeing them, keeping them, and the functions that make them."""
+"""Gates: capture them, store them as bits, and apply gate functions."""
 
 from gatelab.gates.capture import capture_gates
-from gatelab.gates.functions import GateFunction, HardGate, LeakyGate, SoftGate, StraightThroughGate, gated
-from gatelab.gates.pattern import GateKind, GateLayer, GatePattern
-from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, gated_max_pool
+from gatelab.gates.functions import HardGate, LeakyGate, SoftGate, StraightThroughGate, gated
+from gatelab.gates.pattern import GateKind, GatePattern
 
 __all__ = [
-    "AdaptiveMaxPool",
-    "GateFunction",
     "GateKind",
-    "GateLayer",
     "GatePattern",
     "HardGate",
     "LeakyGate",
-    "MaxPool",
     "SoftGate",
     "StraightThroughGate",
     "capture_gates",
     "gated",
-    "gated_max_pool",
 ]

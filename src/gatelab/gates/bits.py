@@ -1,6 +1,6 @@
-"""Booleans as bits: 64 gates to a word, on any device.
+"""Booleans packed 64 to a word, on any device.
 
-A word is an ``int64`` tensor element that holds an unsigned 64-bit pattern: torch has bit operations for the signed
+A word is an ``int64`` element that holds an unsigned 64-bit pattern, because torch has bit operations for the signed
 type only. Bit b of word k of a row is gate 64 k + b.
 """
 
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-WORD = 64
+_WORD = 64
 
 
 def pack(gates: Bool[Tensor, "n units"]) -> Int64[Tensor, "n words"]:
@@ -19,8 +19,8 @@ def pack(gates: Bool[Tensor, "n units"]) -> Int64[Tensor, "n words"]:
         [[5]]
     """
     n, units = gates.shape
-    words = -(-units // WORD)
-    padded = gates.new_zeros((n, words * WORD), dtype=torch.uint8)
+    words = -(-units // _WORD)
+    padded = gates.new_zeros((n, words * _WORD), dtype=torch.uint8)
     padded[:, :units] = gates
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=gates.device)
     octets = (padded.view(n, words * 8, 8) * weights).sum(dim=-1, dtype=torch.uint8)
@@ -46,6 +46,7 @@ def popcount(words: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
         >>> popcount(torch.tensor([5, -1])).tolist()
         [2, 64]
     """
+    # The usual parallel sum over pairs, nibbles and octets; the product adds up the eight octets in the top one.
     pairs = words - ((words >> 1) & 0x5555555555555555)
     nibbles = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
     octets = (nibbles + (nibbles >> 4)) & 0x0F0F0F0F0F0F0F0F

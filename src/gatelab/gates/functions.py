@@ -1,6 +1,6 @@
-"""Gate functions: what a pre-activation q is turned into, and how it gates a value.
+"""Gate functions: how a pre-activation q becomes a gate, and how the gate multiplies a value.
 
-One convention everywhere: a gate is open when q > 0 (npk, Section 1), which is also what autograd takes at 0.
+One convention holds everywhere: a gate is open when q > 0 (npk, Section 1). Autograd uses the same one at q = 0.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ GateFunction = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class HardGate:
-    r"""The ReLU's own gate, :math:`\gamma_r(q) = 1_{q > 0}`; no gradient reaches q."""
+    r"""The gate of a ReLU, :math:`\gamma_r(q) = 1_{q > 0}`; no gradient reaches q."""
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return 0 or 1 in the dtype of q."""
@@ -25,58 +25,87 @@ class HardGate:
 
 @dataclass(frozen=True)
 class SoftGate:
-    r"""The soft gate :math:`(1+\varepsilon)\,\sigma(\beta q)` through which gate gradients flow (npk, Appendix B).
+    r"""The soft gate :math:`(1+\varepsilon)\,\sigma(\beta q)`, through which gradients reach q (npk, Appendix B).
 
-    The paper uses β = 8, ε = 0; its authors' code β = 4, ε = 0.1.
+    The paper uses β = 8, ε = 0; its authors' code uses β = 4, ε = 0.1.
+
+    Attributes:
+        beta: the steepness β; the gate becomes hard as β → ∞.
+        epsilon: ε, by which an open gate exceeds 1.
+
+    Example:
+        >>> SoftGate(beta=4.0, epsilon=0.5)(torch.tensor([0.0, 100.0])).tolist()
+        [0.75, 1.5]
     """
 
     beta: float = 8.0
     epsilon: float = 0.0
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return the gate's value, between 0 and 1 + ε."""
+        """Return the gate, between 0 and 1 + ε."""
         soft = torch.sigmoid(self.beta * q)
         return (1 + self.epsilon) * soft if self.epsilon else soft
 
 
 @dataclass(frozen=True)
 class StraightThroughGate:
-    """Hard on the way forward, soft (σ(βq)) on the way back."""
+    """A gate that is hard in the forward pass and soft, σ(βq), in the backward pass."""
 
     beta: float = 8.0
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return 0 or 1 exactly; the gradient is the soft gate's."""
+        """Return exactly 0 or 1, with the gradient of the soft gate."""
         soft = torch.sigmoid(self.beta * q)
         hard = (q > 0).to(q.dtype)
-        # (soft - soft.detach()) is exactly zero, so that the forward value stays exactly 0 or 1.
+        # soft - soft.detach() is exactly zero, so the forward value stays exactly 0 or 1.
         return hard + (soft - soft.detach())
 
 
 @dataclass(frozen=True)
 class LeakyGate:
-    """A gate that lets ``slope`` of the value through when it is closed, as the LeakyReLU's does."""
+    """A gate that still passes ``slope`` of the value when it is closed, like the gate of a LeakyReLU.
+
+    Attributes:
+        gate: the gate function between closed (0) and open (1).
+        slope: the value of a closed gate.
+
+    Example:
+        >>> LeakyGate(HardGate(), slope=0.25)(torch.tensor([-3.0, 3.0])).tolist()
+        [0.25, 1.0]
+    """
 
     gate: GateFunction
     slope: float
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return the gate's value, between the slope and 1."""
+        """Return the gate, between the slope and 1."""
         gate = self.gate(q)
-        return gate + self.slope * (1 - gate)  # exactly 1 or the slope if the gate is hard
+        return gate + self.slope * (1 - gate)  # exact at both ends: 1, or the slope
 
 
 def gated(
     value: Float[Tensor, " n *shape"], q: Float[Tensor, " n *shape"], gate: GateFunction
 ) -> Float[Tensor, " n *shape"]:
-    """Multiply ``value`` by the gate of another network's pre-activation ``q``.
+    """Multiply ``value`` by a gate that is computed from another network's pre-activation ``q``.
 
-    In a deep gated network this stands where a ReLU network has its ReLU. It behaves as a torch function, so that
-    gate capture and torch.fx see one operation: a path runs through ``value``; ``q`` only decides whether it is open.
+    A deep gated network uses this operation where a ReLU network has its ReLU. It overrides like a torch function, so
+    gate capture and torch.fx see one operation: paths run through ``value``, and ``q`` decides which are open.
+
+    Args:
+        value: what passes through the gate.
+        q: what opens the gate, of the same shape.
+        gate: a gate function, e.g. :class:`HardGate`.
+
+    Returns:
+        gate(q) · value.
+
+    Example:
+        >>> gated(torch.tensor([[5.0, 7.0]]), torch.tensor([[1.0, -1.0]]), HardGate()).tolist()
+        [[5.0, 0.0]]
     """
     if has_torch_function((value, q)):
         return handle_torch_function(gated, (value, q), value, q, gate)
-    if isinstance(gate, HardGate):  # chosen, not multiplied: a closed gate stops infinity, too
+    if isinstance(gate, HardGate):  # select instead of multiply: 0 · ∞ would be NaN
         return torch.where(q > 0, value, torch.zeros((), dtype=value.dtype, device=value.device))
     if isinstance(gate, LeakyGate) and isinstance(gate.gate, HardGate):
         return torch.where(q > 0, value, value * gate.slope)

@@ -1,6 +1,6 @@
-"""What gatelab knows of torch operations: which are gates, which are linear in the data, which read the data.
+"""What gatelab knows about torch operations: which are linear in the data, and which read it.
 
-Operations are known by one plain name: ``torch.relu``, ``Tensor.relu_``, ``F.relu`` and ``aten::relu`` are "relu".
+Each operation has one plain name: ``torch.relu``, ``Tensor.relu_``, ``F.relu`` and ``aten::relu`` are all "relu".
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-# Affine in all of their tensor arguments together. Masks and indices among them are no exception: one that depends on
-# the data came out of an operation (a comparison, an argmax) that is not in this table and was noted there.
+# Affine in all tensor arguments jointly. Masks and indices among the arguments are safe: a mask that depends on the
+# data comes from an operation outside this table (a comparison, an argmax), which is already noted as an obstacle.
 LINEAR = frozenset(
     """
     add radd iadd sub rsub isub subtract neg negative positive sum mean cumsum diff
@@ -43,15 +43,15 @@ DROPPING = frozenset(
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout".split()
 )
 
-# Hand a value of the data to Python, where it may decide what runs next.
+# Pass a value of the data to Python, where it may decide what runs next.
 READS = frozenset("bool item int float index tolist numpy array equal allclose is_nonzero".split())
 
-# Make a fresh tensor that has the shape, not the values, of its argument.
+# Create a tensor with the shape of the argument, but not its values.
 SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full".split())
 
 
 def operation_name(function: Callable[..., Any]) -> str:
-    """The plain name of a torch function.
+    """Return the plain name of a torch function.
 
     Example:
         >>> import torch
@@ -66,21 +66,17 @@ def operation_name(function: Callable[..., Any]) -> str:
 
 
 def tensors_in(*values: Any) -> Iterator[Tensor]:
-    """Every tensor inside nested arguments or results."""
+    """Yield every tensor inside nested arguments or results."""
     return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
 
 
 def is_linear_in_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], data: list[Tensor]) -> bool:
-    """Whether the operation is affine in ``data``, the arguments that depend on the network's input."""
-    if name in LINEAR:
-        return True
+    """Whether an operation in evaluation mode is affine in ``data``, its arguments that depend on the input."""
     if name in QUOTIENTS:
         return len(data) == 1 and next(tensors_in(args, kwargs)) is data[0]
-    if name in BILINEAR:
+    if name in BILINEAR or name in NORMALISING:
         return len(data) == 1
-    if name in NORMALISING:
-        return len(data) == 1 and not is_training(name, args, kwargs)
-    return name in DROPPING and not is_training(name, args, kwargs)
+    return name in LINEAR or name in DROPPING
 
 
 def is_training(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """GatePattern: which gates are open for which example."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
@@ -17,11 +17,11 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.gates.bits import pack, popcount, unpack
 
-FORMAT = "gatelab.gates/1"
+_FORMAT = "gatelab.gates/1"
 
 
 class GateKind(StrEnum):
-    """What opens and closes the gate."""
+    """The operation that opens and closes a gate."""
 
     RELU = "relu"
     LEAKY_RELU = "leaky_relu"
@@ -34,11 +34,11 @@ class GateLayer:
     """The gates of one operation for all examples.
 
     Attributes:
-        kind: what the operation was.
-        shape: axes behind the examples: (w,) for dense layers, (c, height, width) for convolutional ones,
-            (c, *positions, taps) for max-pooling, where the winning tap of each window is on.
+        kind: the kind of gate.
+        shape: axes after the examples: (w,) for dense layers, (c, height, width) for convolutional ones,
+            (c, *positions, taps) for max-pooling, where the winning tap of each window is open.
         words: the gates, packed row by row.
-        slope: what a closed gate still lets through (LeakyReLU); 0 otherwise.
+        slope: the share that a closed gate still passes (LeakyReLU); 0 otherwise.
     """
 
     kind: GateKind
@@ -46,21 +46,26 @@ class GateLayer:
     words: Int64[Tensor, "n words"]
     slope: float = 0.0
 
+    @classmethod
+    def of(cls, gates: Bool[Tensor, "n ..."], kind: GateKind = GateKind.RELU, slope: float = 0.0) -> "GateLayer":
+        """Pack boolean gates."""
+        return cls(kind, tuple(gates.shape[1:]), pack(gates.flatten(1)), slope)
+
     @property
     def units(self) -> int:
         """Number of gates for one example."""
         return prod(self.shape)
 
     def gates(self) -> Bool[Tensor, " n *shape"]:
-        """The gates as booleans."""
+        """Return the gates as booleans."""
         return unpack(self.words, self.units).view(-1, *self.shape)
 
 
 class GatePattern:
     """The open gates of a network for n examples, layer by layer, one bit per gate.
 
-    ``pattern[name]`` is the boolean tensor of a layer; ``pattern[10:20]``, or a list or tensor of indices, is the
-    pattern of some examples. A pattern never changes.
+    ``pattern[name]`` is the boolean tensor of a layer. ``pattern[10:20]``, or a list or tensor of indices, is the
+    pattern of these examples. A pattern is immutable.
 
     Example:
         >>> pattern = GatePattern({"relu": torch.tensor([[True, False], [True, True]])})
@@ -73,11 +78,11 @@ class GatePattern:
     """
 
     def __init__(self, layers: Mapping[str, Bool[Tensor, "n ..."] | GateLayer], dtype: torch.dtype | None = None):
-        """Collect layers in the order in which an example meets them.
+        """Collect layers in the order in which the network runs them.
 
         Args:
-            layers: name → boolean tensor (n, …), taken as ReLU gates, or a ready GateLayer.
-            dtype: of the network the gates were seen in; kernels of the pattern come in it.
+            layers: name → boolean tensor (n, …) of ReLU gates, or a GateLayer.
+            dtype: the network's dtype, in which kernels of the pattern are returned.
         """
         if not layers:
             raise InputError("a gate pattern needs at least one layer")
@@ -99,16 +104,16 @@ class GatePattern:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the network that the gates were seen in."""
+        """The dtype of the network."""
         return self._dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the bits live."""
+        """The device that holds the bits."""
         return next(iter(self._layers.values())).words.device
 
     def layer(self, name: str) -> GateLayer:
-        """One layer with its packed bits and what is known of it."""
+        """Return one layer with its packed bits, kind and slope."""
         try:
             return self._layers[name]
         except KeyError:
@@ -119,16 +124,17 @@ class GatePattern:
     @overload
     def __getitem__(self, key: slice | Sequence[int] | Tensor) -> "GatePattern": ...
     def __getitem__(self, key: str | slice | Sequence[int] | Tensor) -> "Tensor | GatePattern":
-        """The gates of a layer, or the pattern of some examples."""
+        """Return the gates of a layer, or the pattern of some examples."""
         if isinstance(key, str):
             return self.layer(key).gates()
         if isinstance(key, int) or (isinstance(key, Tensor) and key.ndim != 1):
             raise InputError(f"pattern[{key}] is ambiguous; use a slice, or a list of examples such as pattern[[0]]")
         rows = list(key) if isinstance(key, tuple) else key
-        return GatePattern(
-            {name: replace(layer, words=layer.words[rows].contiguous()) for name, layer in self._layers.items()},
-            self._dtype,
-        )
+        return self._with_words(lambda words: words[rows].contiguous())
+
+    def _with_words(self, change: Callable[[Tensor], Tensor]) -> "GatePattern":
+        layers = {name: replace(layer, words=change(layer.words)) for name, layer in self._layers.items()}
+        return GatePattern(layers, self._dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layers)
@@ -143,25 +149,22 @@ class GatePattern:
         if not isinstance(other, GatePattern):
             return NotImplemented
         return self.layers == other.layers and all(
-            (mine.kind, mine.shape, mine.slope) == (theirs.kind, theirs.shape, theirs.slope)
-            and torch.equal(mine.words, theirs.words)
-            for mine, theirs in zip(self._layers.values(), other._layers.values(), strict=True)
+            (a.kind, a.shape, a.slope) == (b.kind, b.shape, b.slope) and torch.equal(a.words, b.words)
+            for a, b in zip(self._layers.values(), other._layers.values(), strict=True)
         )
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def select(self, names: Sequence[str]) -> "GatePattern":
-        """The pattern of some layers, in the order given."""
+        """Return the pattern of some layers, in the given order."""
         return GatePattern({name: self.layer(name) for name in names}, self._dtype)
 
     def to(self, device: torch.device | str) -> "GatePattern":
-        """The pattern on another device."""
-        return GatePattern(
-            {name: replace(layer, words=layer.words.to(device)) for name, layer in self._layers.items()}, self._dtype
-        )
+        """Return the pattern on another device."""
+        return self._with_words(lambda words: words.to(device))
 
     def flips(self, other: "GatePattern") -> dict[str, int]:
-        """Number of gates that differ, per layer; both patterns must come from the same examples and network.
+        """Count the gates that differ, per layer, between two patterns of the same examples and network.
 
         Example:
             >>> before = GatePattern({"relu": torch.tensor([[True, False]])})
@@ -177,7 +180,7 @@ class GatePattern:
         }
 
     def active_fraction(self) -> dict[str, float]:
-        """The share of open gates, per layer, over all examples."""
+        """Return the share of open gates in each layer, over all examples."""
         return {
             name: int(popcount(layer.words).sum()) / max(1, self.n * layer.units)
             for name, layer in self._layers.items()
@@ -190,23 +193,23 @@ class GatePattern:
                 f"patterns of different networks: layers {list(self.layers)} here, {list(other.layers)} there"
             )
         for name, layer in self._layers.items():
-            theirs = other.layer(name)
-            if (layer.shape, layer.slope) != (theirs.shape, theirs.slope):
+            there = other.layer(name)
+            if (layer.shape, layer.slope) != (there.shape, there.slope):
                 raise InputError(
                     f"layer '{name}': shape {layer.shape}, slope {layer.slope} here, "
-                    f"shape {theirs.shape}, slope {theirs.slope} there; capture from the same network"
+                    f"shape {there.shape}, slope {there.slope} there; capture from the same network"
                 )
         if self.device != other.device:
             raise InputError(f"one pattern is on {self.device}, the other on {other.device}; use .to(device)")
 
     def save(self, path: str | Path) -> None:
-        """Write the pattern as one safetensors file; an existing file is replaced only when the new one is whole."""
+        """Write the pattern to a safetensors file; an existing file is replaced only by a complete one."""
         path = Path(path)
         layers = [
             {"name": name, "kind": layer.kind.value, "shape": layer.shape, "slope": layer.slope}
             for name, layer in self._layers.items()
         ]
-        about = {"format": FORMAT, "dtype": str(self._dtype).removeprefix("torch."), "layers": json.dumps(layers)}
+        about = {"format": _FORMAT, "dtype": str(self._dtype).removeprefix("torch."), "layers": json.dumps(layers)}
         words = {str(i): layer.words.view(torch.uint64) for i, layer in enumerate(self._layers.values())}
         partial = path.with_name(path.name + ".partial")
         save_file(words, partial, metadata=about)
@@ -214,12 +217,12 @@ class GatePattern:
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> "GatePattern":
-        """Read a pattern that :meth:`save` wrote."""
+        """Read a pattern written by :meth:`save`."""
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
                 about = file.metadata() or {}
-                if about.get("format") != FORMAT:
-                    raise InputError(f"{path} is not a gate pattern ({FORMAT}): its format is {about.get('format')}")
+                if about.get("format") != _FORMAT:
+                    raise InputError(f"{path} is not a gate pattern ({_FORMAT}): its format is {about.get('format')}")
                 layers = {
                     entry["name"]: GateLayer(
                         GateKind(entry["kind"]),
@@ -252,4 +255,4 @@ def _as_layer(name: str, layer: Tensor | GateLayer) -> GateLayer:
         return layer
     if layer.dtype != torch.bool or layer.ndim < 2 or layer[:1].numel() == 0 < layer.shape[0]:
         raise InputError(f"layer '{name}': gates must be booleans (n, …), got {layer.dtype} {tuple(layer.shape)}")
-    return GateLayer(GateKind.RELU, tuple(layer.shape[1:]), pack(layer.flatten(1)))
+    return GateLayer.of(layer)

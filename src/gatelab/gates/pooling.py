@@ -1,5 +1,6 @@
-"""Max-pooling as a gate: in each window one input, the winner, is let through."""
+"""Max-pooling as a gate: each window passes one input, the winner."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +12,10 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from gatelab.errors import InputError
 
-_WITH_INDICES = {1: F.max_pool1d_with_indices, 2: F.max_pool2d_with_indices, 3: F.max_pool3d_with_indices}
-_ADAPTIVE = {
-    1: F.adaptive_max_pool1d_with_indices,
-    2: F.adaptive_max_pool2d_with_indices,
-    3: F.adaptive_max_pool3d_with_indices,
-}
-
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The windows of a max-pooling; sizes are given for each axis of the positions."""
+    """The windows of a max-pooling; each tuple has one size per position axis."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -29,14 +23,19 @@ class MaxPool:
     dilation: tuple[int, ...]
     ceil_mode: bool = False
 
+    @property
+    def axes(self) -> int:
+        """Number of position axes."""
+        return len(self.kernel)
+
     def winners(self, q: Float[Tensor, "n c *positions"]) -> Int[Tensor, "n c *windows"]:
-        """The place of each window's largest input, counted through all positions."""
-        _check_axes(q, len(self.kernel))
-        pool = _WITH_INDICES[len(self.kernel)]
+        """Return the flat position of the largest input in each window."""
+        _check_axes(q, self.axes)
+        pool = getattr(F, f"max_pool{self.axes}d_with_indices")
         return pool(q, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)[1]
 
     def winning_taps(self, q: Float[Tensor, "n c *positions"]) -> Bool[Tensor, "n c *windows taps"]:
-        """The winner among the window's taps, one-hot."""
+        """Return the winner of each window as a one-hot vector over the window's taps."""
         winners = self.winners(q)
         tap, rest, scale = torch.zeros_like(winners), winners, 1
         for axis in reversed(range(len(self.kernel))):
@@ -52,17 +51,23 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class AdaptiveMaxPool:
-    """Max-pooling to a given number of windows along each axis (None: one for each position)."""
+    """Max-pooling to a given number of windows along each axis (None: one window per position)."""
 
     output: tuple[int | None, ...]
 
+    @property
+    def axes(self) -> int:
+        """Number of position axes."""
+        return len(self.output)
+
     def winners(self, q: Float[Tensor, "n c *positions"]) -> Int[Tensor, "n c *windows"]:
-        """The place of each window's largest input, counted through all positions."""
-        _check_axes(q, len(self.output))
-        return _ADAPTIVE[len(self.output)](q, self._output(q))[1]
+        """Return the flat position of the largest input in each window."""
+        _check_axes(q, self.axes)
+        pool = getattr(F, f"adaptive_max_pool{self.axes}d_with_indices")
+        return pool(q, self._output(q))[1]
 
     def windows(self, q: Float[Tensor, "n c *positions"]) -> MaxPool | None:
-        """The same pooling with windows of one size; None if they differ in size."""
+        """Return the same pooling with fixed windows, or None if the windows differ in size."""
         output, sizes = self._output(q), q.shape[2:]
         if any(size % out for size, out in zip(sizes, output, strict=True)):
             return None
@@ -76,14 +81,23 @@ class AdaptiveMaxPool:
 def _check_axes(q: Tensor, axes: int) -> None:
     if q.ndim != axes + 2:
         raise InputError(
-            f"max-pooling over {axes} axes met a tensor of shape {tuple(q.shape)}; it must be (examples, channels, …)"
+            f"max-pooling over {axes} axes got a tensor of shape {tuple(q.shape)}; it must be (examples, channels, …)"
         )
 
 
-def pooling_of(axes: int, options: dict[str, Any]) -> MaxPool | AdaptiveMaxPool:
-    """The pooling that a module's attributes or a function's arguments describe."""
-    if "output_size" in options:
-        return AdaptiveMaxPool(per_axis(options["output_size"], axes))
+def pooling_of(kind: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> MaxPool | AdaptiveMaxPool:
+    """Return the pooling that a function's arguments or a module's attributes describe.
+
+    Args:
+        kind: the name of the function or module, e.g. "adaptive_max_pool2d" or "MaxPool1d".
+        args: the positional arguments after the input.
+        options: the named arguments, or the attributes.
+    """
+    axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in kind)
+    if "adaptive" in kind.lower():
+        return AdaptiveMaxPool(per_axis(args[0] if args else options["output_size"], axes))
+    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    options = {**options, **dict(zip(names, args, strict=False))}
     kernel = per_axis(options["kernel_size"], axes)
     return MaxPool(
         kernel,
@@ -95,7 +109,7 @@ def pooling_of(axes: int, options: dict[str, Any]) -> MaxPool | AdaptiveMaxPool:
 
 
 def per_axis(value: Any, axes: int) -> tuple[Any, ...]:
-    """A size for each axis, from one for all or one for each."""
+    """Return one size per axis, from one size for all axes or one for each."""
     if value is None or isinstance(value, int):
         return (value,) * axes
     return tuple(value) * (axes if len(value) == 1 else 1)
@@ -104,10 +118,10 @@ def per_axis(value: Any, axes: int) -> tuple[Any, ...]:
 def gated_max_pool(
     value: Float[Tensor, "n c *positions"], q: Float[Tensor, "n c *positions"], pool: MaxPool | AdaptiveMaxPool
 ) -> Float[Tensor, "n c *windows"]:
-    """Take from each window of ``value`` the element that wins in another network's ``q``.
+    """Take from each window of ``value`` the element at the position that wins in another network's ``q``.
 
-    In a deep gated network this stands where a ReLU network has its max-pooling. Like :func:`gatelab.gates.gated` it is
-    one operation to gate capture and torch.fx.
+    A deep gated network uses this operation where a ReLU network has its max-pooling. Like
+    :func:`gatelab.gates.gated` it is one operation to gate capture and torch.fx.
     """
     if has_torch_function((value, q)):
         return handle_torch_function(gated_max_pool, (value, q), value, q, pool)
@@ -115,5 +129,5 @@ def gated_max_pool(
 
 
 def take(value: Float[Tensor, "n c *positions"], winners: Int[Tensor, "n c *windows"]) -> Float[Tensor, "n c *windows"]:
-    """The value at each window's winner."""
+    """Return the value at the winning position of each window."""
     return value.flatten(2).gather(2, winners.flatten(2)).view(winners.shape)

@@ -1,7 +1,6 @@
 """Kernels of gates, paths and gradients."""
 
-from gatelab.kernels.disk.engine import Progress, compute
-from gatelab.kernels.disk.plan import Plan
+from gatelab.kernels.disk.engine import compute
 from gatelab.kernels.disk.stored import StoredKernel, open_kernel
 from gatelab.kernels.infinite_width import (
     InfiniteWidthKernel,
@@ -41,8 +40,6 @@ __all__ = [
     "NystroemFactor",
     "OverlapKernel",
     "PathKernel",
-    "Plan",
-    "Progress",
     "RefittedValues",
     "RidgeFit",
     "StoredKernel",

@@ -9,9 +9,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.errors import RunError
-from gatelab.lab.runs import write_durably
 from gatelab.lab.team import Team
 from gatelab.lab.training import Keeper, Progress
+from gatelab.work.files import write_durably
 
 
 class Checkpoint(Keeper):

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gatelab.data import Examples
-from gatelab.lab.runs import Context, Result, write_json
+from gatelab.data.dataset import Examples
+from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import Team
 from gatelab.lab.training import Observer, TrainConfig
 from gatelab.lab.twins import train_cell
+from gatelab.work.files import write_json
 
 Look = dict[str, Any]
 

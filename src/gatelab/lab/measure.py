@@ -1,7 +1,9 @@
-"""Measuring: comparisons, rates of change, Monte-Carlo means. Nothing here knows a theorem."""
+"""Tools for measuring a theorem: comparisons, rates of change, means over random weights, fitted powers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
+from math import log, nan
+from statistics import linear_regression
 
 import torch
 from jaxtyping import Float
@@ -9,10 +11,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gatelab.figures import Curve, Plot
-from gatelab.lab.theorem import Check
+from gatelab.lab.verdicts import Check
 
 IDENTITY = 1e-10
 EXACT = "an identity: float64 rounding only"
+_SMALLEST = 1e-300  # stands in for zero, which has no logarithm
 
 
 def relative_error(measured: Tensor, predicted: Tensor) -> float:
@@ -138,3 +141,15 @@ def over_all_signs(model: nn.Module, sigma: float, measure: Callable[[], Tensor]
             yield measure()
 
     return Mean.of(draws())
+
+
+def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
+    """The a of the best fit y = c xᵃ, by least squares of the logarithms; NaN for fewer than two points.
+
+    Example:
+        >>> fitted_power([1, 2, 4], [3, 12, 48])
+        2.0
+    """
+    if len(x) < 2:
+        return nan
+    return round(linear_regression([log(v) for v in x], [log(max(v, _SMALLEST)) for v in y]).slope, 12)

@@ -12,22 +12,13 @@ from gatelab.data import Dataset, load
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import (
-    Claim,
-    FigureFacts,
-    Findings,
-    Sample,
-    Table,
-    close,
-    greater,
-    readable,
-    share_of_gap,
-)
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.twins import Factory, learnt_twins, network, train_cell, twin
+from gatelab.lab.verdicts import Claim, Sample, close, greater, readable, share_of_gap
 from gatelab.lab.watch import Watch, keep_weights, kept_weights
-from gatelab.models import factory_from_file, seeded_network
+from gatelab.models.from_file import factory_from_file, seeded_network
 
 
 class StudyConfig(DataConfig):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.network import node_operation, trace
+from gatelab.network import trace
+from gatelab.network.nodes import node_operation
 
 State = dict[str, Tensor]
 

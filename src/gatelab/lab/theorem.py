@@ -1,41 +1,33 @@
-"""A theorem as something that runs and can fail: numbers, tolerances, a verdict, and the facts of a figure."""
+"""A theorem that runs and can fail: measured numbers, tolerances, a verdict, and the facts of a figure."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from gatelab.figures import Picture, draw, save_figure
-from gatelab.lab.findings import Verdict
-
-
-@dataclass(frozen=True)
-class Check:
-    """One measured number and the largest value it may have.
-
-    Attributes:
-        what: the quantity, in a few words.
-        value: what was measured.
-        tolerance: the largest value with which the theorem stands.
-        because: where the tolerance comes from.
-    """
-
-    what: str
-    value: float
-    tolerance: float
-    because: str
-
-    @property
-    def holds(self) -> bool:
-        """Whether the value is within its tolerance; NaN never is."""
-        return self.value <= self.tolerance
+from gatelab.figures import draw, save_figure
+from gatelab.figures.facts import Picture
+from gatelab.lab.verdicts import Check, Verdict
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a theorem's function returns."""
+    """What was measured for a theorem.
+
+    Args:
+        checks: the numbers and their tolerances.
+        plot: the facts of the figure.
+        notes: what the numbers alone do not say.
+
+    Example:
+        >>> from gatelab.figures import Curve, Plot
+        >>> plot = Plot("predicted", "measured", (Curve("K", (1.0, 2.0), (1.0, 2.0)),))
+        >>> Measurement((Check("relative error", 0.0, 1e-10, "float64 rounding"),), plot).checks[0].holds
+        True
+    """
 
     checks: tuple[Check, ...]
     plot: Picture
@@ -55,7 +47,7 @@ class TheoremResult:
 
     @property
     def verdict(self) -> Verdict:
-        """HOLDS if all checks do."""
+        """HOLDS if all checks hold."""
         return Verdict.HOLDS if all(check.holds for check in self.measurement.checks) else Verdict.FAILS
 
     def draw(self) -> Figure:
@@ -63,19 +55,25 @@ class TheoremResult:
         return draw(self.measurement.plot, f"{self.name}: {self.verdict.value}\n{self.statement}")
 
     def save_figure(self, path: Path) -> None:
-        """Write the figure; the ending of ``path`` chooses the format."""
+        """Write the figure; the suffix of ``path`` chooses the format."""
         save_figure(self.draw(), path)
 
 
 @dataclass(frozen=True)
 class Theorem:
-    """A claim of a paper and the function that measures it, given a seed.
+    """A statement of a paper and the function that measures it.
 
-    Attributes:
-        id: paper and number, e.g. "npk-5.1".
-        name: as the paper calls it.
-        statement: in one line.
-        measure: the function.
+    Args:
+        id: paper and number, such as "npk-5.1".
+        name: what the paper calls it.
+        statement: the theorem in one line.
+        measure: takes a seed and returns the measurement.
+
+    Example:
+        >>> from gatelab.papers import find_theorems
+        >>> (theorem,) = find_theorems("npk-2.1")
+        >>> theorem.check(seed=0).verdict.value
+        'holds'
     """
 
     id: str
@@ -92,8 +90,4 @@ class Theorem:
 
 def theorem(identifier: str, name: str, statement: str) -> Callable[[Callable[[int], Measurement]], Theorem]:
     """Turn the decorated function into a :class:`Theorem`; ``gatelab.papers.catalogue`` lists its module."""
-
-    def register(measure: Callable[[int], Measurement]) -> Theorem:
-        return Theorem(identifier, name, statement, measure)
-
-    return register
+    return partial(Theorem, identifier, name, statement)

@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
-from gatelab.data import Examples
+from gatelab.data.dataset import Examples
 from gatelab.errors import InputError
 from gatelab.lab.team import State, Team
+from gatelab.work.here import threads_for
 
 EVALUATION_BATCH = 1000
 
@@ -110,16 +112,18 @@ def train(
     keeper = keeper or Keeper()
     optimiser = make_optimiser(team.parameters(), config)
     progress = keeper.load(team, optimiser)
+    multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
     if observe is not None and progress.epoch == 0:
         team.train(False)
         observe(0, team)
     while progress.epoch < config.epochs:
-        team.train(True)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_epoch_seed(seeds[0], progress.epoch))  # for dropout
-            loss = train_epoch(team, optimiser, data, config, seeds, progress.epoch)
-        team.train(False)
-        tested = evaluate(team, data, config.loss)
+        with threads_for(multiplications):
+            team.train(True)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(_epoch_seed(seeds[0], progress.epoch))  # for dropout
+                loss = train_epoch(team, optimiser, data, config, seeds, progress.epoch)
+            team.train(False)
+            tested = evaluate(team, data, config.loss)
         progress.epoch += 1
         for name, values in {"train_loss": loss, **tested}.items():
             progress.history.setdefault(name, []).append(values.tolist())
@@ -146,6 +150,15 @@ def train_epoch(
         optimiser.step()
         total += losses.detach().to(total) * batch.shape[1]
     return total / orders.shape[1]
+
+
+@torch.no_grad()
+def _multiplications(team: Team, data: Examples) -> int:
+    """Count the multiplications of all members' forward passes on one example each."""
+    copy = team.member(0).eval()  # a forward pass may leave a trace in the network itself
+    with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
+        copy(data.inputs(data.train_x[:1]))
+    return team.size * counter.get_total_flops() // 2  # torch counts the additions, too
 
 
 def _order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from gatelab.convert import Regime, to_dgn
-from gatelab.data import Examples
+from gatelab.data.dataset import Examples
 from gatelab.lab.checkpoint import Checkpoint
 from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import State, Team, teams

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from gatelab.dynamics.tracker import GateTracker, Record
 from gatelab.gates import GatePattern
-from gatelab.lab.runs import write_durably, write_json
 from gatelab.lab.team import State, Team
 from gatelab.lab.training import Observer
 from gatelab.lab.twins import Watcher
+from gatelab.work.files import write_durably, write_json
 
 
 def keep_weights(folder: Path, epochs: Set[int]) -> Watcher:

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.gates import GateFunction, HardGate, gated
+from gatelab.gates import HardGate, gated
+from gatelab.gates.functions import GateFunction
 from gatelab.models.init import initialise
 
 

@@ -1,8 +1,8 @@
 """Node gates: which of K linear units an example opens (gdln, Section 3.1).
 
-Every set of gates is a module that gives one score per unit; a gate is open where its score is positive, the one
-convention of gatelab. Gates decide in the dtype of the example. Those that are half-spaces give the affine score
-itself, so that gate capture sees through them.
+A set of gates is a module that returns one score per unit. A gate is open where its score is positive, as everywhere in
+gatelab. Scores are computed in the dtype of the example. Half-space gates return the affine score itself, so gate
+capture can follow it back to the input.
 """
 
 from abc import ABC, abstractmethod
@@ -30,10 +30,10 @@ class NodeGates(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """The scores; a gate is open where its score is positive."""
+        """Return the scores; a gate is open where its score is positive."""
 
     def opened(self, x: Float[Tensor, "n d"]) -> Bool[Tensor, "n k"]:
-        """Which gates are open."""
+        """Return which gates are open."""
         with torch.no_grad():
             return self(x) > 0
 
@@ -42,18 +42,29 @@ class OpenGates(NodeGates):
     """Gates that are always open: the linear network."""
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """Ones."""
+        """Return ones."""
         return x.new_ones(x.shape[0], self.count)
 
 
 class HalfSpaceGates(NodeGates):
-    """Gates open where nᵀx + o > 0: the gates of a frozen layer of ReLU units."""
+    """Gates that are open where nᵀx + o > 0: the gates of a frozen layer of ReLU units.
+
+    Example:
+        >>> gates = HalfSpaceGates(torch.eye(2), torch.tensor([0.0, -3.0]))
+        >>> gates.opened(torch.tensor([[1.0, 2.0]])).tolist()
+        [[True, False]]
+    """
 
     normals: Tensor
     offsets: Tensor
 
     def __init__(self, normals: Float[Tensor, "k d"], offsets: Float[Tensor, " k"] | None = None):
-        """Freeze copies of the normals, and of the offsets (0 if left out)."""
+        """Store copies of the normals and offsets.
+
+        Args:
+            normals: n, one row per gate.
+            offsets: o, one per gate; zeros if left out.
+        """
         super().__init__(normals.shape[0])
         if offsets is not None and offsets.shape != normals.shape[:1]:
             raise InputError(f"{normals.shape[0]} normals, {offsets.shape[0]} offsets; give one for each")
@@ -63,7 +74,7 @@ class HalfSpaceGates(NodeGates):
         )
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """The signed margins nᵀx + o."""
+        """Return the signed margins nᵀx + o."""
         return nn.functional.linear(x, self.normals.to(x), self.offsets.to(x))
 
 
@@ -71,12 +82,12 @@ class FunctionGates(NodeGates):
     """Gates given as functions of x, one per unit, each (n, d) → (n,), open where true or positive."""
 
     def __init__(self, functions: Sequence[Callable[[Tensor], Tensor]]):
-        """Keep the functions."""
+        """Store the functions."""
         super().__init__(len(functions))
         self.functions = tuple(functions)
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """What the functions say."""
+        """Return the values of the functions."""
         scores = [function(x).to(x) for function in self.functions]
         for number, score in enumerate(scores):
             if score.shape != x.shape[:1]:
@@ -93,74 +104,53 @@ class CellGates(NodeGates):
     centres: Tensor
 
     def __init__(self, centres: Float[Tensor, "k d"]):
-        """Freeze a copy of the centres."""
+        """Store a copy of the centres."""
         super().__init__(centres.shape[0])
         self.register_buffer("centres", centres.detach().clone())
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """One for the nearest centre, zero for the others."""
-        # ‖x − c‖² without ‖x‖², which all centres share.
+        """Return one for the nearest centre, zero for the others."""
+        # ‖x − c‖² without ‖x‖², which is the same for all centres.
         centres = self.centres.to(x)
         nearness = x @ centres.T - centres.square().sum(dim=1) / 2
         return nn.functional.one_hot(nearness.argmax(dim=1), self.count).to(x)
 
 
 class CodeGates(NodeGates):
-    """Exclusive gates that tile the input: one for each of the 2^m ways in which m gates can be open or closed."""
+    """Exclusive gates that tile the input: one for each of the 2^m joint states of m gates."""
 
     def __init__(self, base: NodeGates):
-        """Tile by the joint state of ``base``, its first gate the highest bit."""
+        """Tile by the joint state of ``base``, whose first gate is the highest bit."""
         if base.count > 16:
             raise InputError(f"{base.count} gates make 2^{base.count} cells; give at most 16, or use CellGates")
         super().__init__(2**base.count)
         self.base = base
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """One for the cell that x lies in."""
+        """Return one for the cell that contains x, zero for the others."""
         powers = 2 ** torch.arange(self.base.count - 1, -1, -1, device=x.device)
         code = ((self.base(x) > 0) * powers).sum(dim=1)
         return nn.functional.one_hot(code, self.count).to(x)
 
 
-class FirstOpenGates(NodeGates):
-    """Exclusive gates from any gates: of those that are open, only the first stays so."""
-
-    def __init__(self, base: NodeGates):
-        """Make ``base`` exclusive."""
-        super().__init__(base.count)
-        self.base = base
-
-    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """One for the first open gate; zeros if all are closed."""
-        opened = self.base(x) > 0
-        return (opened & (opened.cumsum(dim=1) == 1)).to(x)
-
-
-class RepeatedGates(NodeGates):
-    """Redundant gates: the first of ``base`` copies[0] times, then the second copies[1] times, … (gdln, 3.5)."""
-
-    copies: Tensor
-
-    def __init__(self, base: NodeGates, copies: Sequence[int]):
-        """Repeat each gate at least once."""
-        if len(copies) != base.count or min(copies) < 1:
-            raise InputError(f"copies are {list(copies)} for {base.count} gates; give one positive number for each")
-        super().__init__(sum(copies))
-        self.base = base
-        self.register_buffer("copies", torch.tensor(copies))
-
-    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """The scores, repeated."""
-        return self.base(x).repeat_interleave(self.copies, dim=1)
-
-
 class ChosenGates(NodeGates):
-    """Some gates of others, by their places."""
+    """Gates taken from another set by place; a repeated place makes redundant gates (gdln, Section 3.5).
+
+    Example:
+        >>> base = HalfSpaceGates(torch.tensor([[1.0], [-1.0]]))
+        >>> ChosenGates(base, [0, 0, 1]).opened(torch.tensor([[5.0]])).tolist()
+        [[True, True, False]]
+    """
 
     places: Tensor
 
     def __init__(self, base: NodeGates, places: Sequence[int]):
-        """Keep the gates at ``places``."""
+        """Choose gates.
+
+        Args:
+            base: the gates to choose from.
+            places: the place in ``base`` of each gate of this set.
+        """
         if not places or not all(0 <= place < base.count for place in places):
             raise InputError(f"places are {list(places)}; there are gates 0 to {base.count - 1}")
         super().__init__(len(places))
@@ -168,18 +158,5 @@ class ChosenGates(NodeGates):
         self.register_buffer("places", torch.tensor(list(places)))
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """Their scores."""
+        """Return the scores at the chosen places."""
         return self.base(x)[:, self.places]
-
-
-class JoinedGates(NodeGates):
-    """Several sets of gates, one behind the other."""
-
-    def __init__(self, *parts: NodeGates):
-        """Join them."""
-        super().__init__(sum(part.count for part in parts))
-        self.parts = nn.ModuleList(parts)
-
-    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """All scores."""
-        return torch.cat([part(x) for part in self.parts], dim=1)

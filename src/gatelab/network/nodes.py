@@ -10,10 +10,8 @@ from torch.fx import Node, map_arg
 from torch.nn.modules.conv import _ConvNd
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool, MaxPool
-from gatelab.gates.events import ADAPTIVE_POOLING_ARGUMENTS, POOLING_ARGUMENTS
 from gatelab.gates.operations import operation_name
-from gatelab.gates.pooling import pooling_of
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 
 _WEIGHING = frozenset("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 _TRACER = Path(__file__).with_name("tracing.py")
@@ -85,20 +83,14 @@ def weight_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str
     return str(weight.target), None if bias is None else str(bias.target)  # pyright: ignore
 
 
-def max_pooling(node: Node, modules: Mapping[str, nn.Module]) -> tuple[MaxPool | AdaptiveMaxPool, int]:
-    """The windows of a max-pooling, module or function, and over how many axes they lie."""
-    module = modules[str(node.target)] if node.op == "call_module" else None
-    kind = (node_operation(node) or "") if module is None else type(module).__name__.lower()
-    names = ADAPTIVE_POOLING_ARGUMENTS if "adaptive" in kind else POOLING_ARGUMENTS
-    if module is None:
-        options = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-    else:
-        options = {name: getattr(module, name) for name in names}
-    computed = [name for name, value in options.items() if holds_node(value)]
-    if computed:
-        raise UnsupportedModelError(f"{describe(node, modules)}: {', '.join(computed)} must be numbers, not computed")
-    axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in kind)
-    return pooling_of(axes, options), axes
+def max_pooling(node: Node, modules: Mapping[str, nn.Module]) -> MaxPool | AdaptiveMaxPool:
+    """Return the windows of a max-pooling module or function."""
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        return pooling_of(type(module).__name__, (), vars(module))
+    if holds_node((node.args[1:], node.kwargs)):
+        raise UnsupportedModelError(f"{describe(node, modules)}: the window must be given in numbers, not computed")
+    return pooling_of(node_operation(node) or "", node.args[1:], node.kwargs)
 
 
 def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:

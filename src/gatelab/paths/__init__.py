@@ -1,18 +1,16 @@
 """Paths of fully connected networks: numbering, features, values, and the ones that matter."""
 
 from gatelab.paths.enumeration import PathIndex
-from gatelab.paths.experts import MixtureOfExperts, mixture_of_experts
-from gatelab.paths.features import neural_path_features, neural_path_values, path_activity, path_gradients
+from gatelab.paths.experts import mixture_of_experts
+from gatelab.paths.features import neural_path_features, neural_path_values, path_gradients
 from gatelab.paths.top import Path, top_paths
 
 __all__ = [
-    "MixtureOfExperts",
     "Path",
     "PathIndex",
     "mixture_of_experts",
     "neural_path_features",
     "neural_path_values",
-    "path_activity",
     "path_gradients",
     "top_paths",
 ]

@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
-import gatelab as gl
 from gatelab.kernels import TangentKernel, compute, open_kernel
+from gatelab.models.from_file import factory_from_file, seeded_network
 from gatelab.work import Here, connect
 from tests.work.processes import ROOT, Processes
 
@@ -35,7 +35,7 @@ class Slow(nn.Module):
 @pytest.fixture
 def network(tmp_path):
     (tmp_path / "mine.py").write_text(MODEL)
-    return gl.models.seeded_network(gl.models.factory_from_file(f"{tmp_path / 'mine.py'}:Slow"), 0).float()
+    return seeded_network(factory_from_file(f"{tmp_path / 'mine.py'}:Slow"), 0).float()
 
 
 class KillAfter:

@@ -35,6 +35,7 @@ from gatelab.kernels.disk.layout import Layout
 from gatelab.kernels.disk.memory import memory_budget
 from gatelab.kernels.disk.plan import make_plan
 from gatelab.work import Here
+from gatelab.work.progress import Silent
 from tests.zoo import Functional
 
 ONE = Here(1)
@@ -259,31 +260,33 @@ def test_an_unsupported_model_is_refused_before_anything_is_made(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-class Told:
+class Log(Silent):
+    """Keeps what is reported."""
+
     def __init__(self):
-        self.said = []
+        self.updates, self.notes = [], []
 
-    def checking(self, tiles):
-        self.said.append(("checking", tiles))
+    def update(self, part, fraction, text):
+        self.updates.append((part, fraction, text))
 
-    def checked(self, whole, tiles):
-        self.said.append(("checked", whole, tiles))
+    def finish(self, part):
+        self.updates.append((part, "finished"))
 
-    def planned(self, plan, tiles):
-        self.said.append(("planned", tiles))
-
-    def advanced(self, done, tiles):
-        self.said.append((done, tiles))
+    def note(self, text):
+        self.notes.append(text)
 
 
-def test_progress_is_told(tmp_path):
-    x, told = torch.randn(40, 5), Told()
-    stored = compute(PathKernel(NET), x, store=tmp_path / "K.zarr", executor=ONE, progress=told)
+def test_progress_is_reported(tmp_path):
+    x, log = torch.randn(40, 5), Log()
+    stored = compute(PathKernel(NET), x, store=tmp_path / "K.zarr", executor=ONE, progress=log)
     count = stored._layout.count
-    assert told.said == [("planned", count), *((done, count) for done in range(1, count + 1))]
-    again = Told()
+    steps = [("tiles", done / count, f"{done} of {count}") for done in range(count + 1)]
+    assert log.updates == [*steps, ("tiles", "finished")]
+    assert log.notes[0].startswith(f"40 × 40 float64: {count} tiles, of ")
+    again = Log()
     compute(PathKernel(NET), x, store=tmp_path / "K.zarr", executor=ONE, progress=again)
-    assert again.said == [("checking", count), ("checked", count, count)]
+    assert again.notes == [f"{count} tiles are finished; checking them", f"{count} of {count} tiles are whole"]
+    assert again.updates == []
 
 
 def test_the_number_of_torch_threads_is_put_back(tmp_path):

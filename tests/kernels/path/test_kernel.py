@@ -6,7 +6,8 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.models import DeepGatedNetwork, bernoulli_, mlp
+from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.models.init import bernoulli_
 from tests import zoo
 from tests.contracts.gated_model import snapshot
 

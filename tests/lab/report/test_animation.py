@@ -3,8 +3,9 @@
 import json
 import re
 
-from gatelab.figures import Curve, Heatmap, Panels, Plot, Polygon, Shapes
-from gatelab.lab import Animation, Frame
+from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes
+from gatelab.figures.facts import Polygon
+from gatelab.lab.findings import Animation, Frame
 from gatelab.lab.report.animation import animation_page
 
 

@@ -131,7 +131,7 @@ def test_ctrl_c_is_one_line_and_leaves_nobody(tmp_path):
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
     told = [line for line in errors.splitlines() if line and not line.startswith("[")]
-    assert told == ["stopped; 0 of 7 cells are finished. Run the same command again to go on."]
+    assert told == ["stopped; 0 of 7 cells are finished. Run the same command again to continue."]
     wait_until(lambda: not _alive(process.pid), seconds=30)
 
 

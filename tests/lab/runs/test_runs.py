@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from gatelab.errors import RunError
-from gatelab.lab.runs import Cell, Context, Journal, Run, execute, runs_in, write_durably
+from gatelab.lab.runs import Cell, Context, Run, execute, runs_in
 from gatelab.lab.runs.crews import do_cell
+from gatelab.lab.runs.journal import Journal
+from gatelab.work.files import write_durably
 
 CELLS = [Cell("a", {"value": 1}), Cell("b", {"value": 2}), Cell("sum", needs=("a", "b"))]
 
@@ -21,14 +23,17 @@ class Log:
     def __init__(self):
         self.lines = []
 
-    def start(self, cells, done):
-        self.lines.append(("start", len(list(cells)), sorted(done)))
+    def start(self, parts, done):
+        self.lines.append(("start", len(parts), sorted(done)))
 
-    def tell(self, cell, fraction, text):
-        self.lines.append((cell, fraction, text))
+    def update(self, part, fraction, text):
+        self.lines.append((part, fraction, text))
 
-    def finish(self, cell):
-        self.lines.append(("finish", cell))
+    def note(self, text):
+        pass
+
+    def finish(self, part):
+        self.lines.append(("finish", part))
 
 
 def add(config, cell, context):
@@ -115,7 +120,8 @@ def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from gatelab.lab.runs import Journal, write_durably\n"
+        "from gatelab.lab.runs.journal import Journal\n"
+        "from gatelab.work.files import write_durably\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
         f"folder = Path({str(tmp_path)!r})\n"

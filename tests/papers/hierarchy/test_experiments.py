@@ -5,8 +5,9 @@ import torch
 
 from gatelab.hierarchy import build_teacher, exact_events, full_information, parity, string_fields, student_for
 from gatelab.lab import Verdict
-from gatelab.lab.findings import Sample, greater_within_runs, mean_curve
+from gatelab.lab.findings import mean_curve
 from gatelab.lab.runs import Run
+from gatelab.lab.verdicts import Sample, greater_within_runs
 from gatelab.papers import find_experiment
 from gatelab.papers.hierarchy.overfitting import reliance, world
 from gatelab.papers.hierarchy.reformulation import information

@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -15,52 +15,17 @@ from gatelab.errors import InputError, StoreError
 from gatelab.kernels.disk.digest import data_digest
 from gatelab.kernels.disk.layout import Layout, Tile
 from gatelab.kernels.disk.memory import memory_budget
-from gatelab.kernels.disk.plan import WRITERS, Plan, make_plan
+from gatelab.kernels.disk.plan import WRITERS, make_plan
 from gatelab.kernels.disk.store import KernelStore
 from gatelab.kernels.disk.stored import StoredKernel
 from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
 from gatelab.work import Executor, Here
 from gatelab.work.here import in_order
+from gatelab.work.progress import Reporter, Silent
 
 # Of a store that exists so many rows and columns are computed again, and must agree in the mean but for rounding.
 FIRST_ENTRIES, SAME = 16, 1e-3
-
-
-@runtime_checkable
-class Progress(Protocol):
-    """Told what happens; draws a bar, or writes lines."""
-
-    def checking(self, tiles: int) -> None:
-        """So many finished tiles of an earlier computation are read and checked."""
-        ...
-
-    def checked(self, whole: int, tiles: int) -> None:
-        """So many of all tiles are there, and whole."""
-        ...
-
-    def planned(self, plan: Plan, tiles: int) -> None:
-        """So many tiles are to be computed."""
-        ...
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """So many of them are finished."""
-        ...
-
-
-class Silent:
-    """No reports."""
-
-    def checking(self, tiles: int) -> None:
-        """Say nothing."""
-
-    def checked(self, whole: int, tiles: int) -> None:
-        """Say nothing."""
-
-    def planned(self, plan: Plan, tiles: int) -> None:
-        """Say nothing."""
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """Say nothing."""
+_PART = "tiles"  # the one part of the work that a reporter hears of
 
 
 @overload
@@ -75,7 +40,7 @@ def compute(
     memory: str | int | None = None,
     tile: int | None = None,
     executor: Executor | None = None,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> StoredKernel: ...
 def compute(
     kernel: Kernel,
@@ -86,7 +51,7 @@ def compute(
     memory: str | int | None = None,
     tile: int | None = None,
     executor: Executor | None = None,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> Tensor | StoredKernel:
     """A kernel on examples, in memory or, tile by tile, in a zarr store on disk.
 
@@ -104,7 +69,7 @@ def compute(
             None. Tiles are made smaller until it is enough.
         tile: rows and columns of a tile; chosen if None.
         executor: where tiles are computed; threads of this process if None.
-        progress: told what happens.
+        progress: receives the progress; None reports nothing.
 
     Raises:
         StoreError: the store holds another kernel (the difference is named), the disk or the memory is too small, or
@@ -144,7 +109,10 @@ def compute(
         kept.read_ledger()  # another process may have worked until now
         whole |= {other for other in kept.noted - whole if kept.is_whole(other)}
         missing = [other for other in plan.layout.tiles(plan.panel) if other not in whole]
-        progress.planned(plan, len(missing))
+        for line in plan.description(len(missing)):
+            progress.note(line)
+        progress.start({_PART: 1.0}, ())
+        progress.update(_PART, 0.0, f"0 of {len(missing)}")
         job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
         with (
             closing(executor.run(compute_tile, job, missing)) as answers,
@@ -153,16 +121,17 @@ def compute(
         ):
             for done, ((place, _), checksum) in enumerate(written, start=1):
                 kept.note(place, checksum)
-                progress.advanced(done, len(missing))
+                progress.update(_PART, done / len(missing), f"{done} of {len(missing)}")
+        progress.finish(_PART)
     return StoredKernel(kept)
 
 
-def _whole_tiles(store: KernelStore, progress: Progress) -> set[Tile]:
+def _whole_tiles(store: KernelStore, progress: Reporter) -> set[Tile]:
     """Read every tile that the ledger notes."""
     if store.noted:
-        progress.checking(len(store.noted))
+        progress.note(f"{len(store.noted)} tiles are finished; checking them")
     whole = {tile for tile in store.noted if store.is_whole(tile)}
-    progress.checked(len(whole), store.layout.count)
+    progress.note(f"{len(whole)} of {store.layout.count} tiles are whole")
     return whole
 
 

@@ -1,10 +1,9 @@
 """How much memory there is, is meant, and is used."""
 
-import os
 import re
-import resource
-import sys
 from pathlib import Path
+
+import psutil
 
 from gatelab.errors import InputError
 
@@ -31,18 +30,14 @@ def memory_budget(memory: str | int | None) -> int:
 
 def available_bytes() -> int:
     """The machine's memory, or less if this process may not have all of it."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    physical = psutil.virtual_memory().total
     limits = [Path(place).read_text().strip() for place in _LIMITS if Path(place).is_file()]
     return min([physical, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
 def resident_bytes() -> int:
     """The memory that this process holds now."""
-    status = Path("/proc/self/statm")
-    if status.exists():
-        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return psutil.Process().memory_info().rss
 
 
 def in_words(count: float) -> str:

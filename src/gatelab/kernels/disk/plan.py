@@ -15,6 +15,7 @@ from gatelab.kernels.disk.memory import in_words, resident_bytes
 from gatelab.kernels.disk.store import seconds_per_byte
 from gatelab.kernels.tiles import TileFunction
 from gatelab.work.here import one_thread_each
+from gatelab.work.progress import duration
 
 # Larger tiles gain nothing (within one, work is done in blocks that fit the cache), and cost memory.
 LARGEST_TILE, SMALLEST_TILE = 2048, 16
@@ -32,7 +33,7 @@ ENOUGH_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilePlan:
     """What a computation will take.
 
     Attributes:
@@ -76,6 +77,20 @@ class Plan:
     def panel(self) -> int:
         """Rows of tiles that are worked on together: all if everything is kept."""
         return self.layout.grid[0] if self.kept >= self.blocks else max(1, self.kept - self.per_process - 1)
+
+    def description(self, tiles: int) -> list[str]:
+        """Return what computing so many tiles will take, in three lines."""
+        layout = self.layout
+        shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))
+        dtype = str(layout.dtype).removeprefix("torch.")
+        what = f"{tiles} of {layout.count} tiles" if tiles < layout.count else f"{tiles} tiles"
+        kept = f"rows kept for {min(self.kept, self.blocks)} of {self.blocks} blocks"
+        disk, free = in_words(tiles * layout.tile_bytes), in_words(self.free_disk)
+        return [
+            f"{shape} {dtype}: {what}, of {layout.size} × {layout.size}, {self.parallel} at a time",
+            f"memory {in_words(self.memory)} of {in_words(self.budget)} ({kept})",
+            f"disk {disk} ({free} free); about {duration(self.seconds(tiles))}",
+        ]
 
     def refuse_what_cannot_fit(self, tiles: int) -> None:
         """Raise StoreError if memory or disk is not enough for so many more tiles."""
@@ -132,7 +147,7 @@ def make_plan(
     parallel: int,
     per_process: int,
     size: int | None = None,
-) -> Plan:
+) -> TilePlan:
     """Choose the tiles, and say what they take.
 
     The size of tiles follows from the number of examples, the kernel and the budget, not from who computes them; but
@@ -161,7 +176,7 @@ def make_plan(
     blocks = layout.grid[0] if y is None else sum(layout.grid)
     room = budget - trial.memory(layout, per_process, 0)
     kept = max(least, min(blocks, int(room / max(1.0, trial.row_bytes * layout.size))))
-    return Plan(
+    return TilePlan(
         layout,
         kept,
         blocks,

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.convert import Halves, ValueLayer, halves
+from gatelab.convert.values import Halves, ValueLayer, halves
 from gatelab.errors import InputError
 from gatelab.models.init import bernoulli_
 from gatelab.observe import batches, examples, observable

@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import AdaptiveMaxPool, GateKind, GatePattern, MaxPool
-from gatelab.gates.pooling import pooling_of
+from gatelab.gates import GateKind, GatePattern
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 from gatelab.kernels.path import terms as path_terms
 from gatelab.kernels.path.engine import WeightLayer
 from gatelab.kernels.path.terms import INPUT, Signal
-from gatelab.network import (
+from gatelab.network.nodes import (
     ancestors,
     describe,
     holds_node,
     max_pooling,
     node_operation,
     parameter,
-    value_sources,
     weight_parameters,
 )
+from gatelab.network.tracing import value_sources
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Reading:
         if node_operation(node) == "gated_max_pool":
             made: Any = node.args[2]  # fx notes a dataclass as a call of its constructor
             return made.target(**made.kwargs)
-        return max_pooling(node, self.architecture.modules)[0]
+        return max_pooling(node, self.architecture.modules)
 
     def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
         """Register a weight layer; its number is the origin of its field."""
@@ -217,7 +217,7 @@ def _average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     options = reading.options(node, names, padding=0)
     if options["divisor_override"] is not None:
         raise UnsupportedModelError(f"{reading.where(node)}: divisor_override has no path-kernel rule")
-    window = _tiling_window(reading, node, signal, pooling_of(2, options))
+    window = _tiling_window(reading, node, signal, pooling_of("avg_pool2d", (), options))
     return signal.pooled(window, 1 / (window[0] * window[1]))
 
 

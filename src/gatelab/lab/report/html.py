@@ -9,8 +9,9 @@ from markupsafe import Markup
 from matplotlib import rc_context
 
 from gatelab.figures import draw
-from gatelab.lab.findings import FigureFacts, Findings, Verdict
+from gatelab.lab.findings import FigureFacts, Findings
 from gatelab.lab.report.pages import PAGES
+from gatelab.lab.verdicts import Verdict
 
 
 def page(findings: Findings, about: Mapping[str, Any]) -> str:

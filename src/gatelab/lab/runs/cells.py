@@ -1,9 +1,9 @@
-"""The pieces of a run, and who is told about them."""
+"""The cells of a run."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from gatelab.lab.runs.journal import Result
 
@@ -43,20 +43,3 @@ class Context:
 
 
 Work = Callable[[Any, Cell, Context], Result]
-
-
-@runtime_checkable
-class Reporter(Protocol):
-    """Told what happens; draws a bar, or writes lines."""
-
-    def start(self, cells: Iterable[Cell], done: Iterable[str]) -> None:
-        """The run begins or goes on."""
-        ...
-
-    def tell(self, cell: str, fraction: float, text: str) -> None:
-        """A cell is so far."""
-        ...
-
-    def finish(self, cell: str) -> None:
-        """A cell is done."""
-        ...

@@ -5,10 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import RunError
-from gatelab.lab.runs.cells import Cell, Context, Reporter, Work
+from gatelab.lab.runs.cells import Cell, Context, Work
 from gatelab.lab.runs.crews import Alone, CellCrew, in_pool, on_cluster
 from gatelab.lab.runs.directory import Run
 from gatelab.lab.runs.journal import Result
+from gatelab.work.progress import Reporter
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
@@ -42,7 +43,8 @@ def execute(
             raise RunError(f"cell {cell.name} needs {', '.join(sorted(missing))}, which the run does not have")
     with run.locked():
         results = {name: result for name, result in run.journal.results().items() if name in names}
-        reporter.start(cells, list(results))
+        reporter.note(f"{len(cells)} cells, {len(results)} finished before")
+        reporter.start({cell.name: cell.weight for cell in cells}, list(results))
         waiting = [cell for cell in cells if cell.name not in results]
         if waiting:
             with _crew(run, (work, config), reporter, workers, cluster) as crew:

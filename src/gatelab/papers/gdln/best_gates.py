@@ -24,8 +24,9 @@ from gatelab.dynamics import (
 )
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater
 from gatelab.models import ChosenGates, NodeGates, OpenGates
 from gatelab.papers.gdln.fields import pulse_widths
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from gatelab.dynamics import PiecewiseFlow, moments_of, self_gated_flow, sign_flip_rate
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Sample, greater
 from gatelab.papers.gdln.training import GatesConfig, Training, cell_per_gain
 
 

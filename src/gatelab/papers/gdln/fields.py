@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.data import TwoClasses
-from gatelab.models import Erf, MeanReadoutNetwork
+from gatelab.models import MeanReadoutNetwork
+from gatelab.models.gdln import Erf
 
 
 class Activation(StrEnum):

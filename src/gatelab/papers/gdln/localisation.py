@@ -9,8 +9,9 @@ from gatelab.data import NLGP, SinglePulse, TwoClasses
 from gatelab.dynamics import fit_gabor, inverse_participation_ratio
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.papers.gdln.fields import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
 
 PULSES = ("pulses", "turned and centred pulses")

@@ -19,8 +19,9 @@ from gatelab.dynamics import (
 )
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Sample, greater
 from gatelab.papers.gdln.training import GatesConfig, Training, cell_per_gain
 
 

@@ -11,7 +11,7 @@ from gatelab.dynamics.gate_search import random_half_spaces
 from gatelab.dynamics.moments import gated_inputs
 from gatelab.figures import Curve
 from gatelab.lab.measure import relative_error
-from gatelab.lab.theorem import Check
+from gatelab.lab.verdicts import Check
 from gatelab.models import HalfSpaceGates, NodeGates
 from gatelab.papers.gdln.simulation import integrated
 

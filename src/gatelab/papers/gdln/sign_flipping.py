@@ -8,8 +8,9 @@ import torch
 from gatelab.dynamics import gate_agreement, inverse_participation_ratio, sign_flip_rate
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Sample, greater
 from gatelab.papers.gdln.training import GatesConfig, Training, cell_per_gain
 
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of training, at which gates are compared

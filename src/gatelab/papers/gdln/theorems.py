@@ -10,10 +10,10 @@ from gatelab.data import NLGP, GaussianClone
 from gatelab.dynamics import minimum_loss
 from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.figures import Curve, Plot
-from gatelab.lab.fitting import fitted_power
-from gatelab.lab.measure import Mean, against, identity, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
-from gatelab.models import CellGates, GatedDeepLinearNetwork, MeanReadoutNetwork, RepeatedGates
+from gatelab.lab.measure import Mean, against, fitted_power, identity, relative_error
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
+from gatelab.models import CellGates, ChosenGates, GatedDeepLinearNetwork, MeanReadoutNetwork
 from gatelab.papers.gdln.class_moments import class_moments_of, minimum_loss_balanced
 from gatelab.papers.gdln.problem import (
     INTEGRATED,
@@ -162,7 +162,7 @@ def exclusive_gates(seed: int) -> Measurement:
 def redundant_gates(seed: int) -> Measurement:
     """Compare with the integrated flow, and the rates with those of one unit for the same K."""
     base = half_spaces(1, generator(seed))
-    given = problem(seed, RepeatedGates(base, (2,)))
+    given = problem(seed, ChosenGates(base, (0, 0)))
     found, full = given.flow.weights(TIMES), given.integrated()
     gap = (full[:, 0] - full[:, 1]) - (given.initial[0] - given.initial[1])
     drift = float(gap.abs().max() / given.initial.abs().max())

@@ -12,8 +12,9 @@ from torch import Tensor
 from gatelab.dynamics import GatedMoments
 from gatelab.figures import Curve, Plot
 from gatelab.lab.measure import EXACT, against, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
-from gatelab.models import RepeatedGates
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
+from gatelab.models import ChosenGates
 from gatelab.papers.gdln.class_moments import class_moments_of, gate_objective, printed_gate_objective
 from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, at_least, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import integrated
@@ -149,7 +150,7 @@ def printed_exclusive_limit(seed: int) -> Measurement:
 )
 def printed_redundant(seed: int) -> Measurement:
     """Compare (31), with the C that starts it right, with the integral of the notes' own (27), (28)."""
-    given = problem(seed, RepeatedGates(half_spaces(1, generator(seed)), (2,)))
+    given = problem(seed, ChosenGates(half_spaces(1, generator(seed)), (0, 0)))
     m = given.moments
     A, b = m.input_input(0, 0), m.input_output(0)
     # (27) and (28) lack the inner 1/K; doubling A makes up for it.

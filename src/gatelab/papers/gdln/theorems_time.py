@@ -18,7 +18,8 @@ from gatelab.dynamics.gate_search import random_half_spaces
 from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.figures import Curve, Plot
 from gatelab.lab.measure import against, identity, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import FunctionGates, PathwayNetwork
 from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, at_least, follows, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import integrated

@@ -13,10 +13,11 @@ from gatelab.data import SinglePulse
 from gatelab.dynamics import GatedLinearFlow, GatedMoments, exact_moments, kmeans_cells, random_half_spaces
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Table, Verdict
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.models import NodeGates, RepeatedGates
+from gatelab.lab.verdicts import Claim, Verdict
+from gatelab.models import ChosenGates, NodeGates
 from gatelab.papers.gdln.fields import pulse_widths
 
 MOMENTS = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # at which theory meets simulation, as shares
@@ -51,7 +52,8 @@ class TheoryConfig(SeededConfig):
             examples = torch.cat([self.source().support(label) for label in (0, 1)])
             return kmeans_cells(examples, self.units, seed=generator.initial_seed())
         halves = random_half_spaces(self.sites, count, generator=generator, dtype=torch.float64)
-        return RepeatedGates(halves, (2,) * count) if case is Case.REDUNDANT else halves
+        twice = [place for place in range(count) for _ in range(2)]
+        return ChosenGates(halves, twice) if case is Case.REDUNDANT else halves
 
 
 def _cells(config: TheoryConfig) -> list[Cell]:

@@ -7,18 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gatelab.data import Regression
-from gatelab.lab.findings import (
-    Claim,
-    Sample,
-    Table,
-    Verdict,
-    greater,
-    greater_within_runs,
-    larger_within_runs,
-    readable,
-)
+from gatelab.data.circle_data import Regression
+from gatelab.lab.findings import Table
 from gatelab.lab.runs import Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs, larger_within_runs, readable
 from gatelab.papers.halfspace.circle_look import concentration
 
 KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}

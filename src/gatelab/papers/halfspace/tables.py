@@ -15,11 +15,12 @@ from gatelab.figures import Curve, Plot
 from gatelab.gates import HardGate
 from gatelab.kernels import neural_tangent_kernel
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.twins import network, train_cell
+from gatelab.lab.verdicts import Claim, Sample, close, greater
 
 NAMES = {
     "relu": "ReLU",

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from gatelab.figures import Curve, Plot
 from gatelab.gates import HardGate
 from gatelab.lab.measure import against, identity
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
 from gatelab.regions import half_spaces
 

@@ -8,7 +8,8 @@ from torch import nn
 from gatelab.figures import Curve, Panels, Plot
 from gatelab.gates import HardGate, capture_gates
 from gatelab.lab.measure import EXACT
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
 from gatelab.regions import active_region, linear_regions_2d, region_counts

@@ -21,11 +21,12 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict, greater, mean_curve
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.looks import Look, train_and_look
+from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser, TrainConfig
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater
 from gatelab.models.init import initialise
 
 PLACES = ("before the ReLU", "after the ReLU")

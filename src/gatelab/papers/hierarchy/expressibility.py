@@ -19,8 +19,9 @@ from gatelab.hierarchy import (
     string_fields,
 )
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict, mean_curve, readable
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict, readable
 
 
 class ExpressibilityConfig(SeededConfig):

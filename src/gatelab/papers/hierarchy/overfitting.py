@@ -23,19 +23,10 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import (
-    Claim,
-    FigureFacts,
-    Findings,
-    Sample,
-    Table,
-    Verdict,
-    greater,
-    greater_within_runs,
-    mean_curve,
-)
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
+from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs
 
 NOISE = "noise"
 

@@ -26,18 +26,9 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.lab.experiment import Experiment, SeededConfig, cell_per_run
-from gatelab.lab.findings import (
-    Claim,
-    FigureFacts,
-    Findings,
-    Sample,
-    Table,
-    Verdict,
-    greater_within_runs,
-    mean_curve,
-    readable,
-)
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater_within_runs, readable
 
 GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
 

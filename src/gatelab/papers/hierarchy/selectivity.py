@@ -21,8 +21,9 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater_within_runs, mean_curve
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Sample, greater_within_runs
 
 KINDS = ("the teacher's labels", "random labels")
 

@@ -39,7 +39,8 @@ from gatelab.lab.measure import (
     identity,
     relative_error,
 )
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 
 def _lossy(seed: int) -> tuple[torch.Generator, Teacher, LocalNetwork]:

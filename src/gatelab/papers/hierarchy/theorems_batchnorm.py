@@ -18,17 +18,18 @@ from gatelab.hierarchy import (
     standardise,
     string_fields,
 )
-from gatelab.lab.fitting import fitted_power
 from gatelab.lab.measure import (
     EXACT,
     IDENTITY,
     ErrorFlow,
     against,
+    fitted_power,
     identity,
     moved,
     relative_error,
 )
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 
 @theorem(

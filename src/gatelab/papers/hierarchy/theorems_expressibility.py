@@ -19,7 +19,8 @@ from gatelab.hierarchy import (
     vertices,
 )
 from gatelab.lab.measure import EXACT, IDENTITY, identity
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 
 def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:

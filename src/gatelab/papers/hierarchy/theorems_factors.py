@@ -24,7 +24,8 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.disentangle import kron
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
 
 SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""

@@ -11,10 +11,11 @@ from gatelab import models
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict, readable
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.twins import network, train_cell
+from gatelab.lab.verdicts import Claim, Sample, Verdict, readable
 from gatelab.lab.watch import Watch
 from gatelab.models.init import bernoulli_
 

@@ -7,10 +7,11 @@ from pydantic import Field
 from gatelab.convert import Regime
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Verdict
+from gatelab.lab.findings import FigureFacts, Findings
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.twins import train_cell, twin
+from gatelab.lab.verdicts import Claim, Verdict
 from gatelab.lab.watch import Watch
 from gatelab.papers.npk.figure3_dynamics import first_of_each_class
 from gatelab.papers.npk.table2 import Table2Config

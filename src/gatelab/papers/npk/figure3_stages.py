@@ -9,10 +9,11 @@ from pydantic import Field
 from gatelab.convert import Regime
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict, greater
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.twins import learnt_twins, network, train_cell, twin
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater
 from gatelab.lab.watch import keep_weights, kept_weights
 from gatelab.papers.npk.table2 import PUBLISHED, Arch, Table2Config
 

@@ -13,13 +13,15 @@ from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
 from gatelab.kernels import infinite_width_ntk, neural_path_kernel
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
-from gatelab.lab.findings import FigureFacts, Findings, Sample, Table, greater, share_of_gap
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
-from gatelab.lab.runs import Cell, Context, Result, write_json
+from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.team import Team
 from gatelab.lab.training import Observer, TrainConfig
 from gatelab.lab.twins import network, train_cell
+from gatelab.lab.verdicts import Sample, greater, share_of_gap
 from gatelab.papers.npk.table2 import Table2Config
+from gatelab.work.files import write_json
 
 NETWORK, RANDOM, INFINITE = "the network itself", "path kernel, random gates", "infinite width, K^(d)"
 

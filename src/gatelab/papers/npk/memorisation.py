@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from gatelab.figures import Curve, Plot
 from gatelab.kernels import cumulative_eigenvalues, neural_tangent_kernel, spectrum
 from gatelab.lab.experiment import Config, Experiment, SeededConfig
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict
 from gatelab.models import MemorisationNetwork
 
 

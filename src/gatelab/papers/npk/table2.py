@@ -13,10 +13,11 @@ from gatelab.convert import Regime
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, close, greater, share_of_gap
+from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser, TrainConfig
 from gatelab.lab.twins import BEST, learnt_twins, load_best, network, train_cell, twin
+from gatelab.lab.verdicts import Claim, Sample, close, greater, share_of_gap
 
 COLUMNS = ("FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU")
 # (architecture, optimiser): mean and standard deviation over 5 runs, in the columns' order.

@@ -10,9 +10,10 @@ from gatelab.data import load
 from gatelab.figures import Curve, Plot
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
 from gatelab.lab.experiment import Config, Experiment
-from gatelab.lab.findings import Claim, FigureFacts, Findings, Sample, Table, Verdict
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, Sample, Verdict
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import bernoulli_
 

@@ -21,18 +21,21 @@ from gatelab.kernels import (
     spectrum,
     value_tangent_kernel,
 )
-from gatelab.lab.fitting import fitted_power
 from gatelab.lab.measure import (
     ErrorFlow,
     Mean,
     against,
+    fitted_power,
     identity,
     over_all_signs,
     relative_error,
 )
-from gatelab.lab.theorem import Check, Measurement, theorem
-from gatelab.models import DeepGatedNetwork, bernoulli_, mlp
-from gatelab.paths import neural_path_features, neural_path_values, path_activity, path_gradients
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
+from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.models.init import bernoulli_
+from gatelab.paths import neural_path_features, neural_path_values, path_gradients
+from gatelab.paths.features import path_activity
 
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1

@@ -7,10 +7,10 @@ from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.figures import Curve, Plot
 from gatelab.gates import capture_gates
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
-from gatelab.lab.fitting import fitted_power
-from gatelab.lab.measure import ErrorFlow, Mean, against, identity, over_all_signs, relative_error
-from gatelab.lab.theorem import Check, Measurement, theorem
-from gatelab.models import initialise
+from gatelab.lab.measure import ErrorFlow, Mean, against, fitted_power, identity, over_all_signs, relative_error
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
+from gatelab.models.init import initialise
 
 
 @theorem(

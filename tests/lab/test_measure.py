@@ -3,7 +3,7 @@ from math import isnan
 import numpy as np
 import pytest
 
-from gatelab.lab.fitting import fitted_power
+from gatelab.lab.measure import fitted_power
 
 
 def test_exact_powers():
