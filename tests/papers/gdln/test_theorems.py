@@ -38,8 +38,8 @@ def scaled(function, factor):
         ("gdln-circulant", GatedLinearFlow, "weights"),
         ("gdln-piecewise", PiecewiseFlow, "weights"),
         ("gdln-race", NeuralRace, "loss"),
-        ("gdln-18-printed", theorems_printed, "gate_objective"),
-        ("gdln-18-printed", theorems_printed, "printed_gate_objective"),
+        ("gdln-18-printed", theorems_printed, "objective"),
+        ("gdln-18-printed", theorems_printed, "printed_objective"),
     ],
 )
 def test_a_wrong_result_fails(monkeypatch, identifier, owner, name):

@@ -43,6 +43,11 @@ class Problem(NamedTuple):
         """The gated inputs x̃."""
         return gated_inputs(self.x, self.gates)
 
+    @property
+    def classes(self) -> tuple[Float[Tensor, "half kd"], Float[Tensor, "half kd"]]:
+        """The gated inputs of the classes y = 0 and y = 1."""
+        return self.features[self.y == 0], self.features[self.y == 1]
+
     def integrated(self, times: Float[Tensor, " times"] = TIMES) -> Float[Tensor, "times k d"]:
         """Integrate the flow numerically."""
         return integrated(self.moments, self.initial, times, TAU)

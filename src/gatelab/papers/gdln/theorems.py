@@ -14,7 +14,7 @@ from gatelab.lab.measure import Mean, against, fitted_power, identity, relative_
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import CellGates, ChosenGates, GatedDeepLinearNetwork, MeanReadoutNetwork
-from gatelab.papers.gdln.class_moments import class_moments_of, minimum_loss_balanced
+from gatelab.papers.gdln.gate_objective import minimum_loss_balanced
 from gatelab.papers.gdln.problem import (
     INTEGRATED,
     TAU,
@@ -115,9 +115,8 @@ def minimum_loss_by_classes(seed: int) -> Measurement:
     rows = []
     for number in range(10):
         given = problem(100 * seed + number)
-        by_class = class_moments_of(given.x, given.y, given.gates)
         flow = 2 * given.flow.loss(1e12).item()
-        rows.append((minimum_loss(by_class.pooled()), minimum_loss_balanced(by_class), given.residual(), flow))
+        rows.append((minimum_loss(given.moments), minimum_loss_balanced(*given.classes), given.residual(), flow))
     eq15, eq16, left, flow = torch.tensor(rows, dtype=torch.float64).T
     return Measurement(
         (

@@ -15,7 +15,7 @@ from gatelab.lab.measure import EXACT, against, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import ChosenGates
-from gatelab.papers.gdln.class_moments import class_moments_of, gate_objective, printed_gate_objective
+from gatelab.papers.gdln.gate_objective import objective, printed_objective
 from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, at_least, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import integrated
 
@@ -90,13 +90,12 @@ def printed_limit(seed: int) -> Measurement:
 @theorem(
     "gdln-18-printed", "Eq. (18) as printed", "With outer products of means it is 1 for any gates: it cannot rank them"
 )
-def printed_objective(seed: int) -> Measurement:
+def printed_gate_objective(seed: int) -> Measurement:
     """Compare the printed and the corrected objective for twenty sets of gates."""
     rows = []
     for number in range(20):
         given = problem(100 * seed + number)
-        moments = class_moments_of(given.x, given.y, given.gates)
-        rows.append((printed_gate_objective(moments), gate_objective(moments), given.residual()))
+        rows.append((printed_objective(*given.classes), objective(*given.classes), given.residual()))
     printed, corrected, losses = torch.tensor(rows, dtype=torch.float64).T
     flat = (printed - 1).abs().max().item()
     spread = (losses.max() - losses.min()).item()
