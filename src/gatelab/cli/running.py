@@ -99,7 +99,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
     for one in found:
         experiment = find_experiment(one.experiment)
         cells = experiment.cells(experiment.read(one.config))
-        done = sum(cell.name in one.journal.results() for cell in cells)
+        done = sum(cell.name in one.results() for cell in cells)
         typer.echo(f"{one.path}  {one.experiment}  {done} of {len(cells)} cells  {one.environment()['started']}")
     if not found:
         typer.echo(f"no runs in {folder}")
@@ -159,14 +159,11 @@ class _Place:
 
     @contextmanager
     def open(self, notify: Callable[[str], None]) -> "Iterator[DaskExecutor | None]":
-        """The cluster, if it is to be one."""
-        from gatelab.work.connection import connect_dask
+        """Open the cluster, if there is to be one."""
+        from gatelab.work import Here, connect
 
-        if self.scheduler is None and self.cluster is None:
-            yield None
-        else:
-            with connect_dask(self.scheduler, self.cluster, notify=notify) as executor:
-                yield executor
+        with connect(self.scheduler, self.cluster, notify=notify) as executor:
+            yield None if isinstance(executor, Here) else executor
 
 
 def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Place) -> None:
@@ -177,7 +174,7 @@ def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Plac
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
     with (
-        stoppable(lambda: f"{len(directory.journal.results())} of {len(cells)} cells are finished"),
+        stoppable(lambda: f"{len(directory.results())} of {len(cells)} cells are finished"),
         reporter() as progress,
         place.open(progress.note) as cluster,
     ):

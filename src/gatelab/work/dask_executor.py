@@ -1,7 +1,7 @@
 """Work on the workers of a Dask scheduler.
 
-Dask itself places tasks, moves them to idle workers and runs them again when a worker dies. This module adds what Dask
-lacks: checked workers, time-outs, and errors that say what to do.
+Dask itself places tasks, moves them to idle workers and runs them again when a worker dies. This module adds checked
+workers, time-outs, and errors that say what to do.
 """
 
 import asyncio
@@ -28,13 +28,10 @@ from gatelab.work.here import one_thread_each
 
 # Seconds after which a scheduler or worker that accepted a question counts as silent.
 _SILENCE = 60.0
-# Seconds between two looks at the scheduler while there are no answers.
-_LOOK = 1.0
-# Seconds in which ``common`` must reach all workers.
+# Seconds in which what all tasks need must reach all workers.
 _BROADCAST = 600.0
-# Seconds that Dask may take beyond a time-out that it was given.
-_GRACE = 2.0
-_PREFIX = "gatelab/"
+# Seconds between two looks at the scheduler while no answers come.
+_LOOK = 1.0
 
 
 class DaskExecutor:
@@ -53,12 +50,12 @@ class DaskExecutor:
             notify: receives lines that a person should read.
 
         Raises:
-            InputError: nobody answers there, or the scheduler has no gatelab, or another version.
+            InputError: nobody answers there, or the scheduler has another version of gatelab, or none.
         """
         self.address, self._notify = address, notify
         self._threads: dict[str, int] = {}
         self._looked, self._warned = 0.0, False
-        self._client = self._connect(timeout)
+        self._client = _client(address, timeout)
         try:
             version = self._client.run_on_scheduler(pydoc.locate, "gatelab.__version__", callback_timeout=timeout)
         except OSError as error:  # includes TimeoutError
@@ -71,21 +68,8 @@ class DaskExecutor:
             self.close()
             raise InputError(f"the scheduler at {address} {_version_refusal(version)}")
 
-    def _connect(self, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
-        try:
-            return _client(self.address, timeout)
-        except OSError as error:
-            raise InputError(
-                f"no Dask scheduler answers at {self.address} within {timeout:g} s; start one with 'dask scheduler', "
-                "or correct the address"
-            ) from error
-        except ValueError as error:
-            raise InputError(
-                f"'{self.address}' is not a scheduler's address ({error}); write tcp://host:port"
-            ) from error
-
     def wait_for_workers(self, timeout: float | None) -> None:
-        """Wait for the first worker, then check all workers.
+        """Wait for the first worker, then check the workers.
 
         Raises:
             InputError: there is no worker after ``timeout`` seconds, or a worker does not fit.
@@ -98,10 +82,9 @@ class DaskExecutor:
                 f"'dask worker {self.address} --nthreads 1'"
             ) from error
         self._check_versions()
-        self.look()
 
     def _check_versions(self) -> None:
-        # A worker without gatelab could not even unpickle a function of ours; pydoc's answers None there.
+        # A worker without gatelab could not even unpickle a function of ours. pydoc's returns None there.
         self.require(pydoc.locate, "gatelab.__version__", refusal=_version_refusal)
 
     def require(
@@ -135,7 +118,7 @@ class DaskExecutor:
 
     @property
     def per_process(self) -> int:
-        """The number of threads of the largest worker: each worker is one process."""
+        """The number of threads of the largest worker. Each worker is one process."""
         self.look(every=_LOOK)
         return max(self._threads.values(), default=1)
 
@@ -164,69 +147,36 @@ class DaskExecutor:
             per_thread: the number of tasks under way for each thread of the workers.
             hear: receives what tasks pass to :attr:`DaskCrew.say`.
         """
-        name = f"{_PREFIX}{self._client.id}/{uuid.uuid4().hex}"
+        name = f"gatelab/{self._client.id}/{uuid.uuid4().hex}"
         # Dask gives a plugin to each worker once, also to one that joins later. Scattered or as an argument of tasks,
         # ``common`` would keep newcomers idle, since Dask prefers workers that have it; it would be dropped by Dask's
         # memory manager and sent again; scattered, it would be lost with its workers. Tests:
         # test_a_worker_that_is_killed_and_one_that_joins, test_answers_are_those_of_one_process_bit_for_bit and
         # test_all_workers_die_and_a_new_one_comes.
-        plugin = WorkerPlugin()
-        plugin.content = _pickled((function, common))  # pyright: ignore[reportAttributeAccessIssue]
-        self._forget_lost_clients()
+        plugin: Any = WorkerPlugin()
+        plugin.content = _pickled((function, common))
         self._client.subscribe_topic(name, lambda event: hear(*event[1]))
-        try:
-            self._wait(self._client.register_plugin, plugin, name, seconds=_BROADCAST)
-        except OSError:  # includes TimeoutError; a worker may have died meanwhile
-            self.look()
+        self._bounded(_SILENCE, self._client.run_on_scheduler, _tidying())
+        self._bounded(_BROADCAST, self._client.register_plugin, plugin, name)
         try:
             yield DaskCrew(self, self._client, function.__name__, name, per_thread)
         finally:
-            if self._client.status == "running":
-                with suppress(OSError):
-                    self._client.unsubscribe_topic(name)
-                    self._wait(self._client.unregister_worker_plugin, name, seconds=_SILENCE)
+            with suppress(RunError):  # there may be another error to report
+                self._bounded(_SILENCE, self._client.unregister_worker_plugin, name)
+                self._client.unsubscribe_topic(name)
 
-    def _forget_lost_clients(self) -> None:
-        """Remove the plugins of clients that were killed and could not do it themselves."""
-        prefix = _PREFIX
-
-        async def forget(
-            dask_scheduler: Any,
-        ) -> None:  # a local function, since the scheduler would import torch for ours
-            for name in list(dask_scheduler.worker_plugins):
-                if name.startswith(prefix) and name.split("/")[1] not in dask_scheduler.clients:
-                    await dask_scheduler.unregister_worker_plugin(None, name)
-
-        with suppress(OSError):
-            self._client.run_on_scheduler(forget, callback_timeout=_SILENCE)
-
-    def _wait(self, method: Callable[..., Any], *arguments: Any, seconds: float) -> None:
-        """Call a method of Dask's that has no time-out."""
+    def _bounded(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of Dask's client that has no time-out, again if a worker dies meanwhile."""
 
         async def call() -> None:
             await method(*arguments)
 
-        self._client.sync(call, callback_timeout=seconds)
-
-    def result(self, future: Any, task: Any) -> Any:
-        """Fetch an answer from its worker."""
         while True:
             try:
-                return future.result(timeout=_SILENCE)
-            except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
+                return self._client.sync(call, callback_timeout=seconds)
+            except TimeoutError as error:
                 raise self._lost() from error
-            except KilledWorker as error:
-                raise RunError(
-                    f"workers died again and again while they worked on {_short(task)}; see their logs, and give them "
-                    "more memory, or less to do at a time"
-                ) from error
-            except Exception as error:
-                if future.status == "error" or not isinstance(error, OSError):
-                    with suppress(RunError):  # the error of the task says more
-                        self._check_versions()  # a worker that joined later may be the reason
-                    raise
-                if not isinstance(error, TimeoutError):
-                    raise self._lost() from error
+            except OSError:
                 self.look()
 
     def look(self, every: float = 0.0) -> None:
@@ -239,12 +189,33 @@ class DaskExecutor:
             return
         try:
             self._threads = self._client.nthreads(callback_timeout=_SILENCE)
-        except (OSError, AttributeError) as error:  # Dask drops its connection object when it closes
+        except Exception as error:  # Dask raises several kinds
             raise self._lost() from error
         self._looked = time.monotonic()
         if not self._threads and not self._warned:
             self._notify(f"the scheduler at {self.address} has no workers any more; waiting for new ones")
         self._warned = not self._threads
+
+    def result(self, future: Any, task: Any) -> Any:
+        """Fetch an answer from its worker."""
+        while True:
+            try:
+                return future.result(timeout=_SILENCE)
+            except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
+                raise self._lost() from error
+            except KilledWorker as error:
+                raise RunError(
+                    f"workers died again and again while they worked on {repr(task)[:200]}; see their logs, and give "
+                    "them more memory, or less to do at a time"
+                ) from error
+            except Exception as error:
+                if future.status == "error" or not isinstance(error, OSError):
+                    with suppress(OSError):
+                        self._check_versions()  # a worker that joined later may be the reason
+                    raise
+                if not isinstance(error, TimeoutError):
+                    raise self._lost() from error
+                self.look()  # the answer is long, or must be computed again
 
     def _lost(self) -> RunError:
         return RunError(
@@ -272,7 +243,11 @@ class DaskCrew(Crew):
         def start(task: Any) -> Any:
             # Dask estimates the duration of a task from others whose key begins with the same word.
             key = f"{function}-{uuid.uuid4().hex}"
-            return client.submit(_do, name, cloudpickle.dumps(task), __version__, key=key)
+            try:
+                return client.submit(_do, name, cloudpickle.dumps(task), __version__, key=key)
+            except Exception:
+                executor.look()  # says so if the scheduler was lost
+                raise
 
         super().__init__(start, limit=0)
 
@@ -287,22 +262,20 @@ class DaskCrew(Crew):
         Raises:
             RunError: the scheduler is lost, or workers die of the task.
         """
-        while True:
-            try:
+        future = None
+        while future is None:
+            # Dask waits for ever for a scheduler that hangs: test_a_scheduler_that_dies_or_hangs_during_the_work.
+            self._executor.look(every=_LOOK)
+            with suppress(queue.Empty):
                 future = self._done.get(timeout=_LOOK)
-            except queue.Empty:
-                # Dask waits for ever for a scheduler that hangs: test_a_scheduler_that_hangs_during_the_work.
-                self._executor.look()
-                continue
-            task = self._running.pop(future)
-            return task, self._executor.result(future, task)
+        task = self._running.pop(future)
+        return task, self._executor.result(future, task)
 
 
-def _client(address: str, timeout: float) -> Any:
-    """Return a client, or raise TimeoutError.
+def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
+    """Connect in another thread, since Dask waits for ever for somebody who accepts the connection and says nothing.
 
-    Dask waits for ever for somebody who accepts the connection and says nothing:
-    test_somebody_accepts_the_connection_and_says_nothing.
+    Shown by test_somebody_accepts_the_connection_and_says_nothing.
     """
     made: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
@@ -314,26 +287,37 @@ def _client(address: str, timeout: float) -> Any:
 
     threading.Thread(target=make, name="connect", daemon=True).start()
     try:
-        return made.result(timeout + _GRACE)
-    except TimeoutError:
+        return made.result(timeout + 2)  # Dask may take a little longer than its own time-out
+    except OSError as error:  # includes TimeoutError
         made.add_done_callback(lambda late: late.exception() or late.result().close())
-        raise
+        raise InputError(
+            f"no Dask scheduler answers at {address} within {timeout:g} s; start one with 'dask scheduler', or correct "
+            "the address"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"'{address}' is not a scheduler's address ({error}); write tcp://host:port") from error
 
 
 async def _ask(client: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, tuple[str, Any]]:
     """Return each worker's name and its answer, or the error that it gave instead."""
     workers = (await client.scheduler.identity(n_workers=-1))["workers"]
-    questions = [
-        asyncio.wait_for(
-            client.run(function, *arguments, workers=[one], on_error="return", asynchronous=True), _SILENCE
-        )
-        for one in workers
-    ]
-    answers = await asyncio.gather(*questions, return_exceptions=True)
+    questions = [client.run(function, *arguments, workers=[worker], on_error="return") for worker in workers]
+    answers = await asyncio.gather(*(asyncio.wait_for(one, _SILENCE) for one in questions), return_exceptions=True)
     return {
         worker: (str(about["id"]), answer.get(worker) if isinstance(answer, dict) else answer)
         for (worker, about), answer in zip(workers.items(), answers, strict=True)
     }
+
+
+def _tidying() -> Callable[[Any], Any]:
+    """Return what removes the plugins of clients that were killed. Local: the scheduler need not import our modules."""
+
+    async def tidy(dask_scheduler: Any) -> None:
+        for name in list(dask_scheduler.worker_plugins):
+            if name.startswith("gatelab/") and name.split("/")[1] not in dask_scheduler.clients:
+                await dask_scheduler.unregister_worker_plugin(None, name)
+
+    return tidy
 
 
 def _pickled(content: Any) -> bytes:
@@ -354,13 +338,7 @@ def _version_refusal(answer: Any) -> str | None:
     return f"cannot import gatelab{why}; {remedy}"
 
 
-def _short(task: Any) -> str:
-    text = repr(task)
-    return text if len(text) < 200 else text[:200] + "…"
-
-
 # What follows runs on workers.
-
 
 _opening = threading.Lock()
 
@@ -369,11 +347,7 @@ def _do(name: str, task: bytes, version: str) -> Any:
     """Do a task with one thread for linear algebra: its answer is the same on every machine."""
     if version != __version__:
         raise InputError(f"worker {this_worker()} has gatelab {__version__}, and the client has {version}")
-    plugins: dict[str, Any] = get_worker().plugins
-    deadline = time.monotonic() + _BROADCAST
-    while name not in plugins and time.monotonic() < deadline:
-        time.sleep(0.05)  # the task was faster than the plugin
-    plugin = plugins[name]
+    plugin: Any = get_worker().plugins[name]
     with _opening:
         if plugin.content is not None:
             plugin.opened, plugin.content = cloudpickle.loads(plugin.content), None
