@@ -44,6 +44,7 @@ class Crew:
     """Workers on one function, for callers whose next task depends on earlier answers.
 
     Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
         >>> with ThreadPoolExecutor() as pool:
         ...     crew = Crew(lambda task: pool.submit(abs, task), limit=2)
         ...     sorted(crew.run([-3, 1]))

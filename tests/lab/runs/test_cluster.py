@@ -73,7 +73,7 @@ def test_a_directory_that_workers_do_not_see(tmp_path, cluster):
 @pytest.mark.slow
 def test_nothing_listens_to_the_network(cluster):
     """Neither workers nor dashboards, here or in the workers."""
-    places = list(cluster._client.run(_listening).values()) + [_listening()]
+    places = [_listening(), *cluster._client.run(_listening).values()]
     assert all(places)
     assert {address for place in places for address in place} == {"127.0.0.1"}
 
