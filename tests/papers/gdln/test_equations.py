@@ -1,0 +1,31 @@
+"""The table of equations is complete, and everything in it exists."""
+
+import subprocess
+import sys
+from pkgutil import resolve_name
+
+from gatelab.papers import all_experiments, all_theorems
+from gatelab.papers.gdln import EQUATIONS
+
+NAMES = {target for target in EQUATIONS.values() if target.startswith("gatelab.")}
+
+
+def test_every_name_resolves():
+    for name in NAMES:
+        found = resolve_name(name)
+        assert callable(found) or isinstance(found, property), name
+
+
+def test_every_equation_theorem_and_experiment_is_in_the_table():
+    assert {f"Eq. {number}" for number in range(1, 33)} <= EQUATIONS.keys()
+    held = [*all_experiments(), *all_theorems()]
+    assert set(EQUATIONS.values()) - NAMES == {one.id for one in held if one.id.startswith("gdln-")}
+
+
+def test_the_table_imports_nothing():
+    """The package alone, without its parents, leaves torch out."""
+    script = "import importlib.util, sys; spec = importlib.util.spec_from_file_location('table', sys.argv[1]); "
+    script += "spec.loader.exec_module(importlib.util.module_from_spec(spec)); print('torch' in sys.modules)"
+    path = sys.modules["gatelab.papers.gdln"].__file__
+    answer = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
