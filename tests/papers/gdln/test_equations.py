@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
-from pkgutil import resolve_name
+from importlib import import_module
+from pkgutil import iter_modules, resolve_name
 
-from gatelab.papers import all_experiments, all_theorems
+from gatelab.lab.theorem import Theorem
+from gatelab.papers import find_experiment, find_theorems, gdln
 from gatelab.papers.gdln import EQUATIONS
 
 NAMES = {target for target in EQUATIONS.values() if target.startswith("gatelab.")}
@@ -18,8 +20,12 @@ def test_every_name_resolves():
 
 def test_every_equation_theorem_and_experiment_is_in_the_table():
     assert {f"Eq. {number}" for number in range(1, 33)} <= EQUATIONS.keys()
-    held = [*all_experiments(), *all_theorems()]
-    assert set(EQUATIONS.values()) - NAMES == {one.id for one in held if one.id.startswith("gdln-")}
+    modules = [import_module(f"{gdln.__name__}.{module.name}") for module in iter_modules(gdln.__path__)]
+    experiments = {held.id for module in modules for held in getattr(module, "EXPERIMENTS", ())}
+    theorems = {held.id for module in modules for held in vars(module).values() if isinstance(held, Theorem)}
+    assert set(EQUATIONS.values()) - NAMES == experiments | theorems
+    assert theorems == {theorem.id for theorem in find_theorems("gdln")}
+    assert experiments == {find_experiment(name).id for name in experiments}
 
 
 def test_the_table_imports_nothing():
