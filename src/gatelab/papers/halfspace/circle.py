@@ -12,12 +12,14 @@ from gatelab import models
 from gatelab.data import circle
 from gatelab.data.circle_data import Regression
 from gatelab.gates import GatePattern, HardGate, SoftGate
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import Findings
-from gatelab.lab.looks import Look, short, train_and_look
+from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, TrainConfig
+from gatelab.lab.training_cells import train_and_look
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
 from gatelab.regions import RegionPlan, active_path_counts, half_spaces
