@@ -79,7 +79,7 @@ def test_a_pool_finds_what_one_process_finds(tmp_path):
     experiment = find_experiment("study")
     for workers in (1, 2):
         _run(experiment, "smoke", {}, tmp_path / str(workers), workers)
-    one, two = (Run.read(tmp_path / name).journal.results() for name in ("1", "2"))
+    one, two = (Run.read(tmp_path / name).results() for name in ("1", "2"))
     assert one == two
 
 

@@ -25,7 +25,7 @@ def keep(path, entries, *, symmetric):
     store = KernelStore.create(path, layout, {"kind": "test", "dtype": "float64"})
     for row, column in layout.tiles(1):
         block = entries[layout.span(0, row), layout.span(1, column)].numpy()
-        store.note((row, column), store.write((row, column), block))
+        store.add_to_ledger((row, column), store.write((row, column), block))
     return open_kernel(path)
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.kernels.disk.reading import read_ahead
 from gatelab.kernels.solve.blocks import BlockedKernel, matrix_shape
-from gatelab.kernels.tiles import thread_count
 from gatelab.work.here import in_order, one_thread_each
 
 # Rows of a block that are widened to float64 at a time: 128 × 2048 entries are 2 MiB, which still are in a core's cache
@@ -56,7 +55,7 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         rows, columns, block = kept
         return _products(factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
 
-    threads = thread_count()  # read it before torch is set to one thread each
+    threads = torch.get_num_threads()  # read it before torch is set to one thread each
     with (
         one_thread_each(),
         closing(read_ahead(kernel.blocks())) as blocks,

@@ -13,9 +13,10 @@ from gatelab.data.circle_data import Regression
 from gatelab.gates import HardGate, SoftGate
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import Findings
-from gatelab.lab.looks import Look, train_and_look
+from gatelab.lab.looks import Look
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, TrainConfig
+from gatelab.lab.training_cells import train_and_look
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, Seen, answer, claims, tables
 from gatelab.papers.halfspace.circle_look import look

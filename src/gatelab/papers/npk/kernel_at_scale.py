@@ -23,7 +23,8 @@ from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.twins import network, train_cell
+from gatelab.lab.training_cells import train_cell
+from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, not_below, readable
 from gatelab.work.files import write_json
 from gatelab.work.progress import Silent
