@@ -38,7 +38,7 @@ def test_inner_products_have_the_path_kernel_as_their_mean(model, x):
     model, x = model.double(), x.double()
     exact, network = gl.neural_path_kernel(model, x), halves(model)
     units = network.values.run(x[:1], *network.deciding.run(x[:1]))[0].numel()
-    for sizes, copies in (([units] * 60, None), ([1] * 80, 80), ([3] * 20 + [2] * 20, 40)):
+    for sizes, copies in (([units] * 400, None), ([1] * 80, 80), ([3] * 40 + [2] * 40, 80)):
         features = gl.path_features(model, x, sum(sizes), _seeded(7), copies=copies)
         assert features.shape == (len(x), sum(sizes))
         grams, weights = _grams(features, sizes), torch.tensor(sizes) / sum(sizes)
