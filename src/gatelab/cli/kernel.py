@@ -12,7 +12,7 @@ from gatelab.cli.options import Cluster, DataRoot, Scheduler
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gatelab.kernels import Kernel
+    from gatelab.kernels.tiles import Kernel
 
 
 class Kind(StrEnum):
@@ -94,7 +94,7 @@ def _finished(path: Path) -> str:
     if not path.exists():
         return "no tile is finished"
     store = KernelStore.open(path)
-    return f"{len(store.noted)} of {store.layout.count} tiles are finished"
+    return f"{len(store.finished)} of {store.layout.count} tiles are finished"
 
 
 def _network(place: str, seed: int, weights: Path | None) -> "nn.Module":

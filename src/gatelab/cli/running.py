@@ -99,7 +99,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
     for one in found:
         experiment = find_experiment(one.experiment)
         cells = experiment.cells(experiment.read(one.config))
-        done = sum(cell.name in one.journal.results() for cell in cells)
+        done = sum(cell.name in one.results() for cell in cells)
         typer.echo(f"{one.path}  {one.experiment}  {done} of {len(cells)} cells  {one.environment()['started']}")
     if not found:
         typer.echo(f"no runs in {folder}")
@@ -177,7 +177,7 @@ def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Plac
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
     with (
-        stoppable(lambda: f"{len(directory.journal.results())} of {len(cells)} cells are finished"),
+        stoppable(lambda: f"{len(directory.results())} of {len(cells)} cells are finished"),
         reporter() as progress,
         place.open(progress.note) as cluster,
     ):

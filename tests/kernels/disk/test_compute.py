@@ -198,9 +198,9 @@ def test_what_does_not_fit_is_computed_again_and_not_too_often():
 
 def test_a_small_budget_means_small_tiles_and_few_rows(tmp_path):
     x = torch.randn(4096, 200)
-    generous = make_plan(Counted(), x, None, tmp_path, budget=8 * 10**9, parallel=1, per_process=1)
+    generous = make_plan(Counted(), x, None, tmp_path, 8 * 10**9, ONE)
     budget = plans.resident_bytes() + 10 * 10**6
-    tight = make_plan(Counted(), x, None, tmp_path, budget=budget, parallel=1, per_process=1)
+    tight = make_plan(Counted(), x, None, tmp_path, budget, ONE)
     assert tight.layout.size < generous.layout.size
     assert generous.kept >= generous.blocks
     assert tight.memory <= tight.budget
@@ -208,7 +208,7 @@ def test_a_small_budget_means_small_tiles_and_few_rows(tmp_path):
 
 
 def test_memory_that_cannot_be_enough_is_refused(tmp_path):
-    with pytest.raises(StoreError, match=r"tiles of \d+ × \d+ need .* of memory, and 1.0 MB may be used"):
+    with pytest.raises(StoreError, match=r"tiles of \d+ × \d+ need .* of memory, but only 1.0 MB may be used"):
         compute(PathKernel(NET), torch.randn(40, 5), store=tmp_path / "K.zarr", memory="1MB")
     assert not list(tmp_path.iterdir())
 
@@ -216,7 +216,7 @@ def test_memory_that_cannot_be_enough_is_refused(tmp_path):
 def test_a_disk_that_is_too_small_is_found_before_the_start(tmp_path, monkeypatch):
     real = plans.shutil.disk_usage
     monkeypatch.setattr(plans.shutil, "disk_usage", lambda path: real(path)._replace(free=1000))
-    with pytest.raises(StoreError, match=r"tiles need .* of disk, and 1.0 kB are free; make room"):
+    with pytest.raises(StoreError, match=r"tiles need .* of disk, but only 1.0 kB are free; make room"):
         compute(PathKernel(NET), torch.randn(40, 5), store=tmp_path / "K.zarr")
     assert not list(tmp_path.iterdir())
 
@@ -391,7 +391,7 @@ class Slow(Counted):
 
 def test_the_time_is_foretold(tmp_path):
     x = torch.randn(512, 3)
-    plan = make_plan(Slow(), x, None, tmp_path, budget=8 * 10**9, parallel=1, per_process=1)
+    plan = make_plan(Slow(), x, None, tmp_path, 8 * 10**9, ONE)
     # Half of the pairs and the diagonal tiles, and every row once; sleeping takes longer on a busy machine.
     expected = plan.layout.count * plan.layout.size**2 * 1e-5 + 512e-3
     assert expected <= plan.seconds(plan.layout.count) <= 1.5 * expected

@@ -12,7 +12,6 @@ from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
 from gatelab.kernels.path.engine import WeightLayer
 from gatelab.kernels.path.terms import INPUT, Signal, Term
-from gatelab.kernels.tiles import thread_count
 
 LOOPS = "gatelab.kernels.path.offset_loops"
 LANES = 16  # pairs of examples that go through the compiled loops side by side
@@ -53,7 +52,7 @@ def pooled_kernel(
     program = _Program(stages, _unpooled(signal), _unpooled(other), kernel)
     pairs = np.argwhere(np.tri(*kernel.shape, dtype=bool) if symmetric else np.ones(kernel.shape, dtype=bool))
     groups = [pairs[start : start + LANES] for start in range(0, len(pairs), LANES)]
-    with ThreadPoolExecutor(thread_count()) as pool:
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for group, values in zip(groups, pool.map(program.run, groups), strict=True):
             rows, columns = torch.from_numpy(group).T
             kernel[rows, columns] = torch.from_numpy(values).to(kernel.dtype)

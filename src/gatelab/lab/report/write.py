@@ -21,7 +21,7 @@ def findings_of(run: Run, experiment: Experiment) -> Findings:
         RunError: some cells are not finished.
     """
     config = experiment.read(run.config)
-    results, cells = run.journal.results(), experiment.cells(config)
+    results, cells = run.results(), experiment.cells(config)
     missing = [cell.name for cell in cells if cell.name not in results]
     if missing:
         raise RunError(

@@ -5,18 +5,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gatelab.lab.runs.journal import Result
+Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of a run: what to do, and what must be finished before.
+    """One part of a run.
 
     Attributes:
         name: unique in the run.
-        parameters: what tells it from the others, as plain data.
-        needs: names of cells whose results or files it reads.
+        parameters: what distinguishes the cell from the others, as plain data.
+        needs: names of the cells whose results or files it reads.
         weight: how long it takes, relative to the others.
+
+    Example:
+        >>> Cell("w = 16", {"width": 16}).needs
+        ()
     """
 
     name: str
@@ -30,10 +34,15 @@ class Context:
     """What a cell may use while it works.
 
     Attributes:
-        folder: for its files: a checkpoint, and what others read.
-        results: of the cells that it needs.
-        folders: of the cells that it needs.
-        tell: say how far it is, between 0 and 1, and in words.
+        folder: a directory for its files: checkpoints, and files that other cells read.
+        results: the results of the cells that it needs, by name.
+        folders: the directories of the cells that it needs, by name.
+        tell: reports progress: a fraction between 0 and 1, and a text.
+
+    Example:
+        >>> context = Context(Path("cells/a"), {}, {}, lambda fraction, text: print(f"{fraction:.0%} {text}"))
+        >>> context.tell(0.5, "epoch 3 of 6")
+        50% epoch 3 of 6
     """
 
     folder: Path

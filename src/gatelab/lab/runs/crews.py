@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from gatelab.lab.runs.cells import Cell, Context, Work
-from gatelab.lab.runs.journal import Result
+from gatelab.lab.runs.cells import Cell, Context, Result, Work
 from gatelab.work import Crew
 from gatelab.work.files import locked
 from gatelab.work.progress import Reporter

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from gatelab.data.circle_data import Regression
 from gatelab.gates import GatePattern
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.looks import Look, short
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.regions import RegionPlan, active_path_counts, half_spaces

@@ -15,7 +15,8 @@ from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.fashion_clusters import SIMPLE
 from gatelab.figures import Curve, Heatmap, Panels, Plot
 from gatelab.gates import SoftGate, capture_gates
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.looks import Look, short

@@ -15,18 +15,10 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
-from gatelab.kernels import (
-    BlockedKernel,
-    OverlapKernel,
-    PathKernel,
-    Watch,
-    compute,
-    kernel_part,
-    kernel_ridge,
-    kernel_ridges,
-    kernel_times,
-    top_eigenpairs,
-)
+from gatelab.kernels import OverlapKernel, PathKernel, compute, kernel_ridge, kernel_ridges, top_eigenpairs
+from gatelab.kernels.solve.blocks import BlockedKernel, kernel_part
+from gatelab.kernels.solve.products import kernel_times
+from gatelab.kernels.solve.ridge import PassObserver
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
@@ -68,7 +60,12 @@ def _examples(config: AtScaleConfig, seed: int) -> Dataset:
 
 
 def held_out_accuracies(
-    kernel: BlockedKernel, labels: Tensor, targets: Tensor, config: AtScaleConfig, seed: int, watch: Watch | None = None
+    kernel: BlockedKernel,
+    labels: Tensor,
+    targets: Tensor,
+    config: AtScaleConfig,
+    seed: int,
+    watch: PassObserver | None = None,
 ) -> list[float]:
     """For each ridge, how often the last fifth of the examples is told right by the others."""
     n = len(labels)
@@ -93,7 +90,7 @@ def best_ridge(ridges: Sequence[float], accuracies: Sequence[float]) -> float:
     return max(zip(accuracies, ridges, strict=True))[1]
 
 
-def _watch(context: Context, name: str, tolerance: float) -> Watch:
+def _watch(context: Context, name: str, tolerance: float) -> PassObserver:
     """Tells how far a solve is, by the digits of its residual."""
 
     def watch(step: int, residual: float) -> None:
