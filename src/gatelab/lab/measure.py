@@ -125,14 +125,9 @@ def random_signs(
     parameters: Mapping[str, Tensor], sigma: float, draws: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Independent ±σ weights (npk, Assumption 5.1), the draws on a new first axis."""
-    return {
-        name: torch.empty(draws, *p.shape, dtype=torch.float64)
-        .bernoulli_(generator=generator)
-        .mul_(2)
-        .sub_(1)
-        .mul_(sigma)
-        for name, p in parameters.items()
-    }
+    shapes = {name: (draws, *parameter.shape) for name, parameter in parameters.items()}
+    bits = {name: torch.randint(2, shape, generator=generator, dtype=torch.int8) for name, shape in shapes.items()}
+    return {name: (2 * values - 1).double() * sigma for name, values in bits.items()}
 
 
 def tangent_kernels(model: nn.Module, x: Tensor, weights: Mapping[str, Tensor]) -> Float[Tensor, "draws n n"]:

@@ -29,6 +29,7 @@ from gatelab.paths.features import path_activity
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1
 SMALL_STEP = 1e-5
+TRIALS = 100  # random networks of an inequality
 STEP, STEPS = 5e-3, 200  # of the flow between whose switching instants rates are measured
 FINITE_DIFFERENCE = "central difference: h² curvature and rounding / h, h = 1e-5"
 
@@ -202,7 +203,7 @@ def _rates(
 def conditioning(seed: int) -> Measurement:
     """Many random networks; also the step of the printed proof that is not true."""
     left, right, proof_fails = [], [], 0
-    for trial in range(100):
+    for trial in range(TRIALS):
         generator, x, _ = problem(1000 * seed + trial, n=4)
         model = mlp((3, 5, 4, 1), dtype=torch.float64, generator=generator)
         features = neural_path_features(model, x)
@@ -219,12 +220,12 @@ def conditioning(seed: int) -> Measurement:
         Plot(
             "ρ_min(H) ρ_max(𝒱)",
             "ρ_min(K)",
-            (Curve("100 random networks", tuple(right), tuple(left)),),
+            (Curve(f"{TRIALS} random networks", tuple(right), tuple(left)),),
             diagonal="both sides equal",
         ),
         (
             f"the printed proof needs ‖Φx'‖² ≤ ρ_min(H) at K's bottom eigenvector x'; this fails in {proof_fails} of "
-            "100 networks. Taking x' = the bottom eigenvector of H proves the claim.",
+            f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim.",
         ),
     )
 

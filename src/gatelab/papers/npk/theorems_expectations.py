@@ -1,8 +1,8 @@
 """npk's theorems about random values: means and variances of tangent kernels over ±σ weights, the gates fixed.
 
-Expectations are exact, over all sign patterns of a tiny network, and sampled over many draws of larger ones. All draws are
-computed at once by plain autograd (:func:`gatelab.lab.measure.tangent_kernels`); the library's own kernels, which take
-one network at a time, are compared with them on a few draws.
+Expectations are exact, over all sign patterns of a tiny network, and sampled over many draws of larger ones. All draws
+are computed at once by plain autograd (:func:`gatelab.lab.measure.tangent_kernels`); the library's own kernels, which
+take one network at a time, are compared with them on a few draws.
 """
 
 from collections.abc import Mapping
