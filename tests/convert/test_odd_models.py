@@ -194,9 +194,9 @@ def test_weights_that_are_not_layers_are_not_drawn_afresh_in_silence():
     assert gl.to_dgn(model, Regime.FRNPF_DI) is not None
     assert gl.to_dgn(model, Regime.FRNPF_II, gates_from=Net(model._forward)) is not None
     for convert in (lambda: gl.to_dgn(model, Regime.FRNPF_II), lambda: gl.to_dlgn(model)):
-        with pytest.raises(UnsupportedModelError, match="w: parameters outside"):
+        with pytest.raises(UnsupportedModelError, match="w: no initialiser is known for parameters outside"):
             convert()
-    with pytest.raises(UnsupportedModelError, match="no weights of Linear"):
+    with pytest.raises(UnsupportedModelError, match="w are not weights of Linear"):
         gl.path_features(model, torch.randn(2, 6), 4)
 
 
@@ -284,7 +284,7 @@ def test_sizes_must_be_whole_numbers(unchecked):
 @pytest.mark.parametrize("mean", [lambda h: h.mean(-1, keepdim=True), lambda h: h.mean(), lambda h: h.mean(-3)])
 def test_means_over_channels_are_not_widened(mean):
     model = Net(lambda s, x: s.c(F.relu(s.b((h := s.a(x)) - mean(h)))))
-    with pytest.raises(UnsupportedModelError, match="no wider form"):
+    with pytest.raises(UnsupportedModelError, match="no known wider form"):
         gl.widen_values(gl.to_dgn(model, Regime.FRNPF_DI), 2)
 
 
