@@ -58,18 +58,17 @@ def test_experts_of_the_papers_table():
     relu, gated = mlp([2, 3, 3, 1]), DeepLinearlyGatedNetwork([2, 3, 3, 1], gate_bias=False, piecewise_constant=True)
     (w1, w2, w3), (u1, u2, u3) = ([p.detach() for p in net] for net in (relu.parameters(), gated.value.parameters()))
     v1, v2 = (p.detach() for p in gated.feature.parameters())
+    plain, constant = mixture_of_experts(relu), mixture_of_experts(gated)
     for i in range(3):
         for j in range(3):
             f = (x @ w1[i] > 0) & ((x @ w1.T).clamp(min=0) @ w2[j] > 0)
             g = w2[j, i] * w3[0, j] * (x @ w1[i])
-            mixture = mixture_of_experts(relu)
-            assert torch.equal(mixture.gating(x, (i, j)), f.double())
-            torch.testing.assert_close(mixture.expert(x, (i, j))[:, 0], g)
+            assert torch.equal(plain.gating(x, (i, j)), f.double())
+            torch.testing.assert_close(plain.expert(x, (i, j))[:, 0], g)
             f = (x @ v1[i] > 0) & (x @ v1.T @ v2[j] > 0)
             g = u2[j, i] * u3[0, j] * u1[i].sum().expand(6)
-            mixture = mixture_of_experts(gated)
-            assert torch.equal(mixture.gating(x, (i, j)), f.double())
-            torch.testing.assert_close(mixture.expert(x, (i, j))[:, 0], g)
+            assert torch.equal(constant.gating(x, (i, j)), f.double())
+            torch.testing.assert_close(constant.expert(x, (i, j))[:, 0], g)
     assert mixture_of_experts(dln([2, 3, 1])).gating(x).eq(1).all()
 
 
