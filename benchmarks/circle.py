@@ -7,7 +7,7 @@ from gatelab.lab.team import StackedTeam
 from gatelab.lab.training import Loss, TrainConfig, make_optimiser, train_epoch
 from gatelab.papers.halfspace.circle import CircleConfig
 from gatelab.papers.halfspace.circle_look import look
-from gatelab.regions import Plan
+from gatelab.regions import RegionPlan
 
 LIMIT = 0.030
 
@@ -18,9 +18,11 @@ def run() -> list[Ratio]:
     data, training = config.data(), TrainConfig(epochs=1, batch_size=20, learning_rate=3e-3, loss=Loss.SQUARED)
     for kind in ("relu", "dlgn"):
         team = StackedTeam([config.make(kind, seed) for seed in config.seeds()])
-        optimiser, plan = make_optimiser(team.parameters(), training), Plan(team.member(0))
+        optimiser, plan = make_optimiser(team.parameters(), training), RegionPlan(team.member(0))
 
-        def epoch(team: StackedTeam = team, optimiser: torch.optim.Optimizer = optimiser, plan: Plan = plan) -> None:
+        def epoch(
+            team: StackedTeam = team, optimiser: torch.optim.Optimizer = optimiser, plan: RegionPlan = plan
+        ) -> None:
             train_epoch(team, optimiser, data, training, config.seeds(), 0)
             look(team.member(0), data, config.kernel_points, tangent=False, plan=plan)
 

@@ -50,7 +50,7 @@ def test_one_theorem_in_detail_with_a_plot(tmp_path):
 
 def test_json_is_for_machines():
     answer = invoke("theorems", "npk-C.2", "--json", "--seed", "3")
-    (record,) = json.loads(answer.output)
+    (record,) = json.loads(answer.stdout)
     assert record["id"] == "npk-C.2"
     assert record["verdict"] == "holds"
     assert record["seed"] == 3
@@ -101,13 +101,13 @@ def test_plot_needs_one_theorem():
 
 
 def test_a_log_is_not_silent_for_long(capsys, monkeypatch):
-    from gatelab.cli import running
+    from gatelab.cli import progress
 
     clock = [0.0]
-    monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
-    lines = running._Lines()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    lines = progress.Lines()
     for second, fraction in ((0, 0.0), (10, 0.05), (20, 0.12), (70, 0.13), (81, 0.14), (100, 0.15)):
         clock[0] = float(second)
-        lines.tell("cell", fraction, f"step {second}")
+        lines.update("cell", fraction, f"step {second}")
     told = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert told == ["0", "20", "81"]

@@ -69,7 +69,7 @@ def test_a_kernel_of_a_users_network_on_embedded_data(place):
         gl.open_kernel(place / "K.zarr").rows(slice(None)), gl.neural_path_kernel(network(place), x)
     )
     again = invoke(f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", place / "K.zarr", "--examples", 300)
-    assert re.search(r"(\d+) of \1 tiles are there, and whole", again.output)
+    assert re.search(r"(\d+) of \1 tiles are whole", again.output)
 
 
 def test_rectangular_with_weights_from_a_file(place):
@@ -152,6 +152,6 @@ def test_an_interrupted_command_says_how_to_go_on(place):
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert "Run the same command again to go on" in told
+    assert "Run the same command again to continue" in told
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
     assert gl.open_kernel(place / "K.zarr").shape == (3000, 3000)

@@ -3,7 +3,8 @@
 import pytest
 
 from gatelab.errors import InputError
-from gatelab.figures import Curve, Heatmap, Panels, Plot, Polygon, Shapes, draw, save_figure
+from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes, draw, save_figure
+from gatelab.figures.facts import Polygon
 
 LINE = Plot("epoch", "loss", (Curve("ours", (1.0, 2.0), (0.5, 0.25), line=True),), log_y=True, title="loss")
 MATRIX = Heatmap("Λ", ((0.0, 1.0, 2.0), (3.0, 4.0, 5.0)), high=4.0)

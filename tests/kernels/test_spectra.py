@@ -2,14 +2,8 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.kernels import (
-    condition_number,
-    cumulative_eigenvalues,
-    label_alignment,
-    label_complexity,
-    spectrum,
-    trace_normalised,
-)
+from gatelab.kernels import condition_number, cumulative_eigenvalues, label_alignment, label_complexity, spectrum
+from gatelab.kernels.spectra import trace_normalised
 
 
 def kernel_of(eigenvalues) -> tuple[torch.Tensor, torch.Tensor]:

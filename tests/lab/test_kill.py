@@ -72,5 +72,5 @@ def test_interrupt_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert "Run the same command again to go on" in errors.decode()
+    assert "Run the same command again to continue" in errors.decode()
     _finish(tmp_path / "run", epochs=8)

@@ -133,9 +133,9 @@ def test_training_taken_up_again_is_the_same_bit_for_bit(optimiser, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     for _ in range(2):
         with pytest.raises(StopError):
-            train(StackedTeam(models), DIGITS, config, [1, 2], keeper=Checkpoint(path), on_epoch=stop)
+            train(StackedTeam(models), DIGITS, config, [1, 2], checkpoint=Checkpoint(path), on_epoch=stop)
     team = StackedTeam(models)
-    parts = train(team, DIGITS, config, [1, 2], keeper=Checkpoint(path))
+    parts = train(team, DIGITS, config, [1, 2], checkpoint=Checkpoint(path))
     assert parts.history == whole.history
     assert parts.best_score == whole.best_score
     assert all(torch.equal(tensor, whole_team.state()[name]) for name, tensor in team.state().items())
@@ -152,10 +152,10 @@ def test_batch_norm_and_dropout_train_and_are_taken_up(tmp_path):
     model = made()
     torch.manual_seed(5)  # the state of the global generator does not matter
     whole = train(SingleTeam(model), DIGITS, config, [1])
-    keeper = Checkpoint(tmp_path / "c.safetensors")
-    train(SingleTeam(made()), DIGITS, TrainConfig(epochs=1, learning_rate=0.01), [1], keeper=keeper)
+    checkpoint = Checkpoint(tmp_path / "c.safetensors")
+    train(SingleTeam(made()), DIGITS, TrainConfig(epochs=1, learning_rate=0.01), [1], checkpoint=checkpoint)
     other = made()
-    assert train(SingleTeam(other), DIGITS, config, [1], keeper=keeper).history == whole.history
+    assert train(SingleTeam(other), DIGITS, config, [1], checkpoint=checkpoint).history == whole.history
     assert torch.equal(other[2].running_mean, model[2].running_mean)
 
 
@@ -207,3 +207,24 @@ def test_an_epoch_can_be_a_part_of_the_data():
     train(Counting(mlp(0)), DIGITS, config, [1])
     assert seen[:3] == [32, 32, 16]
     assert seen[3] == len(DIGITS.test_x)
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(40961, 1), (40960, 2)])
+def test_threads_are_chosen_by_the_size_of_a_step(limit, threads, monkeypatch):
+    """A step has 2 members · 32 examples · 64 · 10 = 40960 multiplications."""
+    monkeypatch.setattr("gatelab.work.here._SEVERAL_THREADS_PAY", limit)
+    seen = set()
+
+    class Watched(StackedTeam):
+        def forward(self, x):
+            seen.add(torch.get_num_threads())
+            return super().forward(x)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        team = Watched([nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(2)])
+        train(team, DIGITS, TrainConfig(epochs=1, batch_size=32), [0, 1])
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {threads}

@@ -7,14 +7,8 @@ from gatelab.figures import draw, save_figure
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
 from gatelab.papers.halfspace.figure1 import figure1, figure1_panels, jumping_network
-from gatelab.regions import (
-    Disc,
-    disc_panel,
-    draw_regions,
-    half_space_discs,
-    linear_regions_2d,
-    region_picture,
-)
+from gatelab.regions import draw_regions, linear_regions_2d, region_picture
+from gatelab.regions.drawing import disc_panel, half_space_discs, open_part
 
 
 def dlgn(inputs=2):
@@ -26,48 +20,55 @@ def dlgn(inputs=2):
 
 def test_discs_show_the_half_spaces(generator):
     model = dlgn()
-    table = half_space_discs(model, radius=1.5)
-    assert [len(row) for row in table.discs] == [4, 3]
+    layers = half_space_discs(model, radius=1.5)
+    assert [len(discs) for discs in layers] == [4, 3]
     angles = 2 * torch.pi * torch.rand(40_000, generator=generator)
     radii = 1.5 * torch.rand(40_000, generator=generator).sqrt()
     x = torch.stack([radii * angles.cos(), radii * angles.sin()], 1)
     pattern = gl.capture_gates(model, x)
-    for name, row in zip(table.layers, table.discs, strict=True):
-        for disc in row:
-            measured = pattern[name][:, disc.unit].double().mean().item()
-            assert disc.share == pytest.approx(measured, abs=4 * 0.5 / 200)
-            outline = torch.as_tensor(disc.outline())
-            if 0 < disc.share < 1:  # the chord lies on the boundary, the arc beyond it
-                q = outline @ torch.tensor(disc.normal) + disc.offset
+    for name, discs in zip(pattern, layers, strict=True):
+        for unit, (a, b, c) in enumerate(discs):
+            measured = pattern[name][:, unit].double().mean().item()
+            outline = open_part((a, b, c), corners=400)
+            assert share(outline) == pytest.approx(measured, abs=4 * 0.5 / 200)
+            if 0 < measured < 1:  # the chord lies on the boundary, the arc beyond it
+                q = torch.tensor(outline) @ torch.tensor([a, b]) + c
                 assert abs(q[0]) < 1e-12
                 assert abs(q[-1]) < 1e-12
                 assert (q[1:-1] > 0).all()
 
 
+def share(outline):
+    """Area of a polygon, as a share of the unit disc's."""
+    x, y = torch.tensor(outline or [(0.0, 0.0)]).T
+    return float((x * y.roll(-1) - y * x.roll(-1)).sum()) / (2 * torch.pi)
+
+
 @pytest.mark.parametrize(
-    ("disc", "share"),
+    ("half_space", "expected"),
     [
-        (Disc(0, (0.0, 0.0), 1.0), 1.0),  # degenerate: open everywhere
-        (Disc(0, (0.0, 0.0), 0.0), 0.0),  # or nowhere
-        (Disc(0, (1.0, 0.0), 0.0), 0.5),
-        (Disc(0, (1.0, 0.0), 5.0), 1.0),
-        (Disc(0, (1.0, 0.0), -5.0), 0.0),
+        ((0.0, 0.0, 1.0), 1.0),  # degenerate: open everywhere
+        ((0.0, 0.0, 0.0), 0.0),  # or nowhere
+        ((1.0, 0.0, 0.0), 0.5),
+        ((1.0, 0.0, 5.0), 1.0),
+        ((1.0, 0.0, -5.0), 0.0),
     ],
 )
-def test_degenerate_discs(disc, share):
-    assert disc.share == pytest.approx(share)
-    assert (len(disc.outline()) == 0) is (share == 0)
+def test_degenerate_discs(half_space, expected):
+    outline = open_part(half_space, corners=4000)
+    assert share(outline) == pytest.approx(expected, abs=1e-6)
+    assert (outline == ()) is (expected == 0)
 
 
 def test_discs_stand_layer_below_layer():
-    table = half_space_discs(dlgn())
-    panel = disc_panel(table, per_row=3, corners=8)
+    layers = half_space_discs(dlgn())
+    panel = disc_panel(layers, per_row=3, corners=8)
     circles = [polygon for polygon in panel.polygons if polygon.shade == 0]
     assert len(circles) == 7
     centres = [tuple(sum(axis) / 8 for axis in zip(*circle.points, strict=True)) for circle in circles]
     rows = [round(-y / 2.3) for _, y in centres]
     assert rows == [0, 0, 0, 1, 2, 2, 2]  # four discs of the first layer take two rows
-    opened = sum(disc.share > 0 for row in table.discs for disc in row)
+    opened = sum(open_part(disc) != () for discs in layers for disc in discs)
     assert len(panel.polygons) == 7 + opened
 
 

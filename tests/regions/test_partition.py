@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +123,15 @@ def test_the_cells_of_a_dlgn_are_those_of_its_lines(widths, seed):
     assert counts.active_paths == reference.nonempty_paths(model, BOUNDS) <= counts.paths
     with pytest.raises(TooManyPathsError, match="limit of 0"):
         region_counts(model, limit=0)
+
+
+def test_numba_is_loaded_at_first_use():
+    code = (
+        "import sys, gatelab.regions as r; from gatelab.models import mlp; print('numba' in sys.modules); "
+        "print(len(r.linear_regions_2d(mlp([2, 1, 1]))), 'numba' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert told == ["False", "2", "True"]
 
 
 def test_degenerate_networks():

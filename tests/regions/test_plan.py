@@ -10,7 +10,7 @@ import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
-from gatelab.regions import Plan
+from gatelab.regions import RegionPlan
 from tests.regions.test_partition import MODELS
 
 
@@ -27,7 +27,7 @@ def with_other_weights(model: nn.Module) -> nn.Module:
 def test_gates_and_outputs_are_those_of_capture(name, dtype):
     make, shape = MODELS[name]
     model = make().to(dtype)
-    plan = Plan(model)
+    plan = RegionPlan(model)
     x = torch.randn(40, *(shape or (2,)), dtype=dtype)
     for seen in (model, with_other_weights(model), model):
         before = copy.deepcopy(seen.state_dict())
@@ -39,7 +39,7 @@ def test_gates_and_outputs_are_those_of_capture(name, dtype):
 
 def test_gates_are_seen_before_they_overwrite_their_input():
     model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 4), nn.LeakyReLU(0.2, inplace=True))
-    plan, x = Plan(model), torch.randn(20, 3)
+    plan, x = RegionPlan(model), torch.randn(20, 3)
     gates, output = plan.capture(model, x)
     assert gates == gl.capture_gates(model, x)
     assert output.equal(model(x).detach())
@@ -48,7 +48,7 @@ def test_gates_are_seen_before_they_overwrite_their_input():
 @pytest.mark.parametrize("shallow", [False, True])
 def test_half_spaces_are_the_same(shallow):
     first, second = (DeepLinearlyGatedNetwork([3, 5, 4, 1], shallow=shallow) for _ in range(2))
-    plan = Plan(first)
+    plan = RegionPlan(first)
     with_plan, alone = gl.half_spaces(second, plan=plan), gl.half_spaces(second)
     assert list(with_plan) == list(alone)
     for name, layer in alone.items():
@@ -75,7 +75,7 @@ def test_half_spaces_are_the_same(shallow):
     ],
 )
 def test_a_model_of_another_make_is_refused(model, other, where):
-    plan = Plan(model)
+    plan = RegionPlan(model)
     with pytest.raises(InputError, match=rf"made for another model: module {where}"):
         plan.capture(other, torch.randn(3, 2))
     with pytest.raises(InputError, match="made for another model"):
@@ -93,7 +93,7 @@ class Mixing(nn.Module):
 
 def test_what_capture_refuses_is_refused():
     with pytest.raises(UnsupportedModelError, match="depend on the other examples"):
-        Plan(model := Mixing()).capture(model, torch.randn(6, 2))
+        RegionPlan(model := Mixing()).capture(model, torch.randn(6, 2))
     model = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.Linear(2, 2), nn.ReLU())
     with pytest.raises(UnsupportedModelError, match="GELU"):
-        Plan(model).capture(model, torch.randn(6, 2))
+        RegionPlan(model).capture(model, torch.randn(6, 2))

@@ -11,7 +11,8 @@ import gatelab as gl
 from gatelab.errors import InputError
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork
-from gatelab.regions import Estimate, Plane, Polyhedron, activation_region
+from gatelab.regions import Plane, Polyhedron, activation_region
+from gatelab.regions.polyhedron import Estimate
 
 BOX = ((-2.0, 2.0), (-2.0, 2.0))
 

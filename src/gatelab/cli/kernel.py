@@ -1,7 +1,5 @@
 """``gatelab kernel``."""
 
-import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +12,7 @@ from gatelab.cli.options import Cluster, DataRoot, Scheduler
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gatelab.kernels import Kernel, Plan, Progress
+    from gatelab.kernels.tiles import Kernel
 
 
 class Kind(StrEnum):
@@ -63,6 +61,7 @@ def kernel(
 
     Stop it anywhere; the same command goes on, checks what is there and computes what is missing or damaged.
     """
+    from gatelab.cli.progress import reporter, stoppable
     from gatelab.errors import InputError
     from gatelab.kernels import compute
     from gatelab.kernels.disk.memory import memory_budget
@@ -80,16 +79,22 @@ def kernel(
         if network is not None and part is not None:
             _refuse_unless_taken(network, part, str(place))
     asked = _kernel(kind, network, wrt=wrt, outputs=outputs, depth=depth, raw=raw)
-    progress = _progress()
-    try:
-        with progress, connect(scheduler, cluster, notify=progress.write) as executor:
-            made = compute(asked, rows, columns, store=out, memory=memory, executor=executor, progress=progress)
-    except KeyboardInterrupt:
-        typer.echo(
-            f"\nstopped; {progress.done} more tiles are finished. Run the same command again to go on.", err=True
-        )
-        raise typer.Exit(130) from None
+    with (
+        stoppable(lambda: _finished(out)),
+        reporter() as progress,
+        connect(scheduler, cluster, notify=progress.note) as executor,
+    ):
+        made = compute(asked, rows, columns, store=out, memory=memory, executor=executor, progress=progress)
     typer.echo(repr(made))
+
+
+def _finished(path: Path) -> str:
+    from gatelab.kernels.disk.store import KernelStore
+
+    if not path.exists():
+        return "no tile is finished"
+    store = KernelStore.open(path)
+    return f"{len(store.finished)} of {store.layout.count} tiles are finished"
 
 
 def _network(place: str, seed: int, weights: Path | None) -> "nn.Module":
@@ -174,107 +179,3 @@ def _kernel(
         wanted: Any = int(outputs) if outputs.isdigit() else outputs
         return TangentKernel(network, wrt, wanted)
     return (PathKernel if kind is Kind.NPK else OverlapKernel)(network, not raw)
-
-
-def _progress() -> "_Lines | _Bar":
-    return _Bar() if sys.stderr.isatty() else _Lines()
-
-
-class _Told:
-    """What both ways of telling have in common."""
-
-    done = 0
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def checking(self, tiles: int) -> None:
-        """The store has tiles already."""
-        self.write(f"{tiles} tiles are finished; checking them")
-
-    def checked(self, whole: int, tiles: int) -> None:
-        """Say what was found."""
-        self.write(f"{whole} of {tiles} tiles are there, and whole")
-
-    def planned(self, plan: "Plan", tiles: int) -> None:
-        """Say what it will take."""
-        from gatelab.kernels.disk.memory import in_words
-
-        layout = plan.layout
-        shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))
-        what = f"{tiles} of {layout.count} tiles to compute" if tiles < layout.count else f"{tiles} tiles"
-        dtype = str(layout.dtype).removeprefix("torch.")
-        self.write(f"{shape} {dtype}: {what}, of {layout.size} × {layout.size}, {plan.parallel} at a time")
-        kept = f"rows kept for {min(plan.kept, plan.blocks)} of {plan.blocks} blocks"
-        self.write(f"memory {in_words(plan.memory)} of {in_words(plan.budget)} ({kept})")
-        needed = tiles * layout.tile_bytes
-        self.write(f"disk {in_words(needed)} ({in_words(plan.free_disk)} free); about {_clock(plan.seconds(tiles))}")
-
-    def write(self, text: str) -> None:
-        """One line."""
-        typer.echo(text, err=True)
-
-
-class _Lines(_Told):
-    """A plain log: a line at each tenth."""
-
-    def __enter__(self) -> "_Lines":
-        return self
-
-    def planned(self, plan: "Plan", tiles: int) -> None:
-        """Say what it will take."""
-        super().planned(plan, tiles)
-        self._start = time.monotonic()
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """A line at each tenth, with the time left."""
-        self.done = done
-        if 10 * done // tiles != 10 * (done - 1) // tiles:
-            left = (time.monotonic() - self._start) / done * (tiles - done)
-            self.write(f"{done} of {tiles} tiles, {_clock(left)} left")
-
-
-class _Bar(_Told):
-    """A bar with the time left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("tiles"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True))
-        self._task: Any = None
-
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def planned(self, plan: "Plan", tiles: int) -> None:
-        """Say what it will take, then draw."""
-        super().planned(plan, tiles)
-        self._task = self._progress.add_task("tiles", total=tiles)
-        self._progress.start()
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """Move the bar."""
-        self.done = done
-        self._progress.update(self._task, completed=done, total=tiles)
-
-
-def _clock(seconds: float) -> str:
-    """A duration as people say it."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.0f} s" if seconds >= 1 else "a second"
-
-
-if TYPE_CHECKING:
-    _checked: tuple[type[Progress], type[Progress]] = (_Lines, _Bar)

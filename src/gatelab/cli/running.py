@@ -2,8 +2,7 @@
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from gatelab.cli.options import Cluster, DataRoot, Scheduler
 
 if TYPE_CHECKING:
     from gatelab.lab import Config, Experiment, Findings
-    from gatelab.lab.runs import Cell, Reporter
     from gatelab.work.dask_executor import DaskExecutor
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work; each has its part of the threads.")]
@@ -101,7 +99,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
     for one in found:
         experiment = find_experiment(one.experiment)
         cells = experiment.cells(experiment.read(one.config))
-        done = sum(cell.name in one.journal.results() for cell in cells)
+        done = sum(cell.name in one.results() for cell in cells)
         typer.echo(f"{one.path}  {one.experiment}  {done} of {len(cells)} cells  {one.environment()['started']}")
     if not found:
         typer.echo(f"no runs in {folder}")
@@ -172,21 +170,18 @@ class _Place:
 
 
 def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Place) -> None:
+    from gatelab.cli.progress import reporter, stoppable
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run, execute
 
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
-    reporter = _reporter()
-    try:
-        with reporter, place.open(reporter.note) as cluster:
-            execute(directory, config, cells, experiment.work, reporter, place.workers, cluster)
-    except KeyboardInterrupt:
-        done = len(directory.journal.results())
-        typer.echo(
-            f"\nstopped; {done} of {len(cells)} cells are finished. Run the same command again to go on.", err=True
-        )
-        raise typer.Exit(130) from None
+    with (
+        stoppable(lambda: f"{len(directory.results())} of {len(cells)} cells are finished"),
+        reporter() as progress,
+        place.open(progress.note) as cluster,
+    ):
+        execute(directory, config, cells, experiment.work, progress, place.workers, cluster)
     path, findings = write_report(directory, experiment)
     _print_findings(findings)
     typer.echo(f"report: {path}")
@@ -211,95 +206,3 @@ def _print_findings(findings: "Findings") -> None:
     for claim in findings.claims:
         console.print(f"  {claim.verdict.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
     console.print()
-
-
-def _reporter() -> "_Bars | _Lines":
-    return _Bars() if sys.stderr.isatty() else _Lines()
-
-
-class _Lines:
-    """A plain log: a line when a cell begins to tell, at each tenth, after a silent minute, and when it is done."""
-
-    _SILENCE = 60.0
-
-    def __init__(self) -> None:
-        self._told: dict[str, tuple[int, float]] = {}  # the tenth, and when
-        self._start = time.monotonic()
-
-    def __enter__(self) -> "_Lines":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def start(self, cells: "Iterable[Cell]", done: Iterable[str]) -> None:
-        """Say how much there is to do."""
-        finished = set(done)
-        names = [cell.name for cell in cells]
-        self._write(f"{len(names)} cells, {len(finished)} finished before")
-
-    def tell(self, cell: str, fraction: float, text: str) -> None:
-        """A line at each tenth, or if the last one was long ago."""
-        tenth, now = int(10 * fraction), time.monotonic()
-        before, then = self._told.get(cell, (-1, now))
-        if tenth != before or now - then > self._SILENCE:
-            self._told[cell] = tenth, now
-            self._write(f"{cell}: {fraction:.0%}, {text}")
-
-    def finish(self, cell: str) -> None:
-        """A line at the end."""
-        self._write(f"{cell}: done")
-
-    def note(self, text: str) -> None:
-        """A line about something else than a cell."""
-        self._write(text)
-
-    def _write(self, text: str) -> None:
-        typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
-
-
-class _Bars:
-    """A bar for the whole, with the time left, and the present cell's words."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
-        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._progress = Progress(*columns, *times, console=Console(stderr=True))
-        self._weights: dict[str, float] = {}
-        self._done: dict[str, float] = {}
-        self._task: Any = None
-
-    def __enter__(self) -> "_Bars":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def start(self, cells: "Iterable[Cell]", done: Iterable[str]) -> None:
-        """Make the bar."""
-        self._weights = {cell.name: cell.weight for cell in cells}
-        self._task = self._progress.add_task("starting", total=sum(self._weights.values()))
-        for name in done:
-            self.finish(name)
-
-    def tell(self, cell: str, fraction: float, text: str) -> None:
-        """Move the bar."""
-        self._done[cell] = fraction
-        total = sum(self._weights[name] * part for name, part in self._done.items())
-        self._progress.update(self._task, completed=total, description=f"{cell}: {text}")
-
-    def finish(self, cell: str) -> None:
-        """A cell is full."""
-        self.tell(cell, 1.0, "done")
-
-    def note(self, text: str) -> None:
-        """A line above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
-
-
-if TYPE_CHECKING:
-    _checked: tuple[type[Reporter], type[Reporter]] = (_Lines, _Bars)

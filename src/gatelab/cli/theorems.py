@@ -65,12 +65,16 @@ def theorems(
 
 
 def _check_all(chosen: "list[Theorem]", seed: int) -> "list[TheoremResult]":
-    from rich.console import Console
-    from rich.progress import track
+    from gatelab.cli.progress import reporter
 
-    progress = Console(stderr=True)
-    bar = track(chosen, "checking", console=progress, disable=not progress.is_terminal, transient=True)
-    return [theorem.check(seed) for theorem in bar]
+    results = []
+    with reporter(shortest=1.0) as progress:
+        progress.start({theorem.id: 1.0 for theorem in chosen}, ())
+        for theorem in chosen:
+            progress.update(theorem.id, 0.0, theorem.name)
+            results.append(theorem.check(seed))
+            progress.finish(theorem.id)
+    return results
 
 
 def _as_record(result: "TheoremResult") -> dict[str, object]:

@@ -1,17 +1,6 @@
 """Figures: the facts first, then the drawing."""
 
 from gatelab.figures.drawing import draw, save_figure
-from gatelab.figures.facts import Curve, Heatmap, Panel, Panels, Picture, Plot, Polygon, Shapes
+from gatelab.figures.facts import Curve, Heatmap, Panels, Plot, Shapes
 
-__all__ = [
-    "Curve",
-    "Heatmap",
-    "Panel",
-    "Panels",
-    "Picture",
-    "Plot",
-    "Polygon",
-    "Shapes",
-    "draw",
-    "save_figure",
-]
+__all__ = ["Curve", "Heatmap", "Panels", "Plot", "Shapes", "draw", "save_figure"]

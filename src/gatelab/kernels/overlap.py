@@ -12,15 +12,12 @@ from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GateKind, GatePattern, capture_gates
 from gatelab.gates.bits import popcount
 from gatelab.gates.pattern import GateLayer
+from gatelab.kernels.compiled import compiled
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.tiles import bytes_of, fill
 from gatelab.observe import examples_for, observable
 
-try:
-    from gatelab.kernels.popcount import overlap_block
-except ImportError:  # Numba does not support every Python as soon as torch does
-    overlap_block: Any = None
-
+POPCOUNT = "gatelab.kernels.popcount"
 # Examples per forward pass when gates are captured for a block of rows: of a convolutional network's activations in
 # whole blocks there would be more than of all that is kept.
 CAPTURED_AT_A_TIME = 256
@@ -112,14 +109,14 @@ class OverlapTiles:
 
     def bytes_working(self, rows: "GateRows", size: int) -> int:
         """The bits of all layers side by side, and transposed; or, off the CPU, as numbers."""
-        if overlap_block is not None and rows.offset.device.type == "cpu":
+        if _counts_bits(rows.offset.device):
             return 3 * size * self.bytes_kept(rows) // rows.n
         return 2 * size * sum(layer.units for layer in rows.layers) * self._computed_in.itemsize
 
     def block(self, left: "GateRows", right: "GateRows") -> Float[Tensor, "n m"]:
         """The overlap between two blocks."""
         kernel = torch.empty(left.n, right.n, dtype=self._computed_in, device=left.offset.device)
-        if overlap_block is not None and kernel.device.type == "cpu":
+        if _counts_bits(kernel.device):
             _by_popcount(left, right, kernel)
         else:
             _by_matmul(left, right, kernel)
@@ -170,17 +167,23 @@ class GateRows:
         return torch.cat([layer.words for layer in self.layers], dim=1).numpy().view(np.uint64)
 
 
+def _counts_bits(device: torch.device) -> bool:
+    return device.type == "cpu" and compiled(POPCOUNT) is not None
+
+
 def _by_popcount(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
-    assert overlap_block is not None
+    """Fill the kernel from packed bits, on a CPU with Numba."""
     rows = left.words()
-    columns = np.ascontiguousarray((rows if right is left else right.words()).T)
+    columns = (rows if right is left else right.words()).T
     starts = np.cumsum([0, *(layer.words.shape[1] for layer in left.layers)])
     plain = np.array([layer.slope == 0 for layer in left.layers])
     scale, row_offset, column_offset = left.scale.numpy(), left.offset.numpy(), right.offset.numpy()
-    out = kernel.numpy()
+    overlap_block = compiled(POPCOUNT).overlap_block
 
     def tile(i: slice, j: slice) -> None:
-        overlap_block(rows[i], columns[:, j], starts, scale, plain, row_offset[:, i], column_offset[:, j], out[i, j])
+        parts = (np.ascontiguousarray(part) for part in (columns[:, j], row_offset[:, i], column_offset[:, j]))
+        others, beside, above = parts
+        kernel[i, j] = torch.from_numpy(overlap_block(rows[i], others, starts, scale, plain, beside, above))
 
     fill(kernel, tile, symmetric=right is left)
 

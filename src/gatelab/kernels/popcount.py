@@ -1,4 +1,7 @@
-"""Co-active units of packed gates: AND + popcount, compiled by Numba."""
+"""Units open for both of two examples: AND and popcount of packed gates, compiled by Numba.
+
+Import this module through :func:`gatelab.kernels.compiled.compiled`: it needs Numba.
+"""
 
 from typing import Any
 
@@ -6,8 +9,6 @@ import numba
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
-
-from gatelab.kernels import nibbles
 
 
 def _population_count(_typing_context: Any, word: types.Type) -> Any:
@@ -24,7 +25,7 @@ ctpop: Any = intrinsic(_population_count)
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _count_common(row, columns, start, stop, count):
-    """Co-active units of one example with every column, words start … stop.
+    """Count the units that one example shares with every column, in the words from start to stop.
 
     Two words at a time: each pass over the columns reads and writes the counts, which costs as much as a popcount.
     """
@@ -46,71 +47,39 @@ def _count_common(row, columns, start, stop, count):
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
-def _count_block(rows, columns, starts, scale, plain, row_offset, column_offset, out, pitch):
-    """Like ``overlap_block`` on any CPU, without gaps; ``out`` is flat, its rows begin ``pitch`` apart.
+def overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset):
+    """Return the product over layers of (scale · units in common + offsets), for all pairs of two blocks of examples.
 
-    The inner loops run over the columns, so that LLVM turns count, conversion and product into vector code; counts are
-    int32, which converts to floating point in vector registers where int64 does not.
-    """
-    layers, n = row_offset.shape
-    m = columns.shape[1]
-    real = out.dtype.type
-    count = np.empty(m, np.int32)
-    for i in range(n):
-        to = np.uint64(i * pitch)
-        for layer in range(layers):
-            _count_common(rows[i], columns, starts[layer], starts[layer + 1], count)
-            factor, offset = scale[layer], row_offset[layer, i]
-            if layer == 0:
-                for j in range(np.uint64(m)):
-                    out[to + j] = real(count[j]) * factor + (offset + column_offset[layer, j])
-            elif plain[layer]:
-                for j in range(np.uint64(m)):
-                    out[to + j] *= real(count[j]) * factor
-            else:
-                for j in range(np.uint64(m)):
-                    out[to + j] *= real(count[j]) * factor + (offset + column_offset[layer, j])
-
-
-def overlap_block(
-    rows: np.ndarray,
-    columns: np.ndarray,
-    starts: np.ndarray,
-    scale: np.ndarray,
-    plain: np.ndarray,
-    row_offset: np.ndarray,
-    column_offset: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Product over layers of (scale · co-active units + offsets), for all pairs of two blocks of examples.
-
-    By tables of nibbles where the CPU has the instruction and no layer is too wide for them, else by popcount. The
-    threads that compute different blocks run at the same time: compiled code does not hold the GIL.
+    All arrays must be contiguous: only then does LLVM turn the inner loops, which run over the columns, into vector
+    code. Counts are int32, which converts to floating point in vector registers where int64 does not. The code does
+    not hold the GIL, so threads can compute different blocks at the same time.
 
     Args:
-        rows: (n, words) uint64, packed gates of all layers side by side.
+        rows: (n, words) uint64, the packed gates of all layers side by side.
         columns: (words, m) uint64, the other examples, transposed.
-        starts: (layers + 1,) first word of each layer.
-        scale: (layers,) factor of the co-activation.
+        starts: (layers + 1,) the first word of each layer.
+        scale: (layers,) factor of the count; its dtype is that of the result.
         plain: (layers,) whether closed gates let nothing through, so that the offsets are zero.
         row_offset: (layers, n) added per row.
         column_offset: (layers, m) added per column.
-        out: (n, m), written.
     """
-    n, m = out.shape
-    if n == 0 or m == 0:
-        return
-    if out.strides[1] != out.itemsize or out.strides[0] < m * out.itemsize or out.strides[0] % out.itemsize:
-        dense = np.empty((n, m), out.dtype)
-        overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset, dense)
-        out[:] = dense
-        return
-    # Numba knows of an array without gaps that neighbours are neighbours, and of a part of a larger one it does not:
-    # its loops over the latter are no vector code.
-    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
-    row_offset, column_offset = np.ascontiguousarray(row_offset), np.ascontiguousarray(column_offset)
-    pitch = out.strides[0] // out.itemsize
-    flat = np.lib.stride_tricks.as_strided(out, ((n - 1) * pitch + m,), (out.itemsize,))
-    by_tables = nibbles.supported() and np.diff(starts).max() <= nibbles.MOST_WORDS
-    fill = nibbles.overlap_by_tables if by_tables else _count_block
-    fill(rows, columns, starts, scale, plain, row_offset, column_offset, flat, pitch)
+    layers, n = row_offset.shape
+    m = columns.shape[1]
+    real = scale.dtype.type
+    count = np.empty(m, np.int32)
+    out = np.empty((n, m), scale.dtype)
+    for i in range(n):
+        line = out[i]
+        for layer in range(layers):
+            _count_common(rows[i], columns, starts[layer], starts[layer + 1], count)
+            factor, offset, above = scale[layer], row_offset[layer, i], column_offset[layer]
+            if layer == 0:
+                for j in range(m):
+                    line[j] = real(count[j]) * factor + (offset + above[j])
+            elif plain[layer]:
+                for j in range(m):
+                    line[j] *= real(count[j]) * factor
+            else:
+                for j in range(m):
+                    line[j] *= real(count[j]) * factor + (offset + above[j])
+    return out

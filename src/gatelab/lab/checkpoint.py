@@ -1,6 +1,7 @@
-"""Training's state on disk, so that it can be taken up where it was left."""
+"""The state of a training, in memory and on disk, so that training can go on where it stopped."""
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -9,22 +10,38 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.errors import RunError
-from gatelab.lab.runs import write_durably
-from gatelab.lab.team import Team
-from gatelab.lab.training import Keeper, Progress
+from gatelab.lab.team import StateDict, Team
+from gatelab.work.files import write_durably
 
 
-class Checkpoint(Keeper):
+@dataclass
+class TrainingState:
+    """Everything that a checkpoint holds besides the team and its optimiser.
+
+    Attributes:
+        epoch: epochs done.
+        history: for each epoch and member: train_loss (mean over the epoch), test_loss and, if there are labels,
+            test_accuracy.
+        best_score: each member's best test accuracy so far or, without labels, minus its smallest test loss.
+        best: each member's parameters at its best epoch.
+    """
+
+    epoch: int = 0
+    history: dict[str, list[list[float]]] = field(default_factory=dict)
+    best_score: list[float] = field(default_factory=list)
+    best: StateDict = field(default_factory=dict)
+
+
+class Checkpoint:
     """One safetensors file, replaced as a whole after every epoch."""
 
     def __init__(self, path: Path):
-        """Keep the state at ``path``."""
         self._path = path
 
-    def load(self, team: Team, optimiser: torch.optim.Optimizer) -> Progress:
-        """Take up what the file holds; a fresh start if there is none."""
+    def load(self, team: Team, optimiser: torch.optim.Optimizer) -> TrainingState:
+        """Restore team and optimiser from the file; without a file, return a fresh state."""
         if not self._path.exists():
-            return Progress()
+            return TrainingState()
         try:
             with safe_open(self._path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
@@ -32,29 +49,25 @@ class Checkpoint(Keeper):
         except (SafetensorError, KeyError, ValueError) as error:
             raise RunError(f"{self._path} is not a checkpoint ({error}); remove it to start that cell anew") from error
         team.load(_part(tensors, "model/"))
-        _load_optimiser(optimiser, _part(tensors, "optimiser/"))
-        return Progress(about["epoch"], about["history"], about["best_score"], _part(tensors, "best/"))
+        moments: dict[int, StateDict] = {}
+        for name, tensor in _part(tensors, "optimiser/").items():
+            number, _, key = name.partition("/")
+            moments.setdefault(int(number), {})[key] = tensor
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
+        return TrainingState(about["epoch"], about["history"], about["best_score"], _part(tensors, "best/"))
 
-    def save(self, team: Team, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the file under another name, to the disk, and rename it."""
+    def save(self, team: Team, optimiser: torch.optim.Optimizer, state: TrainingState) -> None:
+        """Write the file durably."""
         tensors = {f"model/{name}": tensor for name, tensor in team.state().items()}
-        tensors |= {f"best/{name}": tensor for name, tensor in progress.best.items()}
-        for number, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()}
+        for number, moments in optimiser.state_dict()["state"].items():
             tensors |= {
-                f"optimiser/{number}/{name}": value for name, value in state.items() if isinstance(value, Tensor)
+                f"optimiser/{number}/{name}": value for name, value in moments.items() if isinstance(value, Tensor)
             }
-        about = {"epoch": progress.epoch, "history": progress.history, "best_score": progress.best_score}
+        about = {"epoch": state.epoch, "history": state.history, "best_score": state.best_score}
         content = save({name: t.contiguous() for name, t in tensors.items()}, {"progress": json.dumps(about)})
         write_durably(self._path, content)
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _part(tensors: StateDict, prefix: str) -> StateDict:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        number, _, key = name.partition("/")
-        state.setdefault(int(number), {})[key] = tensor
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

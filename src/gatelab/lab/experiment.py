@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gatelab.errors import InputError
 from gatelab.lab.findings import Findings
-from gatelab.lab.runs import Cell, Result, Work
+from gatelab.lab.runs import Cell, Result
+from gatelab.lab.runs.cells import Work
 
 
 class Config(BaseModel):

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gatelab.figures import Curve, Panels, Picture
+from gatelab.figures import Curve, Panels
+from gatelab.figures.facts import Picture
 from gatelab.lab.verdicts import Claim, Sample
 
 

@@ -1,43 +1,41 @@
-"""Looking at every member of a team while it trains: what is seen lies in files, so that it survives a stop."""
+"""Looks at networks while they train. What is seen lies in files, so it survives a stop."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.data.dataset import Examples
-from gatelab.lab.runs import Context, Result, write_json
+from gatelab.dynamics import GateTracker
+from gatelab.gates import GatePattern
 from gatelab.lab.team import Team
-from gatelab.lab.training import Observer, TrainConfig
-from gatelab.lab.twins import train_cell
+from gatelab.work.files import write_json
 
-Look = dict[str, Any]
+Look = dict[str, Any]  # plain data that JSON can hold
 
 
 class Looks:
-    """Calls ``look(model, epoch, place)`` for every network at some epochs and keeps what it returns, plain data."""
+    """Calls ``look(model, epoch, place)`` at chosen epochs and keeps what it returns.
 
-    def __init__(self, folder: Path, epochs: Iterable[int], look: Callable[[nn.Module, int, int], Look]):
-        """Keep files in ``folder``; ``place`` is a network's number among all that train in a cell."""
-        self._folder, self._epochs, self._look = folder, sorted(set(epochs)), look
+    A network's place is its number among all networks that train in a cell; only the first ``networks`` are looked at.
+    """
 
-    def team(self, place: int) -> Observer:
-        """The looks at the team whose first member stands at ``place``."""
+    def __init__(self, folder: Path, epochs: Iterable[int], look: Callable[[nn.Module, int, int], Look], networks: int):
+        self._folder, self._epochs, self._look, self._networks = folder, sorted(set(epochs)), look, networks
 
-        def observe(epoch: int, team: Team) -> None:
-            if epoch in self._epochs:
-                for number in range(team.size):
-                    seen = self._look(team.member(number), epoch, place + number)
-                    write_json(self._file(epoch, place + number), seen)
+    def at(self, epoch: int, team: Team, first: int) -> None:
+        """Look at a team if this is one of the epochs; ``first`` is the place of its first member."""
+        if epoch in self._epochs:
+            for place in range(first, min(first + team.size, self._networks)):
+                write_json(self._file(epoch, place), self._look(team.member(place - first), epoch, place))
 
-        return observe
-
-    def seen(self, networks: int) -> list[dict[str, Any]]:
-        """What was seen: for each epoch its number and a look for each of so many networks."""
+    def seen(self) -> list[dict[str, Any]]:
+        """What was seen: for each epoch its number and, as ``members``, one look per network."""
         return [
-            {"epoch": epoch, "members": [json.loads(self._file(epoch, k).read_text()) for k in range(networks)]}
+            {"epoch": epoch, "members": [json.loads(self._file(epoch, k).read_text()) for k in range(self._networks)]}
             for epoch in self._epochs
         ]
 
@@ -45,22 +43,36 @@ class Looks:
         return self._folder / f"seen-{epoch}-{place}.json"
 
 
-def train_and_look(
-    models: Sequence[nn.Module],
-    seeds: Sequence[int],
-    data: Examples,
-    config: TrainConfig,
-    context: Context,
-    epochs: Iterable[int],
-    look: Callable[[nn.Module, int, int], Look],
-) -> Result:
-    """A cell that trains models and looks at each at some epochs: what training gives, and ``seen``."""
-    looks = Looks(context.folder, epochs, look)
-    return {**train_cell(models, seeds, data, config, context, [looks.team]), "seen": looks.seen(len(models))}
+def gate_looks(
+    folder: Path, probes: Float[Tensor, "n ..."], labels: Float[Tensor, " n"], *, epochs: int, every: int, tangent: bool
+) -> Looks:
+    """Looks at the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
+    moments = sorted({*range(0, epochs, every), epochs})
+    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in moments}
+
+    def look(model: nn.Module, epoch: int, _place: int) -> Look:
+        # The gates of the last look are read from disk: this process may have taken over after a stop.
+        earlier = [files[moment] for moment in moments if moment < epoch]
+        before = GatePattern.load(earlier[-1]) if earlier else None
+        tracker = GateTracker(model, probes, labels, tangent, before)
+        record, gates = tracker.record(epoch), tracker.gates
+        gates.save(files[epoch])
+        count = gates.n * sum(gates.layer(name).units for name in gates.layers)
+        complexity = record.complexity
+        return {
+            "epoch": epoch,
+            "flipped": sum(record.flips.values()) / count if record.flips else None,
+            "active": record.active,
+            "cosine": record.cosine,
+            "complexity": complexity if complexity is None or isfinite(complexity) else None,
+            "tangent": {name: list(values) for name, values in record.tangent.items()},
+        }
+
+    return Looks(folder, moments, look, networks=1)
 
 
 def short(values: Tensor) -> Any:
-    """Numbers, or rows of numbers, with four digits: what a picture can show."""
+    """Round numbers, or rows of numbers, to the four digits that a picture can show."""
     exact = values.detach().double()
     scale = 10.0 ** (3 - exact.abs().clamp(min=1e-99).log10().floor())
     return ((exact * scale).round() / scale).tolist()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from gatelab import models
 from gatelab.convert import Regime, to_dgn
@@ -15,9 +15,9 @@ from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
-from gatelab.lab.twins import Factory, learnt_twins, network, train_cell, twin
+from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
+from gatelab.lab.twins import Factory, learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, close, greater, readable, share_of_gap
-from gatelab.lab.watch import Watch, keep_weights, kept_weights
 from gatelab.models.from_file import factory_from_file, seeded_network
 
 
@@ -104,29 +104,26 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
     data = config.load()
     make = factory(config, data)
     seeds, training = config.seeds(), config.training()
+    every = max(1, config.epochs // 10)  # ten looks
     if cell.name == "network":
-        watch, keep = _watch(config, data, context), keep_weights(context.folder, set(config.stage_epochs()))
-        nets = [network(make, seed) for seed in seeds]
-        result = train_cell(nets, seeds, data, training, context, [watch.team, keep])
-        return {**result, "records": watch.records()}
+        nets, keep = [network(make, seed) for seed in seeds], config.stage_epochs()
+        return train_and_track(nets, seeds, data, training, context, _probes(config, data), every=every, keep=keep)
     if cell.name == "random":
         regimes = (Regime.FRNPF_II, Regime.FRNPF_DI)
         nets = [twin(make, regime, seed, config.beta) for regime in regimes for seed in seeds]
         return train_cell(nets, seeds * 2, data, training, context)
     if cell.name == "decoupled":
         nets = [twin(make, Regime.DNPFL, seed, config.beta) for seed in seeds]
-        watch = _watch(config, data, context)
-        return {**train_cell(nets, seeds, data, training, context, [watch.team]), "records": watch.records()}
+        return train_and_track(nets, seeds, data, training, context, _probes(config, data), every=every)
     (folder,) = context.folders.values()
     kept = kept_weights(folder, cell.parameters["epoch"], config.runs)
     return train_cell(learnt_twins(make, seeds, config.beta, kept), seeds, data, training, context)
 
 
-def _watch(config: StudyConfig, data: Dataset, context: Context) -> Watch:
-    """Ten looks at some test examples, one class of which is told from the rest."""
+def _probes(config: StudyConfig, data: Dataset) -> tuple[Tensor, Tensor]:
+    """Some test examples, labelled +1 in their most frequent class and −1 in the others."""
     probes, labels = data.inputs(data.test_x[: config.probes]), data.test_y[: config.probes]
-    signs = (labels == labels.mode().values).to(probes) * 2 - 1
-    return Watch(context.folder, probes, signs, epochs=config.epochs, every=max(1, config.epochs // 10))
+    return probes, (labels == labels.mode().values).to(probes) * 2 - 1
 
 
 def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:

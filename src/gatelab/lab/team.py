@@ -1,9 +1,10 @@
 """Networks that train together: one on its own, or many of one shape as one batched computation."""
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,60 +15,64 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.network import trace
 from gatelab.network.nodes import node_operation
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 
-# Act on each number alone, so that a further axis in front does not matter to them.
+# Act on each number alone, so an axis in front does not matter to them.
 _POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Identity)
 _POINTWISE = frozenset("relu leaky_relu gated clamp add sub mul neg ones_like".split())
-# Numbers in a stacked weight from which on a copy of its gradient takes longer than an autograd function in Python.
+# From this size on, copying a stacked weight's gradient takes longer than an autograd function in Python.
 _LARGE_WEIGHT = 2**15
 
 
-@runtime_checkable
-class Team(Protocol):
-    """Members of one architecture; every tensor has the members on its first axis."""
+class Team(ABC):
+    """Networks of one architecture; every tensor has the members on its first axis."""
 
     size: int
 
+    @abstractmethod
     def parameters(self) -> list[Tensor]:
-        """What an optimiser moves."""
-        ...
+        """The tensors that an optimiser moves."""
 
+    @abstractmethod
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """Each member's answers to its own batch."""
-        ...
 
+    @abstractmethod
     def train(self, mode: bool) -> None:
-        """Set the mode."""
-        ...
+        """Set training or evaluation mode."""
 
-    def state(self) -> State:
+    @abstractmethod
+    def state(self) -> StateDict:
         """Copies of all parameters and buffers."""
-        ...
 
+    @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over parameters and buffers."""
-        ...
+        """Copy parameters and buffers from ``state``."""
 
+    @abstractmethod
     def member(self, number: int) -> nn.Module:
         """A copy of one member, as a module of its own."""
-        ...
 
 
-def teams(models: Sequence[nn.Module]) -> "list[Team]":
-    """One team of all if their architecture can be batched, else each model by itself."""
+def teams(models: Sequence[nn.Module]) -> list[Team]:
+    """Group models into teams: one team of all if their architecture can be batched, else one team for each.
+
+    Example:
+        >>> nets = [nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)) for _ in range(4)]
+        >>> [team.size for team in teams(nets)]
+        [4]
+    """
     if len(models) > 1 and can_stack(models[0]):
         return [StackedTeam(models)]
     return [SingleTeam(model) for model in models]
 
 
-class SingleTeam:
-    """A team of one."""
+class SingleTeam(Team):
+    """A team of one model, which is trained itself."""
 
     size = 1
 
     def __init__(self, model: nn.Module):
-        """Train this model itself."""
         self._model = model
 
     def parameters(self) -> list[Tensor]:
@@ -82,12 +87,12 @@ class SingleTeam:
         """Set the model's mode."""
         self._model.train(mode)
 
-    def state(self) -> State:
+    def state(self) -> StateDict:
         """The model's state dict with an axis in front."""
         return {name: tensor.detach().clone().unsqueeze(0) for name, tensor in self._model.state_dict().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state."""
+        """Load a state dict with an axis in front."""
         self._model.load_state_dict({name: tensor[0] for name, tensor in state.items()})
 
     def member(self, number: int) -> nn.Module:
@@ -96,15 +101,14 @@ class SingleTeam:
         return copy.deepcopy(self._model)
 
 
-class StackedTeam:
+class StackedTeam(Team):
     """Fully connected networks of one shape, their weights stacked: (members, out, in).
 
-    Each member sees its own batch; every layer is one batched product, so that many small networks keep the cores busy.
-    The numbers are those of training each alone, up to the order of sums inside a product.
+    Each member sees its own batch; every layer is one batched product, which keeps the cores busy even if each network
+    is small. The numbers equal those of training each alone, up to the order of sums inside a product.
     """
 
     def __init__(self, models: Sequence[nn.Module]):
-        """Stack copies of the models' parameters."""
         if not can_stack(models[0]):
             raise UnsupportedModelError(
                 f"{type(models[0]).__name__} cannot be batched: only dense layers, pointwise gates, flatten, sums"
@@ -119,7 +123,7 @@ class StackedTeam:
             name: nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
             for name, parameter in own[0].items()
         }
-        # Made once: torch.func.functional_call would put the stacked parameters in place anew for every batch.
+        # Built once: torch.func.functional_call would swap the stacked parameters in again for every batch.
         stacks = {id(own[0][name]): stack for name, stack in self._stacked.items()}
         self._together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
         self._mode = _FlattenMembers if _flattens_by_function(models[0]) else nullcontext
@@ -129,22 +133,22 @@ class StackedTeam:
         return [tensor for tensor in self._stacked.values() if tensor.requires_grad]
 
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
-        """All members at once."""
+        """All members' answers at once."""
         with self._mode():
             return self._together(x)
 
     def train(self, mode: bool) -> None:
-        """Nothing in such a network depends on the mode."""
+        """Set the mode, on which nothing in such a network depends."""
         self._base.train(mode)
         self._together.train(mode)
 
-    def state(self) -> State:
+    def state(self) -> StateDict:
         """Copies of the stacked parameters."""
         return {name: tensor.detach().clone() for name, tensor in self._stacked.items()}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over stacked parameters."""
+        """Copy stacked parameters from ``state``."""
         for name, tensor in self._stacked.items():
             tensor.copy_(state[name])
 

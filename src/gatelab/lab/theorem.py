@@ -8,7 +8,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from gatelab.figures import Picture, draw, save_figure
+from gatelab.figures import draw, save_figure
+from gatelab.figures.facts import Picture
 from gatelab.lab.verdicts import Check, Verdict
 
 

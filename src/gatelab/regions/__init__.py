@@ -1,58 +1,29 @@
 """Half-spaces, polyhedra, and the exact regions on which networks are affine.
 
-One convention everywhere: a gate is open where q > 0, closed where q ≤ 0 (the half-space paper opens it at 0, too).
+One convention everywhere: a gate is open where q > 0 and closed where q ≤ 0 (the half-space paper opens it at 0 too).
 """
 
-from gatelab.regions.census import (
-    PathDistribution,
-    RegionCounts,
-    active_path_counts,
-    paths_per_region,
-    region_counts,
-)
+from gatelab.regions.census import active_path_counts, paths_per_region, region_counts
 from gatelab.regions.counting import count_active_paths
-from gatelab.regions.drawing import (
-    Disc,
-    DiscTable,
-    RegionPicture,
-    disc_panel,
-    draw_regions,
-    half_space_discs,
-    region_picture,
-)
-from gatelab.regions.halfspace import Filters, HalfSpaceLayer, half_spaces
-from gatelab.regions.line import Pieces, linear_regions_1d
+from gatelab.regions.drawing import draw_regions, region_picture
+from gatelab.regions.halfspace import half_spaces
+from gatelab.regions.line import linear_regions_1d
 from gatelab.regions.partition import Partition, linear_regions_2d
-from gatelab.regions.plan import Plan
+from gatelab.regions.plan import RegionPlan
 from gatelab.regions.plane import Plane
-from gatelab.regions.polyhedron import Ball, Estimate, Polyhedron
-from gatelab.regions.receptive import ReceptiveField
-from gatelab.regions.region import ActivationRegion, activation_region, active_region
+from gatelab.regions.polyhedron import Polyhedron
+from gatelab.regions.region import activation_region, active_region
 
 __all__ = [
-    "ActivationRegion",
-    "Ball",
-    "Disc",
-    "DiscTable",
-    "Estimate",
-    "Filters",
-    "HalfSpaceLayer",
     "Partition",
-    "PathDistribution",
-    "Pieces",
-    "Plan",
     "Plane",
     "Polyhedron",
-    "ReceptiveField",
-    "RegionCounts",
-    "RegionPicture",
+    "RegionPlan",
     "activation_region",
     "active_path_counts",
     "active_region",
     "count_active_paths",
-    "disc_panel",
     "draw_regions",
-    "half_space_discs",
     "half_spaces",
     "linear_regions_1d",
     "linear_regions_2d",

@@ -1,7 +1,7 @@
-"""How many paths are active: per input, per region, and in how many regions each path is.
+"""How many paths are active, per input and per region; how many regions paths and patterns have.
 
-A path π = (i₁, …, i_{L−1}) passes one unit in every layer of gates (halfspace, Section 2); of m units in L − 1 layers
-there are m^(L−1). npk's paths also name the input node they start at, and are d times as many.
+A path π = (i₁, …, i_{L−1}) passes one unit in every layer of gates (halfspace, Section 2). With m units in each of
+L − 1 layers there are m^(L−1) paths. npk's paths also name the input node where they start, and are d times as many.
 """
 
 from collections import Counter
@@ -20,17 +20,16 @@ from gatelab.network import dense_chain, trace
 from gatelab.network.tracing import value_chain
 from gatelab.regions.counting import open_paths
 from gatelab.regions.halfspace import half_spaces
+from gatelab.regions.interpreter import modules_of
 from gatelab.regions.partition import Partition, linear_regions_2d
-from gatelab.regions.plan import modules_of
 from gatelab.regions.plane import Bounds, Plane
 
 
 def active_path_counts(gates: GatePattern) -> list[int]:
-    r"""The number of active paths of each input, \|A(x)\| = Π_l (open gates of layer l), exact at any size.
+    r"""Return the number of active paths of each input, \|A(x)\| = Π_l (open gates of layer l), exact at any size.
 
-    This holds for the gates of a chain of dense layers. A pattern does not tell how its layers are connected: where
-    signals pass by a layer (residual networks), and with positions, use :func:`count_active_paths`, which takes the
-    model.
+    This holds for the gates of a chain of dense layers. A pattern does not say how its layers are connected. If signals
+    bypass a layer (residual networks), or gates have positions, use :func:`count_active_paths`, which takes the model.
 
     Example:
         >>> active_path_counts(GatePattern({"1": torch.tensor([[True, True]]), "2": torch.tensor([[True, False]])}))
@@ -40,8 +39,8 @@ def active_path_counts(gates: GatePattern) -> list[int]:
         layer = gates.layer(name)
         if len(layer.shape) != 1 or layer.kind is GateKind.MAX_POOL:
             raise UnsupportedModelError(
-                f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
-                "paths depends on the architecture, not on the gates alone; use count_active_paths(model, x)"
+                f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}; with positions, the number of "
+                "paths also depends on the architecture: use count_active_paths(model, x)"
             )
     opened = [popcount(gates.layer(name).words).sum(dim=1).tolist() for name in gates]
     return [prod(layers) for layers in zip(*opened, strict=True)]
@@ -49,12 +48,12 @@ def active_path_counts(gates: GatePattern) -> list[int]:
 
 @dataclass(frozen=True)
 class PathDistribution:
-    """How many paths are active, over the area of a partition.
+    """The distribution of the number of active paths over the area of a partition.
 
     Attributes:
-        counts: the numbers of active paths that occur, least first.
-        shares: the share of the area with each of them.
-        regions: the number of regions with each of them.
+        counts: the numbers of active paths that occur, in increasing order.
+        shares: the share of the area with each number.
+        regions: the number of regions with each number.
     """
 
     counts: tuple[int, ...]
@@ -67,7 +66,7 @@ class PathDistribution:
         return float(sum(count * share for count, share in zip(self.counts, self.shares, strict=True)))
 
     def quantile(self, share: float) -> int:
-        """The least number of paths that is not exceeded on this share of the area."""
+        """Return the smallest number of paths that is not exceeded on this share of the area."""
         if not 0 <= share <= 1:
             raise InputError(f"share is {share}; it must be between 0 and 1")
         total = 0.0
@@ -79,9 +78,9 @@ class PathDistribution:
 
 
 def paths_per_region(partition: Partition) -> PathDistribution:
-    """The distribution of the number of active paths, each region weighing as much as its area.
+    """Return the distribution of the number of active paths, each region weighted by its area.
 
-    Paths are those of :func:`count_active_paths`, for any network that it takes.
+    Paths are counted as by :func:`count_active_paths`, for any network that it supports.
     """
     per_region = _counts(partition)
     weights = (partition.areas / partition.areas.sum()).tolist()
@@ -95,9 +94,9 @@ def paths_per_region(partition: Partition) -> PathDistribution:
 
 
 def _counts(partition: Partition) -> list[int]:
-    """The number of active paths in each region; of a dense chain exact at any size."""
+    """The number of active paths in each region; exact at any size for a dense chain."""
     if partition.gates is None:
-        raise InputError("the network has no gates: its one path is active everywhere")
+        raise InputError("the network has no gates; all of its paths are active everywhere")
     try:
         dense_chain(partition.replay.model)
     except UnsupportedModelError:
@@ -109,13 +108,13 @@ def _counts(partition: Partition) -> list[int]:
 
 @dataclass(frozen=True)
 class RegionCounts:
-    """Active-path regions against activation-pattern regions, on a rectangle of a plane.
+    """Numbers of active-path regions and of activation-pattern regions on a rectangle of a plane.
 
     Attributes:
-        paths: m^(L−1), all of them.
-        active_paths: those with a region of some area.
-        patterns: the activation-pattern regions.
-        most_patterns: how many there can be: N lines cut a plane into at most 1 + N + N(N−1)/2 cells.
+        paths: all paths, m^(L−1).
+        active_paths: paths whose region has some area.
+        patterns: activation-pattern regions.
+        most_patterns: an upper bound for them: N lines cut a plane into at most 1 + N + N(N−1)/2 cells.
     """
 
     paths: int
@@ -129,20 +128,34 @@ def region_counts(
 ) -> RegionCounts:
     """Count the non-empty path regions A_π and the activation-pattern regions of a DLGN (halfspace, Section 3.1).
 
-    A_π is the union of the pattern regions in which its gates are open, so that it is empty unless there is one. The
-    paths are followed layer by layer as sets of regions, packed bits, and dropped as soon as their set is empty.
+    A_π is the union of the pattern regions in which all its gates are open. The search follows paths layer by layer,
+    each as a set of regions in packed bits, and drops a path as soon as its set is empty.
+
+    Args:
+        dlgn: the network.
+        plane: the plane that cuts input space; None for a network with two inputs.
+        bounds: the rectangle on the plane.
+        limit: the largest number of paths to follow.
+
+    Returns:
+        The numbers of regions.
 
     Raises:
-        UnsupportedModelError: not a DLGN of dense layers, one behind the other.
+        UnsupportedModelError: the network is not a DLGN that is a chain of dense layers.
         TooManyPathsError: there are more than ``limit`` paths.
+
+    Example:
+        >>> from gatelab.models import DeepLinearlyGatedNetwork
+        >>> region_counts(DeepLinearlyGatedNetwork([2, 1, 1, 1])).paths
+        1
     """
     layers = half_spaces(dlgn, None if plane is None else plane.origin.shape)
     for name, layer in layers.items():
         if len(layer.shape) != 1:
             raise UnsupportedModelError(
-                f"layer '{name}' has gates of shape {layer.shape}; only the paths of dense networks are counted"
+                f"layer '{name}' has gates of shape {layer.shape}; region_counts supports only dense networks"
             )
-    value_chain(trace(dlgn), modules_of(dlgn))  # refuses residual sums, where paths pass by layers
+    value_chain(trace(dlgn), modules_of(dlgn))  # refuses residual sums, where paths bypass layers
     units = [layer.shape[0] for layer in layers.values()]
     paths = prod(units)
     if paths > limit:
@@ -154,7 +167,7 @@ def region_counts(
 
 
 def _open_somewhere(gates: GatePattern) -> int:
-    """Number of paths all of whose gates are open together for some example of the pattern."""
+    """Number of paths whose gates are all open for some example of the pattern."""
     first, *layers = [pack(gates[name].flatten(1).T.contiguous()) for name in gates]
     if not layers:
         return int(first.any(dim=1).sum())
@@ -166,7 +179,7 @@ def _open_somewhere(gates: GatePattern) -> int:
 
 
 def _open_extensions(prefixes: Int64[Tensor, "open words"], units: Int64[Tensor, "w words"]) -> Iterator[Tensor]:
-    """The prefixes extended by every unit, as long as some example opens all of it; a block of prefixes at a time."""
+    """Extend prefixes by every unit, keep those that some example opens; yield a block of prefixes at a time."""
     for rows in prefixes.split(max(1, 2**22 // units.numel())):
         both = (rows.unsqueeze(1) & units).flatten(0, 1)
         yield both[both.any(dim=1)]

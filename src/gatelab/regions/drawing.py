@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import acos, ceil, cos, hypot, pi, sin, sqrt
+from math import acos, atan2, ceil, cos, hypot, sin
 
 import numpy as np
 from jaxtyping import Float
@@ -15,9 +15,13 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.figures import Polygon, Shapes
+from gatelab.figures import Shapes
+from gatelab.figures.facts import Polygon
 from gatelab.regions.halfspace import half_spaces
 from gatelab.regions.partition import Partition
+
+HalfSpace = Sequence[float]  # (a, b, c): the half-plane a s + b t + c > 0
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,11 @@ class RegionPicture:
     """A rectangle cut into polygons, each with a number.
 
     Attributes:
-        title: of the panel.
+        title: title of the panel.
         label: what the numbers are.
         bounds: the rectangle.
-        polygons: their corners.
-        values: their numbers.
+        polygons: the polygons' corners.
+        values: the polygons' numbers.
     """
 
     title: str
@@ -42,7 +46,23 @@ class RegionPicture:
 def region_picture(
     partition: Partition, values: Float[Tensor, " regions"] | Sequence[float], label: str, title: str = ""
 ) -> RegionPicture:
-    """The facts of a picture of a partition, coloured by a number for each region."""
+    """Return the facts of a picture of a partition, coloured by a number for each region.
+
+    Args:
+        partition: the regions.
+        values: a number for each region.
+        label: what the numbers are; pictures with one label share a scale of colours.
+        title: title of the panel.
+
+    Returns:
+        The facts, for :func:`draw_regions`.
+
+    Example:
+        >>> from gatelab.regions import linear_regions_2d
+        >>> partition = linear_regions_2d(nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU()))
+        >>> len(region_picture(partition, partition.areas, "area").polygons)
+        2
+    """
     numbers = tuple(float(value) for value in values)
     if len(numbers) != len(partition):
         raise InputError(f"there are {len(partition)} regions and {len(numbers)} values; give one for each")
@@ -53,7 +73,22 @@ def region_picture(
 def draw_regions(
     pictures: RegionPicture | Sequence[RegionPicture], columns: int = 3, colours: str = "viridis"
 ) -> Figure:
-    """One panel for each picture; pictures of one label share a scale of colours."""
+    """Draw one panel for each picture.
+
+    Args:
+        pictures: the facts, from :func:`region_picture`.
+        columns: the largest number of panels side by side.
+        colours: a colour map of matplotlib.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        >>> figure = draw_regions(RegionPicture("a square", "area", ((0, 1), (0, 1)), (square,), (1.0,)))
+        >>> figure.axes[0].get_title()
+        'a square'
+    """
     panels = [pictures] if isinstance(pictures, RegionPicture) else list(pictures)
     if not panels:
         raise InputError("there is nothing to draw; give at least one picture")
@@ -61,13 +96,14 @@ def draw_regions(
     rows = ceil(len(panels) / columns)
     figure = Figure(figsize=(3.6 * columns + 0.6, 3.2 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    scales = {label: _scale([p for p in panels if p.label == label]) for label in {p.label for p in panels}}
+    values = {panel.label: [v for p in panels if p.label == panel.label for v in p.values] for panel in panels}
+    scales = {label: Normalize(min(numbers), max(numbers)) for label, numbers in values.items()}
     axes_of: dict[str, list[Axes]] = {}
     for place, picture in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1, aspect="equal")
         cells = PolyCollection(list(picture.polygons), cmap=colours, norm=scales[picture.label], linewidths=0.3)
         cells.set_array(np.array(picture.values))
-        cells.set_edgecolor("white" if len(picture.polygons) < 2000 else "face")
+        cells.set_edgecolor("white" if len(picture.polygons) < 2000 else "face")  # many white edges hide the colours
         axes.add_collection(cells)
         axes.set(xlim=picture.bounds[0], ylim=picture.bounds[1], title=picture.title)
         axes_of.setdefault(picture.label, []).append(axes)
@@ -76,106 +112,58 @@ def draw_regions(
     return figure
 
 
-def _scale(pictures: list[RegionPicture]) -> Normalize:
-    values = [value for picture in pictures for value in picture.values]
-    return Normalize(min(values), max(values))
+def half_space_discs(dlgn: nn.Module, radius: float = 1.0) -> list[list[HalfSpace]]:
+    """Return every gate of a DLGN with two inputs as a half-plane (halfspace, Figures 6, 9 and 10), layer by layer.
 
-
-@dataclass(frozen=True)
-class Disc:
-    """A half-space of the plane, ⟨normal, x⟩ + offset > 0, seen in a disc around the origin.
-
-    Attributes:
-        unit: the gate's number in its layer.
-        normal: of the half-space, not normalised.
-        offset: of the half-space.
-        radius: of the disc.
-    """
-
-    unit: int
-    normal: tuple[float, float]
-    offset: float
-    radius: float = 1.0
-
-    @property
-    def reach(self) -> float:
-        """Where the boundary cuts the normal's direction, in radii: −1 if all of the disc is open, 1 if nothing is."""
-        length = hypot(*self.normal)
-        if length == 0:
-            return -1.0 if self.offset > 0 else 1.0
-        return max(-1.0, min(1.0, -self.offset / length / self.radius))
-
-    @property
-    def share(self) -> float:
-        """The share of the disc's area that is open."""
-        c = self.reach
-        return (acos(c) - c * sqrt(1 - c * c)) / pi
-
-    @property
-    def angle(self) -> float:
-        """The normal's direction, in radians."""
-        return float(np.arctan2(self.normal[1], self.normal[0]))
-
-    def outline(self, points: int = 60) -> np.ndarray:
-        """The open part: an arc, closed by its chord; no points if nothing is open."""
-        half = acos(self.reach)
-        if half == 0:
-            return np.empty((0, 2))
-        around = [self.angle + half * (2 * k / points - 1) for k in range(points + 1)]
-        return self.radius * np.array([(cos(a), sin(a)) for a in around])
-
-
-@dataclass(frozen=True)
-class DiscTable:
-    """The half-spaces of a network of two inputs, a row of discs for each layer of gates."""
-
-    title: str
-    layers: tuple[str, ...]
-    discs: tuple[tuple[Disc, ...], ...]
-
-
-def half_space_discs(dlgn: nn.Module, radius: float = 1.0, units: int | None = None, title: str = "") -> DiscTable:
-    """The facts of a picture of every gate of a DLGN as a half-space (halfspace, Figures 6, 9 and 10).
-
-    Args:
-        dlgn: a DLGN of two inputs.
-        radius: of the disc in which they are seen.
-        units: only the first so many of each layer.
-        title: of the picture.
+    The coordinates are scaled so that the disc of this radius around the origin becomes the unit disc.
     """
     if not radius > 0:
         raise InputError(f"radius is {radius}; it must be positive")
-    layers = half_spaces(dlgn)
     rows = []
-    for layer in layers.values():
+    for layer in half_spaces(dlgn).values():
         normals = layer.normals()
         if normals.shape[1:] != (2,):
             raise InputError(
-                f"a disc shows half-spaces of two inputs, the network takes {tuple(normals.shape[1:])}; its normals "
-                "can be shown as images, half_spaces(dlgn)[layer].normals()"
+                f"a disc shows half-spaces of two inputs, the network takes {tuple(normals.shape[1:])}; show the "
+                "normals as images, half_spaces(dlgn)[layer].normals()"
             )
         pairs = zip(normals.tolist(), layer.offsets.tolist(), strict=True)
-        rows.append(tuple(Disc(unit, (a, b), offset, radius) for unit, ((a, b), offset) in enumerate(pairs))[:units])
-    return DiscTable(title, tuple(layers), tuple(rows))
+        rows.append([(radius * a, radius * b, c) for (a, b), c in pairs])
+    return rows
 
 
-def disc_panel(table: DiscTable, per_row: int | None = None, corners: int = 40) -> Shapes:
-    """Every half-space as a disc whose open part is dark, layer below layer.
+def disc_panel(
+    layers: Sequence[Sequence[HalfSpace]], title: str = "", per_row: int | None = None, corners: int = 40
+) -> Shapes:
+    """Show every half-plane as a unit disc whose open part is dark, layer below layer.
 
     Args:
-        table: the half-spaces.
-        per_row: discs in a row; a layer that has more takes several rows. None: all of a layer.
-        corners: of the polygons that stand for circles.
+        layers: the half-planes of each layer, as from :func:`half_space_discs`.
+        title: title of the panel.
+        per_row: discs in a row, a layer with more takes several rows; None puts a whole layer in one row.
+        corners: corners of the polygons that stand for circles.
     """
     polygons, row = [], 0
-    around = [(cos(2 * pi * k / corners), sin(2 * pi * k / corners)) for k in range(corners)]
-    for discs in table.discs:
+    circle = open_part((0.0, 0.0, 1.0), corners)[:-1]
+    for discs in layers:
         columns = per_row or len(discs)
         for place, disc in enumerate(discs):
             x, y = 2.3 * (place % columns), -2.3 * (row + place // columns)
-            polygons.append(Polygon(tuple((round(x + a, 3), round(y + b, 3)) for a, b in around), 0.0))
-            opened = (disc.outline(corners) / disc.radius).tolist()
-            if opened:
-                polygons.append(Polygon(tuple((round(x + a, 3), round(y + b, 3)) for a, b in opened), 1.0))
+            for points, shade in ((circle, 0.0), (open_part(disc, corners), 1.0)):
+                if points:
+                    polygons.append(Polygon(tuple((round(x + a, 3), round(y + b, 3)) for a, b in points), shade))
         row += ceil(len(discs) / columns)
-    return Shapes(table.title, tuple(polygons), axes=False)
+    return Shapes(title, tuple(polygons), axes=False)
+
+
+def open_part(half_space: HalfSpace, corners: int = 60) -> Points:
+    """Return the part of the unit disc inside a half-plane: an arc, closed by its chord. Empty if nothing is open."""
+    a, b, offset = half_space
+    length = hypot(a, b)
+    # Where the boundary cuts the normal's direction: at −1 the whole disc is open, at 1 nothing is.
+    reach = max(-1.0, min(1.0, -offset / length)) if length else -1.0 if offset > 0 else 1.0
+    half = acos(reach)
+    if half == 0:
+        return ()
+    angles = (atan2(b, a) + half * (2 * k / corners - 1) for k in range(corners + 1))
+    return tuple((cos(angle), sin(angle)) for angle in angles)

@@ -1,6 +1,5 @@
 """The exact pieces of a line through input space on which a network is affine."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +9,8 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
-from gatelab.regions.plane import checked_bounds
+from gatelab.regions.plane import NOISE, TOUCH, checked_bounds
 from gatelab.regions.replay import Replay
-from gatelab.regions.splitting import NOISE, TOUCH
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Pieces:
         return len(self.ends)
 
     def intervals(self, chosen: Bool[Tensor, " pieces"]) -> list[tuple[float, float]]:
-        """Some pieces as intervals, neighbours joined."""
+        """Return the chosen pieces as intervals, neighbours joined."""
         joined: list[tuple[float, float]] = []
         for low, high in self.ends[chosen].tolist():
             if joined and joined[-1][1] == low:
@@ -51,13 +49,21 @@ def linear_regions_1d(
     origin: Float[Tensor, "..."] | None = None,
     direction: Float[Tensor, "..."] | None = None,
 ) -> Pieces:
-    """The pieces of a segment of input space on which a ReLU or linearly gated network is affine, exactly.
+    """Return the pieces of a segment of input space on which a ReLU or linearly gated network is affine, exactly.
 
     Args:
-        model: see :func:`linear_regions_2d`.
-        bounds: of s.
-        origin: the point at s = 0; None for a network of one input.
-        direction: where s leads; None for a network of one input.
+        model: the network, as in :func:`linear_regions_2d`.
+        bounds: low and high s.
+        origin: the point at s = 0; None for a network with one input.
+        direction: the direction of growing s; None for a network with one input.
+
+    Returns:
+        The pieces in order, each with its affine map and its gates.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1))
+        >>> linear_regions_1d(net, (-1, 3)).ends.tolist()
+        [[-1.0, 0.0], [0.0, 3.0]]
     """
     ((low, high),) = checked_bounds([bounds], 1)
     replay = Replay(model)
@@ -65,25 +71,23 @@ def linear_regions_1d(
     if not replay.gates:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
     if origin is None or direction is None:
-        if replay.input_shape(None) != (1,):
-            raise InputError(f"the network takes {replay.input_shape(None)}; give origin= and direction= of a line")
+        if (shape := replay.input_shape(None)) != (1,):
+            raise InputError(f"the network takes examples of shape {shape}; give origin= and direction= of a line")
         origin, direction = torch.zeros(1), torch.ones(1)
     if origin.shape != direction.shape or not bool((direction != 0).any()):
         raise InputError("origin and direction must have the shape of one example, and direction must not be zero")
-    replay.input_shape(tuple(origin.shape))
+    replay.input_shape(origin.shape)
     start, along = (part.to(replay.device, torch.float64) for part in (origin, direction))
-    simplex = torch.stack([start + low * along, start + high * along])
+    segment = torch.stack([start + low * along, start + high * along])
     ends, gates = np.array([[0.0, 1.0]]), dict[str, Tensor]()
     for name in replay.gates:
-        factors = {other: replay.factor(other, gates[other]) for other in replay.plan.deciding_gates(name)}
-        q = _at_ends(simplex, factors, len(ends), lambda x, f, name=name: replay.pre_activation(name, x, f))
-        lines = q.flatten(2).cpu().numpy()
+        q = replay.on_simplex(segment, {other: gates[other] for other in replay.plan.deciding_gates(name)}, name)
+        lines = q.flatten(2).expand(len(ends), -1, -1).cpu().numpy()
         ends, parent = _cut(ends, lines)
         opened = torch.as_tensor(_signs(ends, lines[parent])).to(replay.device).unflatten(1, q.shape[2:])
         rows = torch.as_tensor(parent).to(replay.device)
         gates = {other: state[rows] for other, state in gates.items()} | {name: opened}
-    factors = {name: replay.factor(name, state) for name, state in gates.items()}
-    output = _at_ends(simplex, factors, len(ends), replay.output).flatten(2)
+    output = replay.on_simplex(segment, gates).flatten(2)
     slope = output[:, 1] / (high - low)
     return Pieces(
         torch.as_tensor(low + ends * (high - low)).to(replay.device),
@@ -92,16 +96,8 @@ def linear_regions_1d(
     )
 
 
-def _at_ends(simplex: Tensor, factors: dict[str, Tensor], pieces: int, function: Callable[..., Tensor]) -> Tensor:
-    """Constant and slope, over the whole segment, of what the function gives on each piece: (pieces, 2, *shape)."""
-    x = simplex.expand(pieces, *simplex.shape).flatten(0, 1)
-    values = function(x, {name: factor.repeat_interleave(2, 0) for name, factor in factors.items()})
-    values = values.unflatten(0, (pieces, 2))
-    return torch.stack([values[:, 0], values[:, 1] - values[:, 0]], 1)
-
-
 def _cut(ends: np.ndarray, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cut each interval where one of its lines is zero; returns the parts and which interval each belongs to."""
+    """Cut each interval where one of its lines is zero; return the parts and the interval that each belongs to."""
     cut, parents = [], []
     for number, ((low, high), (constant, slope)) in enumerate(zip(ends, lines, strict=True)):
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -116,5 +112,6 @@ def _cut(ends: np.ndarray, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _signs(ends: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """Whether each gate is open inside each part; a value that is zero but for rounding counts as closed."""
     q = lines[:, 0] + lines[:, 1] * ends.mean(axis=1)[:, None]
     return q > NOISE * np.abs(lines).max(axis=(1, 2))[:, None]

@@ -1,8 +1,9 @@
 """The exact partition of a plane through input space into the regions where a network is affine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,14 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
+from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import GatePattern
 from gatelab.observe import batches
-from gatelab.regions import splitting
-from gatelab.regions.plane import Bounds, Plane, checked_bounds
+from gatelab.regions.plane import NOISE, Bounds, Plane, checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.units import Unit, path_units, unit_number
 
-# Pre-activations of a block of regions; small blocks stay in the cache.
-BLOCK_ENTRIES = 2**19
-DEFAULT_LIMIT = 2**21
+BLOCK_ENTRIES = 2**19  # pre-activations of a block of regions; small blocks stay in the cache
 
 
 @dataclass(frozen=True)
@@ -29,18 +27,18 @@ class Partition:
     """A rectangle of a plane, cut into convex polygons; on each the network is one affine map.
 
     A region is where all gates are constant: each pattern of gates that occurs belongs to exactly one region. Regions
-    overlap in their borders alone, where a gate's q is zero and the gate therefore closed. On neighbours the network
-    may be the same map, if the gate between them lets nothing through.
+    overlap only in their borders, where some q is zero and its gate therefore closed. The network may be the same map
+    on two neighbours, if nothing passes the gate between them.
 
     Attributes:
-        plane: the plane; coordinates (s, t) below are on it.
+        plane: the plane; the coordinates (s, t) below are on it.
         bounds: the rectangle.
-        corners: of all polygons, one behind the other, each counter-clockwise.
-        starts: where each region's corners begin, and the end of the last.
+        corners: corners of all polygons, one polygon after another, each counter-clockwise.
+        starts: where each region's corners begin, and where the last region's end.
         maps: output k on a region is maps[r, k] · (1, s, t).
         gates: the pattern of each region; n is the number of regions. None for a network without gates.
-        path_layers: the layers of gates that paths pass; in a deep gated network the others decide over these.
-        replay: the network as it was cut.
+        path_layers: the layers of gates that paths pass; in a deep gated network the others decide these.
+        replay: a snapshot of the network.
     """
 
     plane: Plane
@@ -57,7 +55,7 @@ class Partition:
         return len(self.starts) - 1
 
     def polygon(self, region: int) -> Float[Tensor, "corners 2"]:
-        """The corners of a region, counter-clockwise."""
+        """Return the corners of a region, counter-clockwise."""
         if not 0 <= region < len(self):
             raise InputError(f"region {region} does not exist; there are {len(self)}")
         return self.corners[self.starts[region] : self.starts[region + 1]]
@@ -67,28 +65,28 @@ class Partition:
         """The regions' areas, in units of the plane's coordinates."""
         following = torch.arange(1, len(self.corners) + 1, device=self.corners.device)
         following[self.starts[1:] - 1] = self.starts[:-1]
+        # Relative to a corner of the same polygon, so that small polygons lose no digits.
         here = self.corners - self.corners[self.starts[:-1]].repeat_interleave(self.starts.diff(), 0)
-        there = here[following]  # relative to a corner of its own polygon, small ones lose no digits
-        across = here[:, 0] * there[:, 1] - here[:, 1] * there[:, 0]
-        return self._sums(across) / 2
+        there = here[following]
+        return self._sums(here[:, 0] * there[:, 1] - here[:, 1] * there[:, 0]) / 2
 
     @cached_property
     def centres(self) -> Float[Tensor, "regions 2"]:
-        """The mean of each region's corners, a point inside it."""
+        """The mean of each region's corners, a point inside the region."""
         return self._sums(self.corners) / self.starts.diff().unsqueeze(1)
 
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
-        """The region of each point (s, t); one of them if it lies on a border, −1 outside the rectangle."""
+        """Return the region of each point (s, t): any of its regions on a border, −1 outside the rectangle."""
         if points.ndim != 2 or points.shape[1] != 2:
             raise InputError(f"points have shape {tuple(points.shape)}; give coordinates on the plane, (n, 2)")
         scaled, wanted = (_scaled(places.double(), self.bounds).cpu().numpy() for places in (self.corners, points))
         starts, found = self.starts.cpu().numpy(), np.empty(len(points), np.int64)
         edges = [side.reduceat(scaled[:, axis], starts[:-1]) for axis in (0, 1) for side in (np.minimum, np.maximum)]
-        splitting.locate(scaled, starts, np.stack(edges, 1), wanted, found)
+        _loops().locate(scaled, starts, np.stack(edges, 1), wanted, found)
         return torch.as_tensor(found).to(self.starts.device)
 
     def evaluate(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n k"]:
-        """What the regions' maps give at points of the rectangle: the network's output there."""
+        """Return the network's output at points of the rectangle, computed from the regions' maps."""
         regions = self.locate(points)
         if bool((regions < 0).any()):
             outside = points[regions < 0][0].tolist()
@@ -97,9 +95,9 @@ class Partition:
         return torch.einsum("nkc,nc->nk", self.maps[regions], homogeneous)
 
     def along(self, path: Sequence[Unit] | Mapping[str, Unit] | Any) -> Bool[Tensor, " regions"]:
-        """The regions in which every gate on a path is open: their union is the path's active region A_π.
+        """Whether every gate on a path is open in each region; these regions form the path's active region A_π.
 
-        Paths are given as to :func:`active_region`.
+        ``path`` is given as to :func:`active_region`.
         """
         if self.gates is None:
             raise InputError("the network has no gates, hence no paths to open")
@@ -110,27 +108,32 @@ class Partition:
         return opened
 
     def _sums(self, values: Tensor) -> Tensor:
+        """Sums over the corners of each region."""
         regions = torch.arange(len(self), device=values.device).repeat_interleave(self.starts.diff())
         return values.new_zeros(len(self), *values.shape[1:]).index_add_(0, regions, values)
 
 
 def linear_regions_2d(
-    model: nn.Module, plane: Plane | None = None, bounds: Bounds = ((-1, 1), (-1, 1)), *, limit: int = DEFAULT_LIMIT
+    model: nn.Module, plane: Plane | None = None, bounds: Bounds = ((-1, 1), (-1, 1)), *, limit: int = 2**21
 ) -> Partition:
-    """The regions of a plane on which a ReLU or linearly gated network is affine, exactly.
+    """Return the regions of a plane on which a ReLU or linearly gated network is affine, exactly.
 
-    Layer by layer every polygon is cut along the lines where a gate's pre-activation, affine on the polygon, is zero:
-    no grid, nothing sampled. Dense, convolutional and residual networks, LeakyReLU, batch-norm and average pooling are
-    taken alike. Lines that pass a corner closer than 1e-12 of the rectangle's size pass through it. All in float64.
+    Every layer cuts each polygon along the lines where a gate's pre-activation, affine on the polygon, is zero. There
+    is no grid, and nothing is sampled. Dense, convolutional and residual networks, LeakyReLU, batch-norm and average
+    pooling are all supported. A line closer to a corner than 1e-12 of the rectangle's size passes through the corner.
+    All computation is in float64.
 
     Args:
         model: the network; soft gates count as hard ones.
-        plane: where to cut input space; None for a network of two inputs.
+        plane: the plane that cuts input space; None for a network with two inputs.
         bounds: the rectangle on the plane, ((s low, s high), (t low, t high)).
-        limit: the most regions to make.
+        limit: the largest number of regions to make.
+
+    Returns:
+        The partition of the rectangle.
 
     Raises:
-        UnsupportedModelError: something is neither a gate nor affine, or pools by maximum; named with its place.
+        UnsupportedModelError: an operation is neither a gate nor affine, or is a max-pooling.
         TooManyPathsError: there are more regions than ``limit``.
 
     Example:
@@ -142,7 +145,7 @@ def linear_regions_2d(
     box = checked_bounds(bounds, 2)
     replay = Replay(model)
     replay.plan.check_affine()
-    shape = replay.input_shape(None if plane is None else tuple(plane.origin.shape))
+    shape = replay.input_shape(None if plane is None else plane.origin.shape)
     if plane is None and shape != (2,):
         raise InputError(
             f"the network takes examples of shape {shape}; to cut them by a plane give one, Plane(origin, first, "
@@ -167,7 +170,7 @@ class _Cells:
         self._corners = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
         self._starts: NDArray[np.int64] = np.array([0, 4])
         self._gates: dict[str, Tensor] = {}
-        # An affine function on the plane is told by its values at three points.
+        # Three points determine an affine function on a plane.
         ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=replay.device)
         self._simplex = plane.at(self._to_plane(ends))
         self._width = replay.pre_activation(replay.gates[0], self._simplex, {})[0].numel() if replay.gates else 1
@@ -181,16 +184,13 @@ class _Cells:
         corners, counts, parents, opened = [], [], [], []
         for part in self._blocks():
             regions = range(len(self))[part]
-            # The lines of a gate that depends on no other are the same everywhere.
-            factors = {other: replay.factor(other, self._gates[other][part]) for other in deciding}
-            q = self._at_simplex(lambda x, factors: replay.pre_activation(name, x, factors), factors)
+            q = replay.on_simplex(self._simplex, {other: self._gates[other][part] for other in deciding}, name)
             self._width = max(self._width, q[0, 0].numel())
             lines = q.flatten(2).transpose(1, 2).contiguous().cpu().numpy()
             first, last = self._starts[regions[0]], self._starts[regions[-1] + 1]
-            parts: Any = splitting.split(
+            cut, starts, parent = _loops().split(
                 self._corners[first:last], self._starts[regions[0] : regions[-1] + 2] - first, lines
             )
-            cut, starts, parent = parts
             centres = np.add.reduceat(cut, starts[:-1]) / np.diff(starts)[:, None]
             opened.append(_signs(lines, parent, centres).reshape(len(parent), *q.shape[2:]))
             corners.append(cut)
@@ -198,18 +198,17 @@ class _Cells:
             parents.append(parent + regions[0])
         self._corners, parent = np.concatenate(corners), torch.as_tensor(np.concatenate(parents))
         self._starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-        device = self._replay.device
-        self._gates = {other: gates[parent.to(device)] for other, gates in self._gates.items()}
-        self._gates[name] = torch.as_tensor(np.concatenate(opened)).to(device)
+        self._gates = {other: gates[parent.to(replay.device)] for other, gates in self._gates.items()}
+        self._gates[name] = torch.as_tensor(np.concatenate(opened)).to(replay.device)
 
     def partition(self) -> Partition:
-        """What came out, in the plane's own coordinates."""
+        """Return the polygons in the plane's own coordinates, with their maps and gates."""
         replay, device = self._replay, self._replay.device
         maps = []
         for part in self._blocks():
-            factors = {name: replay.factor(name, gates[part]) for name, gates in self._gates.items()}
-            values = self._at_simplex(replay.output, factors).flatten(2)
-            maps.append(values.transpose(1, 2).expand(range(len(self))[part].__len__(), -1, -1))
+            gates = {name: gates[part] for name, gates in self._gates.items()}
+            values = replay.on_simplex(self._simplex, gates).flatten(2)
+            maps.append(values.transpose(1, 2).expand(len(range(len(self))[part]), -1, -1))
         (s, half_s), (t, half_t) = ((low / 2 + high / 2, high / 2 - low / 2) for low, high in self._box)
         constant, along_s, along_t = torch.cat(maps).unbind(2)
         along_s, along_t = along_s / half_s, along_t / half_t
@@ -225,22 +224,17 @@ class _Cells:
         )
 
     def _blocks(self) -> list[slice]:
-        """Regions that are worked on together."""
+        """Regions that are processed together."""
         return list(batches(len(self), max(1, BLOCK_ENTRIES // (3 * self._width))))
-
-    def _at_simplex(self, function: Callable[..., Tensor], factors: dict[str, Tensor]) -> Tensor:
-        """The coefficients (constant, along s, along t) of what the function gives, (regions or 1, 3, *shape)."""
-        count = next((len(factor) for factor in factors.values()), 1)
-        x = self._simplex.expand(count, *self._simplex.shape).flatten(0, 1)
-        values = function(x, {name: factor.repeat_interleave(3, 0) for name, factor in factors.items()})
-        if values.ndim < 2 or len(values) != 3 * count:
-            raise UnsupportedModelError("the model must keep the examples on the first axis")
-        values = values.unflatten(0, (count, 3))
-        return torch.cat([values[:, :1], values[:, 1:] - values[:, :1]], 1)
 
     def _to_plane(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 2"]:
         low, high = points.new_tensor(self._box).T
         return (low + high) / 2 + points * (high - low) / 2
+
+
+def _loops() -> Any:
+    """The compiled loops. Their module loads Numba, so it is imported at first use."""
+    return import_module("gatelab.regions.splitting")
 
 
 def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
@@ -250,7 +244,7 @@ def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) 
 
 
 def _signs(lines: np.ndarray, parent: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Whether each gate is open inside each part; what is zero but for rounding is closed."""
+    """Whether each gate is open inside each part; a value that is zero but for rounding counts as closed."""
     own = lines[parent] if len(lines) > 1 else lines
     q = own[..., 0] + own[..., 1] * centres[:, None, 0] + own[..., 2] * centres[:, None, 1]
-    return q > splitting.NOISE * np.abs(own).max(axis=(1, 2))[:, None]
+    return q > NOISE * np.abs(own).max(axis=(1, 2))[:, None]

@@ -12,10 +12,23 @@ from gatelab.errors import InputError
 
 Bounds = Sequence[Sequence[float]]
 
+# On a rectangle scaled to [−1, 1]², a line closer to a corner than this passes through the corner.
+TOUCH = 1e-12
+# Coefficients smaller than this, relative to the largest of the polygon's lines, are rounding.
+NOISE = 1e-15
+
 
 @dataclass(frozen=True)
 class Plane:
-    """The points origin + s · first + t · second; of the shape of one example.
+    """The points origin + s · first + t · second.
+
+    Args:
+        origin: the input at s = t = 0.
+        first: the direction of s, of the shape of one example.
+        second: the direction of t.
+
+    Raises:
+        InputError: the shapes differ, a number is not finite, or the directions are parallel.
 
     Example:
         >>> Plane.through(torch.zeros(3), torch.tensor([1.0, 0, 0]), torch.tensor([0, 2.0, 0])).at(
@@ -28,13 +41,13 @@ class Plane:
     second: Float[Tensor, "..."]
 
     def __post_init__(self) -> None:
-        """Refuse what is not a plane."""
-        refuse_others_than_tensors(origin=self.origin, first=self.first, second=self.second)
+        """Check shapes, numbers and directions."""
+        refuse_unless_tensors(origin=self.origin, first=self.first, second=self.second)
         shapes = {tuple(part.shape) for part in (self.origin, self.first, self.second)}
         if len(shapes) > 1:
             raise InputError(
-                f"a plane's origin and directions have shapes {', '.join(map(str, sorted(shapes)))}; give the shape of "
-                "one example to all three"
+                f"a plane's origin and directions have shapes {', '.join(map(str, sorted(shapes)))}; give all three "
+                "the shape of one example"
             )
         if not all(bool(torch.isfinite(part).all()) for part in (self.origin, self.first, self.second)):
             raise InputError("the plane's origin or directions hold NaN or infinite values")
@@ -42,12 +55,12 @@ class Plane:
 
     @classmethod
     def through(cls, a: Float[Tensor, "..."], b: Float[Tensor, "..."], c: Float[Tensor, "..."]) -> "Plane":
-        """The plane through three points, at (0, 0), (1, 0) and (0, 1).
+        """Return the plane through three points, which get the coordinates (0, 0), (1, 0) and (0, 1).
 
         Raises:
-            InputError: they lie on a line, but for the rounding of their own dtype.
+            InputError: within the rounding of their dtype, the points lie on a line.
         """
-        refuse_others_than_tensors(a=a, b=b, c=c)
+        refuse_unless_tensors(a=a, b=b, c=c)
         if not a.shape == b.shape == c.shape:
             raise InputError(f"a, b and c have shapes {a.shape}, {b.shape}, {c.shape}; give the shape of one example")
         origin, first, second = a.double(), b.double() - a.double(), c.double() - a.double()
@@ -58,21 +71,21 @@ class Plane:
 
     @classmethod
     def of_inputs(cls) -> "Plane":
-        """The plane of all inputs, for a network with two."""
+        """Return the plane of all inputs of a network with two inputs."""
         eye = torch.eye(2, dtype=torch.float64)
         return cls(torch.zeros(2, dtype=torch.float64), eye[0], eye[1])
 
     def at(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n ..."]:
-        """The inputs at these coordinates (s, t)."""
+        """Return the inputs at these coordinates (s, t)."""
         origin, directions = self.flat(points)
         return (origin + points @ directions).unflatten(1, self.origin.shape)
 
     def flat(self, like: Tensor) -> tuple[Float[Tensor, " d"], Float[Tensor, "2 d"]]:
-        """Origin and directions as flat vectors, in another tensor's dtype and on its device."""
+        """Return origin and directions as flat vectors, in another tensor's dtype and on its device."""
         return self.origin.flatten().to(like), torch.stack([self.first.flatten(), self.second.flatten()]).to(like)
 
     def _refuse_a_line(self, first: float, second: float) -> None:
-        """Refuse directions that are parallel if each may be wrong by so much of its length."""
+        """Refuse directions that may be parallel, if each is known to these relative errors."""
         units = torch.stack([_unit(self.first), _unit(self.second)])
         if float(torch.linalg.svdvals(units)[1]) <= first + second:
             raise InputError("the plane's two directions are zero or parallel; give two that span a plane")
@@ -85,19 +98,19 @@ def _unit(direction: Float[Tensor, "..."]) -> Float[Tensor, " d"]:
 
 
 def _rounding(values: Tensor) -> float:
-    """How far a number of the tensor's dtype may be off, relative to its size."""
+    """Relative error of a number in the tensor's dtype."""
     return torch.finfo(values.dtype if values.is_floating_point() else torch.float64).eps
 
 
-def refuse_others_than_tensors(**arguments: object) -> None:
-    """Refuse an argument that is a list, an array or a number, by its name."""
+def refuse_unless_tensors(**arguments: object) -> None:
+    """Refuse arguments that are lists, arrays or numbers; the error names the argument."""
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
 
 
 def checked_bounds(bounds: Bounds, axes: int) -> tuple[tuple[float, float], ...]:
-    """A box as ((low, high), …), or a refusal."""
+    """Return a box as ((low, high), …), or raise an error."""
     try:
         sides = tuple(tuple(float(end) for end in side) for side in bounds)
     except (TypeError, ValueError):  # no pairs, or no numbers

@@ -1,8 +1,8 @@
 """Convex polyhedra as intersections of half-spaces.
 
-A gate is open where q > 0 and closed where q ≤ 0 (the one convention of gatelab), so that a face is *strict* if it
-belongs to an open gate: {x : ⟨a_i, x⟩ < b_i} for strict faces, ≤ for the others. Only :meth:`Polyhedron.contains` and
-:meth:`Polyhedron.is_empty` can tell the two apart; balls, vertices and volumes are those of the closure.
+A gate is open where q > 0 and closed where q ≤ 0. A face that belongs to an open gate is therefore *strict*:
+⟨a_i, x⟩ < b_i for strict faces, ≤ for the others. Only :meth:`Polyhedron.contains` and :meth:`Polyhedron.is_empty`
+distinguish the two; balls, vertices and volumes are those of the closure.
 
 All geometry is in float64, on the caller's device; linear programmes (HiGHS) and hulls (Qhull) run on the CPU.
 """
@@ -19,15 +19,15 @@ from scipy.spatial import ConvexHull, KDTree
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_others_than_tensors
+from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_tensors
 
-# HiGHS keeps constraints to about this much; what is thinner counts as empty, faces closer than this as one.
+# HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Ball:
-    """A ball; its radius is infinite if balls of every size fit, and then the centre is that of one of them."""
+    """A ball. If balls of every size fit, the radius is infinite and the centre is that of one of them."""
 
     centre: Float[Tensor, " d"]
     radius: float
@@ -41,9 +41,17 @@ class Estimate:
     error: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Polyhedron:
-    """{x : normals · x ≤ offsets}, strictly where ``strict``.
+    """The set {x : normals · x ≤ offsets}, with < for strict faces.
+
+    Args:
+        normals: a normal for each face.
+        offsets: an offset for each face.
+        strict: whether each face is strict; None makes all of them strict.
+
+    Raises:
+        InputError: the shapes do not match, or a number is not finite.
 
     Example:
         >>> quadrant = Polyhedron(-torch.eye(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
@@ -55,31 +63,34 @@ class Polyhedron:
 
     normals: Float[Tensor, "faces d"]
     offsets: Float[Tensor, " faces"]
-    strict: Bool[Tensor, " faces"] | None = None
+    strict: Bool[Tensor, " faces"]
 
-    def __post_init__(self) -> None:
-        """Check shapes; take float64 throughout."""
-        refuse_others_than_tensors(normals=self.normals, offsets=self.offsets)
-        if self.normals.ndim != 2 or self.offsets.shape != self.normals.shape[:1]:
+    def __init__(
+        self,
+        normals: Float[Tensor, "faces d"],
+        offsets: Float[Tensor, " faces"],
+        strict: Bool[Tensor, " faces"] | None = None,
+    ):
+        refuse_unless_tensors(normals=normals, offsets=offsets)
+        if normals.ndim != 2 or offsets.shape != normals.shape[:1]:
             raise InputError(
-                f"normals are {tuple(self.normals.shape)}, offsets {tuple(self.offsets.shape)}; give (faces, d) and "
-                "(faces,)"
+                f"normals are {tuple(normals.shape)}, offsets {tuple(offsets.shape)}; give (faces, d) and (faces,)"
             )
-        if not bool(torch.isfinite(self.normals).all() and torch.isfinite(self.offsets).all()):
+        if not bool(torch.isfinite(normals).all() and torch.isfinite(offsets).all()):
             raise InputError("a face has NaN or infinite entries; check the weights it was made from")
-        strict = torch.ones_like(self.offsets, dtype=torch.bool) if self.strict is None else self.strict
-        refuse_others_than_tensors(strict=strict)
-        if strict.shape != self.offsets.shape or strict.dtype != torch.bool:
+        strict = torch.ones_like(offsets, dtype=torch.bool) if strict is None else strict
+        refuse_unless_tensors(strict=strict)
+        if strict.shape != offsets.shape or strict.dtype != torch.bool:
             raise InputError(
                 f"strict is {tuple(strict.shape)} of {strict.dtype}; give one truth value for each of the "
-                f"{self.faces} faces"
+                f"{len(offsets)} faces"
             )
-        for name, value in (("normals", self.normals.double()), ("offsets", self.offsets.double()), ("strict", strict)):
+        for name, value in (("normals", normals.double()), ("offsets", offsets.double()), ("strict", strict)):
             object.__setattr__(self, name, value.detach())
 
     @property
     def dimension(self) -> int:
-        """Of the space that the polyhedron lies in."""
+        """Dimension of the space that the polyhedron lies in."""
         return self.normals.shape[1]
 
     @property
@@ -88,46 +99,45 @@ class Polyhedron:
         return self.normals.shape[0]
 
     def contains(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
-        """Whether each point lies inside, to the last bit and with the faces' own strictness."""
+        """Whether each point lies inside, exactly and with the faces' own strictness."""
         if x.ndim < 2:
             raise InputError(f"points have shape {tuple(x.shape)}; give (n, …), for one point x.unsqueeze(0)")
         points = x.to(self.normals).flatten(1)
         if points.shape[1] != self.dimension:
             raise InputError(f"points have {points.shape[1]} coordinates, the polyhedron {self.dimension}")
         values = points @ self.normals.T
-        assert self.strict is not None
         return torch.where(self.strict, values < self.offsets, values <= self.offsets).all(dim=1)
 
     def is_empty(self) -> bool:
-        """Whether no point lies inside; thinner than 1e-9 of the faces' typical distance from the origin counts.
+        """Whether no point lies inside.
 
-        A face without a normal, 0 < b or 0 ≤ b, is true or false everywhere.
+        A set thinner than 1e-9 of the faces' typical distance from the origin counts as empty. A face without a normal,
+        0 < b or 0 ≤ b, is true or false everywhere.
         """
-        assert self.strict is not None
         faces, normals, offsets, _ = self._scaled()
         without = np.setdiff1d(np.arange(self.faces), faces)
         if bool(torch.where(self.strict, self.offsets <= 0, self.offsets < 0)[without].any()):
             return True
         strict = self.strict.cpu().numpy()[faces].astype(float)
         best = _largest(np.zeros(self.dimension), 1.0, np.c_[normals, strict], offsets, high=1.0)
-        return best is None or bool(strict.any() and best.value <= TOLERANCE)
+        return best is None or bool(strict.any() and best[0] <= TOLERANCE)
 
     def chebyshev_ball(self) -> Ball | None:
-        """The largest ball inside the closure; None if the polyhedron is empty."""
+        """Return the largest ball inside the closure; None if the polyhedron is empty."""
         if self.is_empty():
             return None
         _, normals, offsets, scale = self._scaled()
         rows = np.c_[normals, np.ones(len(normals))]
         nowhere = np.zeros(self.dimension)
         best = _largest(nowhere, 1.0, rows, offsets, low=0.0)
-        radius = max(0.0, best.value * scale) if best else 0.0
+        radius = max(0.0, best[0] * scale) if best else 0.0
         if best is None or radius == inf:
             best = _largest(nowhere, 1.0, rows, offsets, low=0.0, high=1.0)
-        centre = nowhere if best is None else best.point
+        centre = nowhere if best is None else best[1]
         return Ball(self._back(centre * scale), radius)
 
     def bounding_box(self) -> Float[Tensor, "d 2"] | None:
-        """Least and largest value of each coordinate, infinite where there is none; None if empty."""
+        """Return the range of each coordinate, infinite where there is no bound; None if the polyhedron is empty."""
         if self.is_empty():
             return None
         _, normals, offsets, scale = self._scaled()
@@ -135,35 +145,35 @@ class Polyhedron:
         for axis, direction in enumerate(np.eye(self.dimension)):
             for side, sign in enumerate((-1.0, 1.0)):
                 best = _largest(sign * direction, 0.0, rows, offsets)
-                box[axis, side] = sign * scale * (inf if best is None else best.value)
+                box[axis, side] = sign * scale * (inf if best is None else best[0])
         return self._back(box)
 
     def irredundant(self) -> "Polyhedron":
-        """The same set without the faces that others imply; of faces that coincide a strict one stays.
+        """Return the same set without the faces that others imply; of coincident faces a strict one stays.
 
-        An empty polyhedron is returned as it is. One linear programme per face, none if the normals are independent.
+        An empty polyhedron stays as it is. Solves one linear programme per face, none if the normals are independent.
         """
         faces, normals, offsets, _ = self._scaled()
         if self.faces <= self.dimension and np.linalg.matrix_rank(normals) == self.faces:
             return self
         if self.is_empty():
             return self
-        assert self.strict is not None
         kept = list(range(len(faces)))
         for face in torch.argsort(self.strict[faces], stable=True).tolist():
             others = [other for other in kept if other != face]
             bound = np.r_[offsets[others], offsets[face] + 1]
             rows = np.c_[normals[[*others, face]], np.zeros(len(others) + 1)]
             best = _largest(normals[face], 0.0, rows, bound)
-            if best is not None and best.value <= offsets[face] + TOLERANCE:
+            if best is not None and best[0] <= offsets[face] + TOLERANCE:
                 kept = others
         stay = faces[kept]
         return Polyhedron(self.normals[stay], self.offsets[stay], self.strict[stay])
 
     def vertices(self) -> Float[Tensor, "k d"]:
-        """The corners of the closure: none if it is empty, flat, or contains a whole line.
+        """Return the corners of the closure: none if it is empty, flat, or contains a whole line.
 
-        Around an inner point the faces are points of the polar dual, and the facets of their hull (Qhull) the corners.
+        Seen from an inner point, faces become points of the polar dual, and the facets of their hull (Qhull) are the
+        corners.
         """
         ball = self._inner_ball()
         _, normals, offsets, scale = self._scaled()
@@ -183,7 +193,7 @@ class Polyhedron:
         return self._back((centre + _distinct(corners)) * scale)
 
     def polygon(self, bounds: Bounds) -> Float[Tensor, "k 2"]:
-        """The corners of the part inside ``bounds``, counter-clockwise; none if that part has no area.
+        """Return the corners of the part inside ``bounds``, counter-clockwise; none if that part has no area.
 
         Raises:
             InputError: the polyhedron is not two-dimensional.
@@ -200,11 +210,10 @@ class Polyhedron:
         return ordered.roll(-int((ordered[:, 0] + ordered[:, 1]).argmin()), 0)
 
     def within(self, bounds: Bounds) -> "Polyhedron":
-        """The part of the polyhedron inside a box, whose sides are not strict."""
+        """Return the part of the polyhedron inside a box; the box's sides are not strict."""
         box = checked_bounds(bounds, self.dimension)
         eye = torch.eye(self.dimension).to(self.normals)
         low, high = self.normals.new_tensor(box).T
-        assert self.strict is not None
         return Polyhedron(
             torch.cat([self.normals, eye, -eye]),
             torch.cat([self.offsets, high, -low]),
@@ -212,7 +221,7 @@ class Polyhedron:
         )
 
     def on_plane(self, plane: Plane) -> "Polyhedron":
-        """The polyhedron's cut with a plane, in the plane's coordinates (s, t)."""
+        """Return the polyhedron's intersection with a plane, in the plane's coordinates (s, t)."""
         origin, directions = plane.flat(self.normals)
         if len(origin) != self.dimension:
             raise InputError(f"the plane lies in {len(origin)} dimensions, the polyhedron in {self.dimension}")
@@ -221,11 +230,11 @@ class Polyhedron:
     def volume_estimate(
         self, bounds: Bounds | None = None, *, samples: int = 10_000, generator: torch.Generator | None = None
     ) -> Estimate:
-        """The volume inside a box, or of all, by counting random points; with its standard error.
+        """Estimate the volume inside a box (None: the bounding box) from random points, with its standard error.
 
-        Without ``bounds`` the bounding box is used, and an unbounded polyhedron has volume ∞ ± 0, or 0 ± 0 if it is
-        flat: thinner than 1e-9 of the faces' typical distance from the origin. The error is that of
-        a share of (hits + 1) / (samples + 2), which is not zero when no point, or every point, lies inside.
+        An unbounded polyhedron has volume ∞ ± 0, or 0 ± 0 if it is flat: thinner than 1e-9 of the faces' typical
+        distance from the origin. The error is that of a share of (hits + 1) / (samples + 2), which is not zero even if
+        no point, or every point, lies inside.
         """
         if samples < 1:
             raise InputError(f"samples is {samples}; draw at least one point")
@@ -246,15 +255,15 @@ class Polyhedron:
         return None if ball is None or ball.radius <= TOLERANCE * self._scaled()[-1] else ball
 
     def _scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """The faces that have a normal, as unit normals and as offsets over their typical distance from the origin.
+        """The faces that have a normal, scaled by their typical distance from the origin.
 
         Returns:
-            Which faces these are; their normals; their offsets; the typical distance. A face at a distance that float64
-            does not hold has no normal: it is true or false wherever a point can be.
+            The faces' numbers, unit normals and scaled offsets, and the typical distance. A face whose distance
+            overflows float64 counts as one without a normal: it is true or false wherever a point can be.
         """
         normals, offsets = self.normals.cpu().numpy(), self.offsets.cpu().numpy()
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            largest = np.abs(normals).max(axis=1, initial=0.0)  # the squares of small entries would vanish
+            largest = np.abs(normals).max(axis=1, initial=0.0)  # squares of small entries would underflow
             units = normals / largest[:, None]
             length = np.linalg.norm(units, axis=1)
             distance = offsets / largest / length
@@ -268,12 +277,6 @@ class Polyhedron:
         return torch.as_tensor(values).to(self.normals)
 
 
-@dataclass(frozen=True)
-class _Optimum:
-    value: float  # infinite if there is no largest
-    point: np.ndarray
-
-
 def _largest(
     direction: np.ndarray,
     extra: float,
@@ -282,8 +285,12 @@ def _largest(
     *,
     low: float | None = None,
     high: float | None = None,
-) -> _Optimum | None:
-    """Maximise ⟨direction, x⟩ + extra · r under rows · (x, r) ≤ bound, low ≤ r ≤ high; None if nothing satisfies."""
+) -> tuple[float, np.ndarray] | None:
+    """Maximise ⟨direction, x⟩ + extra · r under rows · (x, r) ≤ bound, low ≤ r ≤ high.
+
+    Returns:
+        The maximum, infinite if there is none, and x; None if no point satisfies the constraints.
+    """
     cost = -np.r_[direction, extra]
     ranges: list[tuple[float | None, float | None]] = [*[(None, None)] * len(direction), (low, high)]
     precise = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -293,11 +300,11 @@ def _largest(
 
     best = answer(cost)
     if best.status == 0:
-        return _Optimum(-float(best.fun), best.x[:-1])
+        return -float(best.fun), best.x[:-1]
     if best.status == 2:
         return None
     inside = answer(np.zeros_like(cost))  # HiGHS may say no more than "infeasible or unbounded"
-    return _Optimum(inf, inside.x[:-1]) if inside.status == 0 else None
+    return (inf, inside.x[:-1]) if inside.status == 0 else None
 
 
 def _distinct(points: np.ndarray) -> np.ndarray:

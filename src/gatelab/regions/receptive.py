@@ -1,4 +1,4 @@
-"""Receptive fields: which window of the input a unit of a convolutional layer sees."""
+"""Receptive fields: the window of the input that a unit of a convolutional layer sees."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from gatelab.gates.pooling import per_axis
 from gatelab.network.nodes import node_operation
+from gatelab.regions.interpreter import argument
 
 _POOLING = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _SUMS = frozenset({"add", "radd", "iadd", "sub", "isub", "subtract", "neg"})
@@ -20,12 +21,12 @@ _JOINTS = frozenset({"cat", "concat", "concatenate"})
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """The window that a unit at position p sees along each axis: from start + p · step, ``size`` long.
+    """The window that a unit at position p sees along each axis: it begins at start + p · step and is ``size`` long.
 
     Attributes:
-        start: where the window of position 0 begins; negative where it reaches into the padding.
-        size: its length.
-        step: how far it moves from one position to the next.
+        start: where the window of position 0 begins; negative if it reaches into the padding.
+        size: the window's length.
+        step: how far the window moves from one position to the next.
     """
 
     start: tuple[int, ...]
@@ -33,14 +34,14 @@ class ReceptiveField:
     step: tuple[int, ...]
 
     def is_interior(self, position: tuple[int, ...], image: tuple[int, ...]) -> bool:
-        """Whether the window lies inside the image, so that no padding, of any layer, is seen."""
+        """Whether the window lies inside the image, so the unit sees no padding of any layer."""
         first = (start + p * step for start, p, step in zip(self.start, position, self.step, strict=True))
         return all(
             begin >= 0 and begin + size <= extent for begin, size, extent in zip(first, self.size, image, strict=True)
         )
 
     def through(self, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]) -> "ReceptiveField":
-        """The field behind windows of this size (dilation included), stride and padding."""
+        """Return the field behind windows of this size (dilation included), stride and padding."""
         return ReceptiveField(
             tuple(start - pad * step for start, pad, step in zip(self.start, padding, self.step, strict=True)),
             tuple(size + (k - 1) * step for size, k, step in zip(self.size, kernel, self.step, strict=True)),
@@ -48,7 +49,7 @@ class ReceptiveField:
         )
 
     def joined(self, other: "ReceptiveField") -> "ReceptiveField | None":
-        """The smallest field that holds both; None if they move at different steps."""
+        """Return the smallest field that contains both; None if their steps differ."""
         if self.step != other.step:
             return None
         start = tuple(map(min, self.start, other.start))
@@ -59,24 +60,24 @@ class ReceptiveField:
 def receptive_field(
     nodes: list[Node], modules: Mapping[str, nn.Module], constants: Mapping[Node, Any], inputs: tuple[int, ...]
 ) -> ReceptiveField | None:
-    """The field of the last of these nodes, which lead from the input to it; None if it is no fixed window.
+    """Return the field of the last of these nodes; None if it is not one fixed window.
 
     Args:
-        nodes: in order.
-        modules: the model's, by path.
-        constants: the values of other nodes that these take.
+        nodes: the nodes from the input to it, in order.
+        modules: the model's modules by path.
+        constants: values that these nodes use and that do not depend on the data.
         inputs: the shape of one example, (c, *positions).
     """
     fields: dict[Node, ReceptiveField | None] = {}
     axes = len(inputs) - 1
     for node in nodes:
         sources = [fields[source] for source in node.all_input_nodes if source in fields]
-        still = all(_is_still(constants[source], axes) for source in node.all_input_nodes if source in constants)
-        fields[node] = _behind(node, sources, modules, axes) if still else None
+        even = all(_is_even(constants[source], axes) for source in node.all_input_nodes if source in constants)
+        fields[node] = _behind(node, sources, modules, axes) if even else None
     return fields[nodes[-1]]
 
 
-def _is_still(constant: Any, axes: int) -> bool:
+def _is_even(constant: Any, axes: int) -> bool:
     """Whether a constant is the same at every position."""
     return not isinstance(constant, Tensor) or all(size == 1 for size in constant.shape[-axes:])
 
@@ -99,9 +100,8 @@ def _behind(
 
 
 def _joins_channels(node: Node, axes: int) -> bool:
-    """Whether images stand beside one another on the axis of channels, and not on one of positions."""
-    axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    return node_operation(node) in _JOINTS and axis in (1, -1 - axes)
+    """Whether a node concatenates images along the axis of channels, and not along one of positions."""
+    return node_operation(node) in _JOINTS and argument(node, 1, "dim", 0) in (1, -1 - axes)
 
 
 def _behind_module(field: ReceptiveField, module: nn.Module, axes: int) -> ReceptiveField | None:

@@ -11,32 +11,36 @@ from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
-from gatelab.observe import observable
-from gatelab.regions.plan import Plan, modules_of
+from gatelab.network.nodes import describe, weight_parameters
+from gatelab.observe import observable, refuse_unless_finite
+from gatelab.regions.interpreter import held
+from gatelab.regions.plan import RegionPlan
+
+Opened = Mapping[str, Bool[Tensor, "n ..."]]
 
 
 class Replay:
-    """A snapshot of a model, in float64, whose gates are given from outside.
+    """A float64 snapshot of a model whose gates come from outside.
 
-    Soft gates count as open or closed at q > 0, as everywhere where regions are concerned.
+    A soft gate counts as open where q > 0 and closed elsewhere, as everywhere in ``regions``.
 
     Attributes:
         plan: the model's structure.
-        gates: the names of its gates, see :class:`Plan`.
-        device: the model's.
-        dtype: the model's own, in which half-spaces are returned.
-        modules: the snapshot's, by path.
+        gates: names of its gates, see :class:`RegionPlan`.
+        model: the snapshot.
+        device: the model's device.
+        dtype: the model's own dtype, in which half-spaces are returned.
     """
 
-    def __init__(self, model: nn.Module, plan: Plan | None = None):
+    def __init__(self, model: nn.Module, plan: RegionPlan | None = None):
         """Take the snapshot; ``plan`` saves the trace.
 
         Raises:
-            UnsupportedModelError: see :class:`Plan`; or the model cannot be copied.
-            InputError: the plan is that of another model; or a weight is NaN or infinite.
+            UnsupportedModelError: see :class:`RegionPlan`; or the model cannot be copied.
+            InputError: the plan belongs to another model, or a weight is NaN or infinite.
         """
         model = observable(model) if plan is None else plan.check(model)
-        self.plan = plan or Plan(model)
+        self.plan = plan or RegionPlan(model)
         self.gates = self.plan.gates
         parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         self.device, self.dtype = parameter.device, parameter.dtype
@@ -44,71 +48,127 @@ class Replay:
             self.model = copy.deepcopy(model).double().requires_grad_(False)
         except Exception as error:  # a user's module may hold anything
             raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
-        self.modules = modules_of(self.model)
-        self.plan.check_finite(self.model, self.modules)
+        self._refuse_unless_finite()
 
-    def input_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-        """The shape of one example: as given, or that of a first dense layer; a refusal of one that does not fit."""
-        shape = self.plan.input_shape(self.model, shape)
-        x = torch.zeros(1, *shape, dtype=torch.float64, device=self.device)
+    def input_shape(self, shape: Sequence[int] | None) -> tuple[int, ...]:
+        """Return the shape of one example: as given, or that of a first dense layer. Refuse a shape that fails."""
+        found = self._first_layer() if shape is None else tuple(shape)
         try:
-            self.plan.run(self.model, self.modules, [self.plan.output], x)
+            self.plan.interpreter.run(self.model, [self.plan.output], self.zeros(1, *found))
         except (RuntimeError, IndexError) as error:  # torch says which layer
-            raise InputError(f"the network does not take examples of shape {shape}: {error}") from error
-        return shape
+            raise InputError(f"the network does not take examples of shape {found}: {error}") from error
+        return found
+
+    def zeros(self, *shape: int) -> Float[Tensor, "..."]:
+        """Return zeros in the snapshot's dtype and on its device."""
+        return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     def constants(self, name: str, inputs: tuple[int, ...]) -> dict[Node, Any]:
-        """What does not depend on the data and is met on the way to a gate's pre-activation."""
+        """Return the values that a gate's pre-activation uses and that do not depend on the data."""
         nodes = self.plan.affine_nodes(name)
         found = list({source for node in nodes for source in node.all_input_nodes}.difference(nodes))
-        x = torch.zeros(1, *inputs, dtype=torch.float64, device=self.device)
-        return dict(zip(found, self._run(found, x, {}), strict=True))
+        return dict(zip(found, self._run(found, self.zeros(1, *inputs), {}), strict=True))
 
     def opened(self, x: Float[Tensor, "n ..."]) -> dict[str, Bool[Tensor, "n ..."]]:
-        """Which gates are open for each row of x."""
+        """Return the gates that are open for each row of x."""
         opened: dict[str, Tensor] = {}
-        factors: dict[str, Tensor] = {}
-        for name in self.gates:
-            opened[name] = self.pre_activation(name, x, factors) > 0
-            factors[name] = self.factor(name, opened[name])
-        return opened
 
-    def pre_activation(self, name: str, x: Float[Tensor, "n ..."], factors: Mapping[str, Tensor]) -> Tensor:
-        """The q of gate ``name`` for each row of x, earlier gates multiplying by ``factors`` (n, *shape)."""
-        (q,) = self._run([self.plan.q(name)], x, factors)
-        if q.ndim < 2 or len(q) != len(x):
-            raise UnsupportedModelError(
-                f"gate '{name}' has shape {tuple(q.shape)} for {len(x)} examples; gates must have the examples on the "
-                "first axis, and the units on others"
-            )
-        return q
+        def decide(name: str, q: Tensor) -> Tensor:
+            opened[name] = _with_units(name, q, x) > 0
+            return self._factor(name, opened[name])
+
+        self.plan.interpreter.run(self.model, [self.plan.output], x, decide)
+        return {name: opened[name] for name in self.gates}
+
+    def pre_activation(self, name: str, x: Float[Tensor, "n ..."], opened: Opened) -> Float[Tensor, "n ..."]:
+        """Return the q of gate ``name`` for each row of x when these of the gates before it are open."""
+        return _with_units(name, self._run([self.plan.q(name)], x, opened)[0], x)
 
     def pre_activations(self, names: Iterable[str], x: Float[Tensor, "n ..."]) -> list[Tensor]:
-        """The q of gates that depend on no other gate, in one run."""
+        """Return the q of gates that depend on no other gate, from one run."""
         return self._run([self.plan.q(name) for name in names], x, {})
 
-    def output(self, x: Float[Tensor, "n ..."], factors: Mapping[str, Tensor]) -> Float[Tensor, "n ..."]:
-        """The output for each row of x under the given gates; a number for each row is one output."""
-        return _with_outputs(self._run([self.plan.output], x, factors)[0], x)
-
-    def everything(self, x: Float[Tensor, "n ..."], factors: Mapping[str, Tensor]) -> list[Tensor]:
-        """Every gate's q in order, and the output, under the given gates."""
-        *gates, output = self._run([*map(self.plan.q, self.gates), self.plan.output], x, factors)
+    def everything(self, x: Float[Tensor, "n ..."], opened: Opened) -> list[Tensor]:
+        """Return the q of every gate, in order, and the output."""
+        *gates, output = self._run([*map(self.plan.q, self.gates), self.plan.output], x, opened)
         return [*gates, _with_outputs(output, x)]
 
-    def factor(self, name: str, opened: Tensor) -> Tensor:
+    def on_simplex(
+        self, corners: Float[Tensor, "corners ..."], opened: Opened, gate: str | None = None
+    ) -> Float[Tensor, "regions corners ..."]:
+        """Return a gate's q (None: the output) as an affine function on a simplex, in each of some regions.
+
+        Args:
+            corners: the inputs at the simplex's corners.
+            opened: the gates of each region that the function depends on.
+            gate: the gate.
+
+        Returns:
+            The value at the first corner and the differences from there to the others. If no gates are given, the
+            function is the same in all regions, and there is one row.
+        """
+        regions = next((len(gates) for gates in opened.values()), 1)
+        x = corners.expand(regions, *corners.shape).flatten(0, 1)
+        repeated = {name: gates.repeat_interleave(len(corners), 0) for name, gates in opened.items()}
+        if gate is None:
+            values = _with_outputs(self._run([self.plan.output], x, repeated)[0], x)
+        else:
+            values = self.pre_activation(gate, x, repeated)
+        if values.ndim < 2 or len(values) != len(x):
+            raise UnsupportedModelError("the model must keep the examples on the first axis")
+        values = values.unflatten(0, (regions, len(corners)))
+        return torch.cat([values[:, :1], values[:, 1:] - values[:, :1]], 1)
+
+    def pattern(self, opened: Opened) -> GatePattern:
+        """Return a pattern with these gates open, and with this model's kinds of gates and slopes."""
+        return self.plan.pattern(opened, self.dtype)
+
+    def _run(self, targets: Sequence[Node], x: Tensor, opened: Opened) -> list[Tensor]:
+        factors = {name: self._factor(name, gates) for name, gates in opened.items()}
+        return self.plan.interpreter.run(self.model, targets, x, lambda name, _q: factors[name])
+
+    def _factor(self, name: str, opened: Tensor) -> Tensor:
         """What the gate multiplies by: 1 where it is open, its slope elsewhere."""
         slope, gates = self.plan.slope(name), opened.double()
         return gates + slope * (1 - gates) if slope else gates
 
-    def pattern(self, opened: Mapping[str, Bool[Tensor, "n ..."]]) -> GatePattern:
-        """Gates that are open or closed as given, as a pattern with this model's kinds and slopes."""
-        return self.plan.pattern(opened, self.dtype)
+    def _first_layer(self) -> tuple[int, ...]:
+        """The shape of the examples that the first weight layer takes."""
+        for node in self.plan.interpreter.nodes_before(self.plan.output):
+            names = weight_parameters(node, self.plan.modules) if node in self.plan.data else None
+            if names is None:
+                continue
+            weight = self.model.get_parameter(names[0])
+            if weight.ndim == 2:
+                return (weight.shape[1],)
+            raise InputError(
+                f"{describe(node, self.plan.modules)} is a convolution, so the half-spaces depend on the image's size; "
+                "give the shape of one example, e.g. shape=(3, 32, 32)"
+            )
+        raise InputError("the model has no weight layer that would tell the shape of its input; give shape=")
 
-    def _run(self, targets: Sequence[Node], x: Tensor, factors: Mapping[str, Tensor]) -> list[Tensor]:
-        return self.plan.run(self.model, self.modules, targets, x, factors)
+    def _refuse_unless_finite(self) -> None:
+        """Refuse NaN and infinite values among the weights that the output depends on."""
+        for node in self.plan.interpreter.nodes_before(self.plan.output):
+            path = str(node.target)
+            if node.op == "call_module":
+                module = self.model.get_submodule(path)
+                for name, value in (*module.named_parameters(path), *module.named_buffers(path)):
+                    refuse_unless_finite(name, value)
+            elif node.op == "get_attr" and isinstance(value := held(node, self.model, torch.float64), Tensor):
+                refuse_unless_finite(path, value)
+
+
+def _with_units(name: str, q: Tensor, x: Float[Tensor, "n ..."]) -> Tensor:
+    """The pre-activation of a gate, if it has an axis for the examples and one for the units."""
+    if q.ndim < 2 or len(q) != len(x):
+        raise UnsupportedModelError(
+            f"gate '{name}' has shape {tuple(q.shape)} for {len(x)} examples; give gates the examples on the first "
+            "axis and the units on the others"
+        )
+    return q
 
 
 def _with_outputs(values: Tensor, x: Float[Tensor, "n ..."]) -> Tensor:
-    """Numbers, one for each row of x, on an axis of their own."""
+    """The outputs; if the model returns one number for each row of x, with an axis of length 1 for it."""
     return values.reshape(len(x), 1) if values.ndim < 2 and values.numel() == len(x) else values

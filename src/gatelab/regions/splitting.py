@@ -1,21 +1,18 @@
-"""Cutting convex polygons along lines, compiled by Numba.
+"""Loops that cut convex polygons along lines, compiled by Numba. Importing this module loads Numba.
 
-Polygons lie one behind the other in one array of corners, counter-clockwise; ``starts`` says where each begins. The
-coordinates are scaled so that all polygons lie in [−1, 1]²; a line is c₀ + c₁ s + c₂ t = 0.
+One array holds the corners of all polygons, one polygon after another, counter-clockwise; ``starts`` says where each
+begins. The coordinates are scaled so that all polygons lie in [−1, 1]²; a line is c₀ + c₁ s + c₂ t = 0.
 """
 
 import numba
 import numpy as np
 
-# Lines closer to a corner than this, compared with the square's size, pass through the corner.
-TOUCH = 1e-12
-# Coefficients smaller than this, compared with the largest of the polygon's lines, are rounding.
-NOISE = 1e-15
+from gatelab.regions.plane import NOISE, TOUCH
 
 
 @numba.njit(nogil=True, cache=True)
 def _grown(array, length):
-    """The array with room for more rows."""
+    """Return the array with room for more rows."""
     larger = np.empty((length, array.shape[1]), array.dtype)
     larger[: array.shape[0]] = array
     return larger
@@ -23,7 +20,7 @@ def _grown(array, length):
 
 @numba.njit(nogil=True, cache=True)
 def _sides(corners, start, stop, line, touch, side):
-    """Signed height of each corner over the line, 0 for those on it; whether the line cuts the polygon."""
+    """Store each corner's signed height over the line (0 on it) in ``side``; return whether the line cuts."""
     below = above = False
     for i in range(start, stop):
         height = line[0] + line[1] * corners[i, 0] + line[2] * corners[i, 1]
@@ -39,7 +36,7 @@ def _sides(corners, start, stop, line, touch, side):
 
 @numba.njit(nogil=True, cache=True)
 def _keep(corners, start, stop, side, sign, out, end):
-    """Append the part of a polygon on one side of a line; returns the new end."""
+    """Append the part of a polygon on one side of a line; return the new end."""
     count = stop - start
     for k in range(count):
         after = k + 1 if k + 1 < count else 0
@@ -48,7 +45,7 @@ def _keep(corners, start, stop, side, sign, out, end):
             out[end, 0], out[end, 1] = corners[start + k, 0], corners[start + k, 1]
             end += 1
         if here * there < 0:
-            # From the same end whichever side is kept: both parts get the same corner, to the last bit.
+            # Both sides start from the same end, so that both parts get the same corner, to the last bit.
             first, second = (k, after) if side[k] > 0 else (after, k)
             share = side[first] / (side[first] - side[second])
             for axis in range(2):
@@ -60,7 +57,7 @@ def _keep(corners, start, stop, side, sign, out, end):
 
 @numba.njit(nogil=True, cache=True)
 def _halve(here, here_starts, count, line, touch, there, there_starts, side):
-    """Cut the parts of one polygon along one line, from ``here`` into ``there``; returns their new number."""
+    """Cut the parts of one polygon along one line, from ``here`` into ``there``; return their new number."""
     parts = end = 0
     for part in range(count):
         first, last = here_starts[part, 0], here_starts[part + 1, 0]
@@ -79,7 +76,7 @@ def _halve(here, here_starts, count, line, touch, there, there_starts, side):
 
 @numba.njit(nogil=True, cache=True)
 def _cut(polygon, lines):
-    """The parts of one polygon: their corners, one behind the other, and where each begins."""
+    """Return the corners of one polygon's parts, one part after another, and where each begins."""
     here, here_starts = polygon.copy(), np.zeros((3, 1), np.int64)
     there, there_starts, side = np.empty((0, 2)), np.zeros((1, 1), np.int64), np.empty(len(polygon))
     count, here_starts[1, 0] = 1, len(polygon)
@@ -107,10 +104,10 @@ def split(corners, starts, lines):
     Args:
         corners: (corners, 2).
         starts: (polygons + 1,).
-        lines: (polygons or 1, lines, 3); one set of lines cuts all polygons.
+        lines: (polygons or 1, lines, 3); a single set of lines cuts all polygons.
 
     Returns:
-        corners and starts of the parts, and the polygon that each part belongs to; parts of a polygon are neighbours.
+        Corners and starts of the parts, and the polygon that each part belongs to; parts of a polygon are neighbours.
     """
     polygons = starts.shape[0] - 1
     out, ends = np.empty((4 * corners.shape[0], 2)), np.zeros((2 * polygons + 1, 1), np.int64)
@@ -136,7 +133,7 @@ def split(corners, starts, lines):
 
 @numba.njit(nogil=True, cache=True)
 def locate(corners, starts, boxes, points, found):
-    """For each point the first polygon that holds it, its border included; −1 if there is none."""
+    """Store in ``found`` the first polygon that holds each point, its border included; −1 if there is none."""
     for n in range(points.shape[0]):
         x, y = points[n, 0], points[n, 1]
         found[n] = -1

@@ -35,6 +35,7 @@ from gatelab.kernels.disk.layout import Layout
 from gatelab.kernels.disk.memory import memory_budget
 from gatelab.kernels.disk.plan import make_plan
 from gatelab.work import Here
+from gatelab.work.progress import Silent
 from tests.zoo import Functional
 
 ONE = Here(1)
@@ -197,9 +198,9 @@ def test_what_does_not_fit_is_computed_again_and_not_too_often():
 
 def test_a_small_budget_means_small_tiles_and_few_rows(tmp_path):
     x = torch.randn(4096, 200)
-    generous = make_plan(Counted(), x, None, tmp_path, budget=8 * 10**9, parallel=1, per_process=1)
+    generous = make_plan(Counted(), x, None, tmp_path, 8 * 10**9, ONE)
     budget = plans.resident_bytes() + 10 * 10**6
-    tight = make_plan(Counted(), x, None, tmp_path, budget=budget, parallel=1, per_process=1)
+    tight = make_plan(Counted(), x, None, tmp_path, budget, ONE)
     assert tight.layout.size < generous.layout.size
     assert generous.kept >= generous.blocks
     assert tight.memory <= tight.budget
@@ -207,7 +208,7 @@ def test_a_small_budget_means_small_tiles_and_few_rows(tmp_path):
 
 
 def test_memory_that_cannot_be_enough_is_refused(tmp_path):
-    with pytest.raises(StoreError, match=r"tiles of \d+ × \d+ need .* of memory, and 1.0 MB may be used"):
+    with pytest.raises(StoreError, match=r"tiles of \d+ × \d+ need .* of memory, but only 1.0 MB may be used"):
         compute(PathKernel(NET), torch.randn(40, 5), store=tmp_path / "K.zarr", memory="1MB")
     assert not list(tmp_path.iterdir())
 
@@ -215,7 +216,7 @@ def test_memory_that_cannot_be_enough_is_refused(tmp_path):
 def test_a_disk_that_is_too_small_is_found_before_the_start(tmp_path, monkeypatch):
     real = plans.shutil.disk_usage
     monkeypatch.setattr(plans.shutil, "disk_usage", lambda path: real(path)._replace(free=1000))
-    with pytest.raises(StoreError, match=r"tiles need .* of disk, and 1.0 kB are free; make room"):
+    with pytest.raises(StoreError, match=r"tiles need .* of disk, but only 1.0 kB are free; make room"):
         compute(PathKernel(NET), torch.randn(40, 5), store=tmp_path / "K.zarr")
     assert not list(tmp_path.iterdir())
 
@@ -259,31 +260,33 @@ def test_an_unsupported_model_is_refused_before_anything_is_made(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-class Told:
+class Log(Silent):
+    """Keeps what is reported."""
+
     def __init__(self):
-        self.said = []
+        self.updates, self.notes = [], []
 
-    def checking(self, tiles):
-        self.said.append(("checking", tiles))
+    def update(self, part, fraction, text):
+        self.updates.append((part, fraction, text))
 
-    def checked(self, whole, tiles):
-        self.said.append(("checked", whole, tiles))
+    def finish(self, part):
+        self.updates.append((part, "finished"))
 
-    def planned(self, plan, tiles):
-        self.said.append(("planned", tiles))
-
-    def advanced(self, done, tiles):
-        self.said.append((done, tiles))
+    def note(self, text):
+        self.notes.append(text)
 
 
-def test_progress_is_told(tmp_path):
-    x, told = torch.randn(40, 5), Told()
-    stored = compute(PathKernel(NET), x, store=tmp_path / "K.zarr", executor=ONE, progress=told)
+def test_progress_is_reported(tmp_path):
+    x, log = torch.randn(40, 5), Log()
+    stored = compute(PathKernel(NET), x, store=tmp_path / "K.zarr", executor=ONE, progress=log)
     count = stored._layout.count
-    assert told.said == [("planned", count), *((done, count) for done in range(1, count + 1))]
-    again = Told()
+    steps = [("tiles", done / count, f"{done} of {count}") for done in range(count + 1)]
+    assert log.updates == [*steps, ("tiles", "finished")]
+    assert log.notes[0].startswith(f"40 × 40 float64: {count} tiles, of ")
+    again = Log()
     compute(PathKernel(NET), x, store=tmp_path / "K.zarr", executor=ONE, progress=again)
-    assert again.said == [("checking", count), ("checked", count, count)]
+    assert again.notes == [f"{count} tiles are finished; checking them", f"{count} of {count} tiles are whole"]
+    assert again.updates == []
 
 
 def test_the_number_of_torch_threads_is_put_back(tmp_path):
@@ -388,7 +391,7 @@ class Slow(Counted):
 
 def test_the_time_is_foretold(tmp_path):
     x = torch.randn(512, 3)
-    plan = make_plan(Slow(), x, None, tmp_path, budget=8 * 10**9, parallel=1, per_process=1)
+    plan = make_plan(Slow(), x, None, tmp_path, 8 * 10**9, ONE)
     # Half of the pairs and the diagonal tiles, and every row once; sleeping takes longer on a busy machine.
     expected = plan.layout.count * plan.layout.size**2 * 1e-5 + 512e-3
     assert expected <= plan.seconds(plan.layout.count) <= 1.5 * expected

@@ -15,8 +15,9 @@ import torch
 import gatelab as gl
 from gatelab.errors import RunError, StoreError
 from gatelab.kernels import OverlapKernel, PathKernel, TangentKernel, compute, open_kernel
-from gatelab.kernels.disk.store import KernelStore
 from gatelab.work import Here
+from gatelab.work.directory import DirectoryFormat
+from gatelab.work.files import locked
 
 ONE = Here(1)
 
@@ -76,7 +77,7 @@ def test_a_damaged_tile_is_found_and_only_it_is_computed_again(harm, made):
     path, entries, again = made
     before = lines(path)
     harm(path / "c" / "2" / "1")
-    with pytest.raises(StoreError, match=r"tile 2, 1 of .* only what is missing or damaged is computed"):
+    with pytest.raises(StoreError, match=r"tile 2, 1 of .* it computes only what is missing or damaged"):
         open_kernel(path).rows(slice(None))
     untouched = (path / "c" / "1" / "0").stat().st_mtime_ns
     assert again()[:, :].tobytes() == entries.tobytes()
@@ -118,13 +119,12 @@ def test_what_another_process_finished_meanwhile_is_not_computed_again(made, mon
     ledger = path / "ledger.jsonl"
     whole = ledger.read_bytes()
     ledger.write_bytes(whole.splitlines(keepends=True)[0])
-    real = KernelStore.locked
 
-    def after_the_other(self):
+    def after_the_other(path):
         ledger.write_bytes(whole)
-        return real(self)
+        return locked(path)
 
-    monkeypatch.setattr(KernelStore, "locked", after_the_other)
+    monkeypatch.setattr("gatelab.kernels.disk.engine.locked", after_the_other)
     assert again()[:, :].tobytes() == entries.tobytes()
     assert ledger.read_bytes() == whole
 
@@ -149,14 +149,14 @@ def test_a_ledger_that_is_gone_means_starting_over_not_trusting(made):
 )
 def test_a_store_of_something_else_is_refused_and_left_alone(other, difference, made, x):
     path, entries, _ = made
-    with pytest.raises(StoreError, match=f"holds another kernel .*{difference}.*; choose another place, or remove it"):
+    with pytest.raises(StoreError, match=f"holds another kernel .*{difference}.*; choose another directory, or"):
         other(x, path)
     assert open_kernel(path)[:, :].tobytes() == entries.tobytes()
 
 
-def test_a_store_of_another_version_is_refused(made, monkeypatch, x):
+def test_a_store_of_another_arithmetic_or_format_is_refused(made, monkeypatch, x):
     path, _, again = made
-    monkeypatch.setattr("gatelab.kernels.disk.engine.__version__", "9.9")
+    monkeypatch.setattr("gatelab.kernels.disk.engine.ARITHMETIC", "9.9")
     with pytest.raises(StoreError, match=r"gatelab: '.*' there, '9.9' now"):
         again()
     metadata = path / "zarr.json"
@@ -171,24 +171,40 @@ def test_what_is_no_kernel(tmp_path, x):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
-    with pytest.raises(StoreError, match="is not a kernel of gatelab"):
+    with pytest.raises(StoreError, match="exists and is not a kernel; choose an empty"):
         compute(PathKernel(network()), x, store=folder)
     assert (folder / "thesis.txt").read_text() == "years of work"
-    with pytest.raises(StoreError, match="is no directory"):
+    with pytest.raises(StoreError, match="is not a directory"):
         compute(PathKernel(network()), x, store=folder / "thesis.txt" / "K.zarr")
 
 
 def test_a_creation_that_was_killed_leaves_nothing_in_the_way(tmp_path, x):
-    (tmp_path / "K.zarr.partial").mkdir()
-    (tmp_path / "K.zarr.partial" / "zarr.json").write_text("{")
+    (tmp_path / "K.zarr").mkdir()
+    (tmp_path / "K.zarr" / "zarr.json.partial").write_text("{")
+    (tmp_path / "K.zarr" / "lock").touch()
     assert compute(PathKernel(network()), x, store=tmp_path / "K.zarr", executor=ONE).shape == (70, 70)
-    assert [path.name for path in tmp_path.iterdir()] == ["K.zarr"]
+    assert sorted(path.name for path in (tmp_path / "K.zarr").iterdir()) == ["c", "ledger.jsonl", "lock", "zarr.json"]
+
+
+def test_metadata_that_lack_a_key(made):
+    path, _, again = made
+    (path / "zarr.json").write_text((path / "zarr.json").read_text().replace("chunk_grid", "grid_of_chunks"))
+    with pytest.raises(StoreError, match=r"is not a kernel of gatelab: KeyError.*chunk_grid"):
+        again()
+
+
+def test_a_store_that_another_process_has_just_made(made, x, monkeypatch):
+    path, entries, again = made
+    monkeypatch.setattr(DirectoryFormat, "exists", lambda self, path: False)
+    with pytest.raises(StoreError, match=r"another process has just made .*K.zarr; run the same command again"):
+        again()
+    assert open_kernel(path)[:, :].tobytes() == entries.tobytes()
 
 
 def test_one_process_at_a_time(made):
     path, _, again = made
     (path / "c" / "0" / "0").unlink()
-    with KernelStore.open(path).locked(), pytest.raises(RunError, match="another process is working on"):
+    with locked(path), pytest.raises(RunError, match="another process is working on"):
         again()
 
 
@@ -266,7 +282,7 @@ def test_a_disk_that_fills_up_leaves_what_is_finished(tmp_path, x, monkeypatch):
 
     def full_after_two(file, content):
         written.append(len(content))
-        if len(written) > 6:  # a trial, then entries and checksum of each tile
+        if len(written) > 7:  # a trial, the metadata, then entries and checksum of each tile
             raise OSError(28, "No space left on device")
         return real(file, content)
 

@@ -9,17 +9,12 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.kernels import (
-    DenseKernel,
-    kernel_part,
-    kernel_ridge,
-    kernel_times,
-    nystroem_factor,
-    open_kernel,
-    top_eigenpairs,
-)
+from gatelab.kernels import kernel_ridge, open_kernel, top_eigenpairs
 from gatelab.kernels.disk.layout import Layout
 from gatelab.kernels.disk.store import KernelStore
+from gatelab.kernels.solve.blocks import DenseKernel, kernel_part
+from gatelab.kernels.solve.nystroem import nystroem_factor
+from gatelab.kernels.solve.products import kernel_times
 
 N, SIZE = 23, 4  # six tiles a side, the last of three rows
 
@@ -30,7 +25,7 @@ def keep(path, entries, *, symmetric):
     store = KernelStore.create(path, layout, {"kind": "test", "dtype": "float64"})
     for row, column in layout.tiles(1):
         block = entries[layout.span(0, row), layout.span(1, column)].numpy()
-        store.note((row, column), store.write((row, column), block))
+        store.add_to_ledger((row, column), store.write((row, column), block))
     return open_kernel(path)
 
 
@@ -218,7 +213,8 @@ def test_loops_and_the_meshes_of_other_libraries(tmp_path):
 
 SCRIPT = """
 import torch, warnings
-from gatelab.kernels import DenseKernel, kernel_ridge, kernel_ridges, top_eigenpairs
+from gatelab.kernels import kernel_ridge, kernel_ridges, top_eigenpairs
+from gatelab.kernels.solve.blocks import DenseKernel
 kernel = DenseKernel(torch.diag(torch.arange(1.0, 40.0)), True)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from gatelab.errors import InputError, NotConvergedWarning
-from gatelab.kernels import DenseKernel, top_eigenpairs
+from gatelab.kernels import top_eigenpairs
+from gatelab.kernels.solve.blocks import DenseKernel
 from tests.kernels.solve.test_ridge import N, decaying, path_kernel
 
 KERNELS = {"fast": lambda: decaying(2.5), "slow": lambda: decaying(0.5), "path": path_kernel}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("k", [1, 8])
+@pytest.mark.parametrize(("k", "dtype"), [(1, torch.float64), (8, torch.float64), (8, torch.float32)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_eigenpairs_are_those_of_the_dense_kernel(name, k, dtype, generator):
     entries = KERNELS[name]().to(dtype)

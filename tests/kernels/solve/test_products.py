@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels import DenseKernel, kernel_part, kernel_times
 from gatelab.kernels.disk.reading import read_ahead
 from gatelab.kernels.solve import products
+from gatelab.kernels.solve.blocks import DenseKernel, kernel_part
+from gatelab.kernels.solve.products import kernel_times
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from torch import nn
 import gatelab as gl
 from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import HardGate
-from gatelab.kernels import normalised_features, refit_values
+from gatelab.kernels import refit_values
+from gatelab.kernels.solve.refit import normalised_features
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
 
 
@@ -85,12 +86,12 @@ def test_a_model_in_single_precision_is_fitted_in_double(single_precision):
 def test_bad_requests(unchecked):
     model, x = dlgn(), torch.randn(5, 3)
     for y in (torch.zeros(4), torch.zeros(5, 2, 2), torch.zeros(5, dtype=torch.long)):
-        with pytest.raises(InputError, match=r"give n = 5 floating-point targets"):
+        with pytest.raises(InputError, match=r"n = 5 examples, .* give floating-point targets"):
             refit_values(model, x, y)
     for ridge in (-1.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="must be finite and not negative"):
             refit_values(model, x, torch.zeros(5), ridge)
-    with pytest.raises(InputError, match="y holds NaN"):
+    with pytest.raises(InputError, match="target 0 of example 0 is nan"):
         refit_values(model, x, torch.full((5,), float("nan")))
     with pytest.raises(InputError, match=r"ridge 1e-06 is below the rounding of a kernel with entries up to .*e\+"):
         refit_values(model, 1e9 * torch.randn(50, 3), torch.zeros(50))

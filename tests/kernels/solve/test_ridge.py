@@ -1,5 +1,7 @@
 """Ridge regression in blocks against one dense Cholesky, on kernels with fast and slow decay."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -9,13 +11,16 @@ from torch.nn.functional import one_hot
 
 from gatelab.data import load
 from gatelab.errors import InputError, NotConvergedWarning
-from gatelab.kernels import DenseKernel, kernel_part, kernel_ridge, kernel_ridges, neural_path_kernel, nystroem_factor
+from gatelab.kernels import kernel_ridge, kernel_ridges, neural_path_kernel
+from gatelab.kernels.solve.blocks import DenseKernel, kernel_part
+from gatelab.kernels.solve.nystroem import nystroem_factor
 from gatelab.models import mlp
 from tests.references.ridge import dense_ridge
 
 N = 131  # no multiple of the blocks' size
 
 
+@cache
 def decaying(rate, n=N, dtype=torch.float64):
     """A kernel with eigenvalues i^-rate, a mean diagonal of 7, and vectors that no coordinate is special to."""
     vectors = torch.linalg.qr(torch.randn(n, n, generator=torch.Generator().manual_seed(1))).Q
@@ -25,6 +30,7 @@ def decaying(rate, n=N, dtype=torch.float64):
     return ((kernel + kernel.T) / 2).to(dtype)
 
 
+@cache
 def path_kernel(n=N, dtype=torch.float64):
     digits, generator = load("digits"), torch.Generator().manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Flatten(), *mlp([64, 16, 16, 10], generator=generator)).to(dtype)
@@ -38,9 +44,9 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("columns", [1, 10])
-@pytest.mark.parametrize("rank", [0, 20, 100])
+@pytest.mark.parametrize(
+    ("rank", "columns", "dtype"), [(0, 10, torch.float64), (20, 1, torch.float32), (100, 10, torch.float32)]
+)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_solution_is_that_of_cholesky(name, rank, columns, dtype, generator):
     entries = KERNELS[name](dtype)
@@ -56,6 +62,18 @@ def test_the_solution_is_that_of_cholesky(name, rank, columns, dtype, generator)
     # Rounding in (K + shift) α, relative to Y: 1e-16 times the condition number.
     torch.testing.assert_close(fit.residuals, true, rtol=1e-3, atol=1e-12)
     assert fit.shift == pytest.approx(1e-2 * entries.double().diagonal().mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_kernel_in_memory_is_solved_directly(dtype):
+    entries, targets = path_kernel(dtype=dtype), torch.cat([torch.randn(N, 2), torch.zeros(N, 1)], dim=1)
+    fits = kernel_ridges(entries, targets, [1e-3, 1.0])
+    assert fits[0].iterations == 0
+    for fit, ridge in zip(fits, (1e-3, 1.0), strict=True):
+        torch.testing.assert_close(fit.dual, dense_ridge(entries, targets, ridge), rtol=1e-9, atol=1e-9)
+        assert fit.residuals.max() < 1e-11
+        torch.testing.assert_close(fit.predict(entries[:5]), entries[:5].double() @ fit.dual)
+        assert torch.equal(fit.classes(entries), (entries.double() @ fit.dual).argmax(dim=1))
 
 
 def test_the_ridge_is_relative_to_the_mean_diagonal(generator):
@@ -200,13 +218,16 @@ def test_rows_feed_scikit_learn(generator):
     [
         (DenseKernel(torch.ones(3, 4), False), torch.ones(3), 1.0, "3 × 4; ridge regression needs"),
         (DenseKernel(torch.eye(3), False), torch.ones(3), 1.0, "not kept as a symmetric one"),
-        (DenseKernel(torch.eye(3), True), torch.ones(4), 1.0, r"n = 3, the targets have shape \(4,\)"),
-        (DenseKernel(torch.eye(3), True), torch.ones(3), 0.0, "ridge is 0.0; give a positive number"),
+        (DenseKernel(torch.eye(3), True), torch.ones(4), 1.0, r"n = 3 examples, the targets have shape \(4,\)"),
+        (torch.eye(3), torch.ones(3), 0.0, "ridge is 0.0; give a positive number"),
         (DenseKernel(torch.eye(3), True), torch.ones(3), -1.0, "ridge is -1.0"),
         (DenseKernel(torch.eye(3), True), torch.tensor([1.0, float("nan"), 1.0]), 1.0, "target 0 of example 1 is nan"),
+        (torch.eye(3), torch.ones(3, dtype=torch.long), 1.0, "give floating-point targets"),
+        (torch.ones(3, 4), torch.ones(3), 1.0, "3 × 4; ridge regression needs"),
         (DenseKernel(-torch.eye(3), True), torch.ones(3), 1.0, "diagonal entry 0 is -1.0"),
         (DenseKernel(torch.zeros(3, 3), True), torch.ones(3), 1.0, "zero everywhere"),
         (DenseKernel(torch.ones(3, 3) - 0.9 * torch.eye(3), True), torch.randn(3), 0.1, "not positive definite"),
+        (torch.ones(3, 3) - 0.9 * torch.eye(3), torch.randn(3), 0.1, "not positive semi-definite; give a larger ridge"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(kernel, targets, ridge, message):
@@ -230,7 +251,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 
 @pytest.mark.parametrize("rank", [0, N])
 def test_a_bad_entry_is_named_by_the_solvers(rank, generator):
-    entries = decaying(1.0)
+    entries = decaying(1.0).clone()
     entries[120, 100] = entries[100, 120] = float("nan")
     with pytest.raises(InputError, match=r"is nan at row (120, column 100|100, column 120)"):
         kernel_ridge(DenseKernel(entries, True, 64), torch.ones(N), 1.0, preconditioner_rank=rank, generator=generator)

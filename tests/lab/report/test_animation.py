@@ -3,7 +3,8 @@
 import json
 import re
 
-from gatelab.figures import Curve, Heatmap, Panels, Plot, Polygon, Shapes
+from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes
+from gatelab.figures.facts import Polygon
 from gatelab.lab.findings import Animation, Frame
 from gatelab.lab.report.animation import animation_page
 

@@ -86,5 +86,5 @@ def test_results_come_in_the_order_of_the_cells(tmp_path):
     )
     run = Run.open(tmp_path / "run", "ordered", {})
     for name in ("third", "first", "second"):
-        run.journal.append(name, {}, 0.0)
+        run.add_result(name, {}, 0.0)
     assert write_report(run, experiment)[1].title == "first second third"

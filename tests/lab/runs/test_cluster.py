@@ -52,7 +52,7 @@ def test_an_experiment_finds_what_one_process_finds(tmp_path, monkeypatch, clust
     config, log = STUDY.configure("smoke", {}), Log()
     run = Run.open(Path("there"), STUDY.id, config.model_dump(mode="json"))  # workers stand elsewhere
     assert execute(run, config, STUDY.cells(config), STUDY.work, log, cluster=cluster) == study_here
-    assert run.journal.results() == study_here
+    assert run.results() == study_here
     assert any(cell == "network" and fraction == 0.5 for cell, fraction, *_ in log.lines[1:] if cell != "finish")
     assert not (run.path / "probe").exists()
     assert capfd.readouterr() == ("", "")
@@ -64,7 +64,7 @@ def test_a_directory_that_workers_do_not_see(tmp_path, cluster):
     cluster._link.client.run(_hide, str(run.path))
     with pytest.raises(InputError, match=rf"worker .*tcp://.* does not see the files in {run.path}.*share, with --out"):
         execute(run, 10, CELLS, add, Log(), cluster=cluster)
-    assert not run.journal.results()
+    assert not run.results()
     cluster._link.client.run(_hide, "nothing")
     assert execute(run, 10, CELLS, add, Log(), cluster=cluster)["sum"] == {"value": 30}
 
@@ -119,7 +119,7 @@ def test_the_command(tmp_path, study_here):
         _, errors = process.communicate(timeout=250)
     assert process.returncode == 0, errors
     assert all(line.startswith("[") for line in errors.splitlines()), errors
-    assert Run.read(tmp_path / "there").journal.results() == study_here
+    assert Run.read(tmp_path / "there").results() == study_here
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_ctrl_c_is_one_line_and_leaves_nobody(tmp_path):
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
     told = [line for line in errors.splitlines() if line and not line.startswith("[")]
-    assert told == ["stopped; 0 of 7 cells are finished. Run the same command again to go on."]
+    assert told == ["stopped; 0 of 7 cells are finished. Run the same command again to continue."]
     wait_until(lambda: not _alive(process.pid), seconds=30)
 
 

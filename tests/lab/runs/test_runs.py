@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gatelab.errors import RunError
-from gatelab.lab.runs import Cell, Context, Journal, Run, execute, runs_in, write_durably
+from gatelab.lab.runs import Cell, Context, Run, execute, runs_in
 from gatelab.lab.runs.crews import do_cell
+from gatelab.work.files import JsonLines, locked, write_durably
 
 CELLS = [Cell("a", {"value": 1}), Cell("b", {"value": 2}), Cell("sum", needs=("a", "b"))]
 
@@ -21,14 +22,17 @@ class Log:
     def __init__(self):
         self.lines = []
 
-    def start(self, cells, done):
-        self.lines.append(("start", len(list(cells)), sorted(done)))
+    def start(self, parts, done):
+        self.lines.append(("start", len(parts), sorted(done)))
 
-    def tell(self, cell, fraction, text):
-        self.lines.append((cell, fraction, text))
+    def update(self, part, fraction, text):
+        self.lines.append((part, fraction, text))
 
-    def finish(self, cell):
-        self.lines.append(("finish", cell))
+    def note(self, text):
+        pass
+
+    def finish(self, part):
+        self.lines.append(("finish", part))
 
 
 def add(config, cell, context):
@@ -73,7 +77,7 @@ def test_what_was_finished_before_a_stop_is_not_redone(tmp_path):
     run = Run.open(tmp_path / "run", "sums", {})
     with pytest.raises(KeyboardInterrupt):
         execute(run, 1, CELLS, fail_once, Log())
-    assert list(run.journal.results()) == ["a"]
+    assert list(run.results()) == ["a"]
     log = Log()
     assert execute(run, 1, CELLS, fail_once, log)["sum"] == {"value": 3}
     assert log.lines[0] == ("start", 3, ["a"])
@@ -83,7 +87,7 @@ def test_a_changed_configuration_is_refused_naming_the_keys(tmp_path):
     Run.open(tmp_path / "run", "sums", {"epochs": 3, "seed": 0})
     with pytest.raises(RunError, match=r"epochs: 3 there, 4 now"):
         Run.open(tmp_path / "run", "sums", {"epochs": 4, "seed": 0})
-    with pytest.raises(RunError, match="a run of sums, not of products"):
+    with pytest.raises(RunError, match="experiment: 'sums' there, 'products' now"):
         Run.open(tmp_path / "run", "products", {"epochs": 3, "seed": 0})
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
@@ -96,32 +100,33 @@ def test_a_changed_configuration_is_refused_naming_the_keys(tmp_path):
 
 def test_two_processes_do_not_share_a_run(tmp_path):
     run = Run.open(tmp_path / "run", "sums", {})
-    with run.locked(), pytest.raises(RunError, match="another process"):
+    with locked(run.path), pytest.raises(RunError, match="another process"):
         execute(run, 1, CELLS, add, Log())
 
 
 def test_a_line_cut_short_is_ignored_and_overwritten(tmp_path):
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.append("a", {"value": 1}, 0.1)
-    whole = (tmp_path / "journal.jsonl").read_bytes()
+    run = Run.open(tmp_path / "run", "sums", {})
+    run.add_result("a", {"value": 1}, 0.1)
+    journal = run.path / "journal.jsonl"
+    whole = journal.read_bytes()
     for cut in (b'{"cell": "b", "resu', b'{"cell": "b", "seconds": 1, "result": {}}', b"\x00\x00\n"):
-        (tmp_path / "journal.jsonl").write_bytes(whole + cut)
-        assert list(journal.results()) == ["a"]
-        journal.append("b", {"value": 2}, 0.1)
-        assert journal.results() == {"a": {"value": 1}, "b": {"value": 2}}
+        journal.write_bytes(whole + cut)
+        assert list(run.results()) == ["a"]
+        run.add_result("b", {"value": 2}, 0.1)
+        assert run.results() == {"a": {"value": 1}, "b": {"value": 2}}
 
 
 def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from gatelab.lab.runs import Journal, write_durably\n"
+        "from gatelab.work.files import JsonLines, write_durably\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
         f"folder = Path({str(tmp_path)!r})\n"
-        "Journal(folder / 'journal').append('a', {'value': 1}, 0.1)\n"
+        "JsonLines(folder / 'journal').append({'value': 1})\n"
         "write_durably(folder / 'file', b'old')\n"
-        "for attempt in (lambda: Journal(folder / 'journal').append('b', {'value': 'x' * 500}, 0.1),\n"
+        "for attempt in (lambda: JsonLines(folder / 'journal').append({'value': 'x' * 500}),\n"
         "                lambda: write_durably(folder / 'file', b'n' * 500)):\n"
         "    try: attempt()\n"
         "    except Exception as error: print(type(error).__name__, error)\n"
@@ -129,7 +134,7 @@ def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.count("RunError") == 2
     assert done.stdout.count("Make room") == 2
-    assert list(Journal(tmp_path / "journal").results()) == ["a"]
+    assert JsonLines(tmp_path / "journal").read() == [{"value": 1}]
     assert (tmp_path / "file").read_bytes() == b"old"
     assert not (tmp_path / "file.partial").exists()
 

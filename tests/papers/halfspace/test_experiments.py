@@ -118,14 +118,13 @@ def test_looks_are_kept_in_files(tmp_path):
         asked.append((epoch, place))
         return {"weight": short(model.weight)}
 
-    looks = Looks(tmp_path, (0, 2), see)
+    looks = Looks(tmp_path, (0, 2), see, networks=2)
     teams = [SingleTeam(nn.Linear(1, 1, bias=False)) for _ in range(2)]
     for place, team in enumerate(teams):
-        observe = looks.team(place)
         for epoch in range(3):
-            observe(epoch, team)
+            looks.at(epoch, team, place)
     assert asked == [(0, 0), (2, 0), (0, 1), (2, 1)]
-    seen = Looks(tmp_path, (2, 0), see).seen(2)  # as another process would read it
+    seen = Looks(tmp_path, (2, 0), see, networks=2).seen()  # as another process would read it
     assert [entry["epoch"] for entry in seen] == [0, 2]
     value = float(f"{float(teams[1].member(0).weight.detach()):.4g}")
     assert seen[1]["members"][1]["weight"] == [[value]]

@@ -50,7 +50,7 @@ def test_a_run_is_reproducible(tmp_path):
     experiment = find_experiment("hierarchy-overfitting")
     for name in ("one", "two"):
         _run(experiment, "smoke", {}, tmp_path / name)
-    one, two = (Run.read(tmp_path / name).journal.results() for name in ("one", "two"))
+    one, two = (Run.read(tmp_path / name).results() for name in ("one", "two"))
     assert one == two
 
 

@@ -19,24 +19,23 @@ def test_the_tiles_of_kernels_are_told(kind, tmp_path, generator):
     at_scale._machine(kind, model, data, config, 0, context)
     shares = [done for done, _ in told]
     texts = [text for _, text in told]
-    tiles = [text for text in texts if "tiles" in text]
-    assert tiles[0].startswith(f"{kind}: ")
-    assert tiles[0].endswith(" tiles to compute")
-    count = int(tiles[0].removeprefix(f"{kind}: ").split()[0])
-    assert tiles[1 : count + 1] == [f"{kind}: {done} of {count} tiles" for done in range(1, count + 1)]
+    first = next(place for place, text in enumerate(texts) if text.startswith(f"{kind}: 0 of "))
+    count = int(texts[first].removesuffix(" tiles").split()[-1])
+    last = first + count
+    # Every tile, before any solver begins.
+    assert texts[first : last + 1] == [f"{kind}: {done} of {count} tiles" for done in range(count + 1)]
     assert texts[-1].startswith(f"{kind}, test examples: ")
-    assert texts[: count + 1] == tiles[: count + 1], "before any solver begins"
     assert min(shares) == 0
     assert shares[-1] == 1
-    ends = [shares[count], shares[texts.index(next(text for text in texts if "test examples" in text))]]
+    ends = [shares[last], shares[texts.index(next(text for text in texts if "test examples" in text))]]
     assert ends == pytest.approx([0.5, 0.9])
 
 
 def test_finished_tiles_are_told(tmp_path):
     told = []
     context = Context(tmp_path, {}, {}, lambda done, text: told.append((done, text)))
-    at_scale.Tiles(context, "H").checking(7)
-    assert told == [(0.0, "H: checking 7 finished tiles")]
+    at_scale._KernelProgress(context, "H").note("7 tiles are finished; checking them")
+    assert told == [(0.0, "H: 7 tiles are finished; checking them")]
 
 
 def test_among_equally_good_ridges_the_largest_is_taken():

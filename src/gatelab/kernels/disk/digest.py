@@ -1,24 +1,23 @@
-"""Short names for models and data, by which a kernel on disk knows what it was made from."""
+"""Digests of models and data: they identify what a kernel on disk was made from."""
 
 import hashlib
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 
 def model_digest(model: nn.Module) -> str:
-    """Of a model's modules, parameters and buffers; not of the code of its forward, which a digest cannot see."""
+    """Return a digest of a model's modules, parameters and buffers; it cannot see the code of ``forward``."""
     state = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
     return _digest([repr(model), *(part for name, tensor in state.items() for part in (name, tensor))])
 
 
 def data_digest(x: Tensor) -> str:
-    """Of the examples: shape, dtype and every value."""
+    """Return a digest of the examples: shape, dtype and every value."""
     return _digest([x])
 
 
-def _digest(parts: Iterable[str | Tensor]) -> str:
+def _digest(parts: list[str | Tensor]) -> str:
     sha = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):

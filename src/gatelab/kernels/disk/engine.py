@@ -1,66 +1,34 @@
-"""Kernels of any size: tile by tile to the disk, in this process or on many machines, interrupted and taken up."""
+"""Computes kernels of any size tile by tile, to the disk, in this process or on many machines."""
 
 import threading
 from collections import OrderedDict
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from gatelab import __version__
 from gatelab.errors import InputError, StoreError
 from gatelab.kernels.disk.digest import data_digest
 from gatelab.kernels.disk.layout import Layout, Tile
 from gatelab.kernels.disk.memory import memory_budget
-from gatelab.kernels.disk.plan import WRITERS, Plan, make_plan
-from gatelab.kernels.disk.store import KernelStore
+from gatelab.kernels.disk.plan import WRITERS, make_plan
+from gatelab.kernels.disk.store import KERNEL_FORMAT, KernelStore
 from gatelab.kernels.disk.stored import StoredKernel
 from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
 from gatelab.work import Executor, Here
+from gatelab.work.files import locked
 from gatelab.work.here import in_order
+from gatelab.work.progress import Reporter, Silent
 
-# Of a store that exists so many rows and columns are computed again, and must agree in the mean but for rounding.
-FIRST_ENTRIES, SAME = 16, 1e-3
-
-
-@runtime_checkable
-class Progress(Protocol):
-    """Told what happens; draws a bar, or writes lines."""
-
-    def checking(self, tiles: int) -> None:
-        """So many finished tiles of an earlier computation are read and checked."""
-        ...
-
-    def checked(self, whole: int, tiles: int) -> None:
-        """So many of all tiles are there, and whole."""
-        ...
-
-    def planned(self, plan: Plan, tiles: int) -> None:
-        """So many tiles are to be computed."""
-        ...
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """So many of them are finished."""
-        ...
-
-
-class Silent:
-    """No reports."""
-
-    def checking(self, tiles: int) -> None:
-        """Say nothing."""
-
-    def checked(self, whole: int, tiles: int) -> None:
-        """Say nothing."""
-
-    def planned(self, plan: Plan, tiles: int) -> None:
-        """Say nothing."""
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """Say nothing."""
+# The first version of gatelab that computes the same tiles as this one. A store records it; a store with another
+# arithmetic is refused, because its tiles would not match new ones. Raise it when a kernel's rounding changes.
+ARITHMETIC = "0.1.0"
+# In a store that exists, this many rows and columns are computed again; their mean difference may be this large.
+_TRIAL_ROWS, _TRIAL_TOLERANCE = 16, 1e-3
+_PART = "tiles"  # the one part of the work that a reporter hears of
 
 
 @overload
@@ -75,7 +43,7 @@ def compute(
     memory: str | int | None = None,
     tile: int | None = None,
     executor: Executor | None = None,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> StoredKernel: ...
 def compute(
     kernel: Kernel,
@@ -86,30 +54,39 @@ def compute(
     memory: str | int | None = None,
     tile: int | None = None,
     executor: Executor | None = None,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> Tensor | StoredKernel:
-    """A kernel on examples, in memory or, tile by tile, in a zarr store on disk.
+    """Compute a kernel in memory or, tile by tile, in a zarr store on disk.
 
-    Interrupted anywhere, the same call goes on: tiles that are finished are read and checked, and only what is missing,
-    damaged or foreign is computed. Every tile is computed by one thread from blocks of rows that are cut the same way,
-    so that for tiles of one size no bit of the result depends on the number of threads, on interruptions, or on who
-    computed which tile.
+    After an interruption, the same call continues: it reads and checks the finished tiles, and computes only those that
+    are missing, damaged or from another kernel. One thread computes a tile, from blocks of rows that are always cut the
+    same way. So for tiles of one size, no bit of the result depends on the number of threads, on interruptions, or on
+    which worker computed which tile.
 
     Args:
         kernel: :class:`OverlapKernel`, :class:`PathKernel`, :class:`TangentKernel` or :class:`InfiniteWidthKernel`.
-        x: examples, the rows.
-        y: other examples, the columns; None means x, and half of the tiles.
-        store: a directory for the result, new or of an earlier call with the same arguments; None computes in memory.
-        memory: what a process may use, such as "4GB" (this one, and every worker elsewhere); half of the machine's if
-            None. Tiles are made smaller until it is enough.
+        x: the examples of the rows.
+        y: the examples of the columns; None means x, and half of the tiles.
+        store: a directory for the result, new or from an earlier call with the same arguments; None computes in memory.
+        memory: what this process, and every worker elsewhere, may use, such as "4GB"; None means half of the machine's.
+            Tiles are made smaller until they fit.
         tile: rows and columns of a tile; chosen if None.
-        executor: where tiles are computed; threads of this process if None.
-        progress: told what happens.
+        executor: where tiles are computed; None means threads of this process.
+        progress: receives the progress; None reports nothing.
+
+    Returns:
+        The kernel: a tensor without ``store``, otherwise a :class:`StoredKernel`.
 
     Raises:
-        StoreError: the store holds another kernel (the difference is named), the disk or the memory is too small, or
-            nothing can be written there.
-        RunError: another process is working on the store, or a write failed; what is finished is kept.
+        StoreError: the store holds another kernel, and the message names the difference; or the disk or the memory is
+            too small; or nothing can be written there.
+        RunError: another process is working on the store, or a write failed. Finished tiles are kept.
+
+    Example:
+        >>> from gatelab.kernels import InfiniteWidthKernel
+        >>> import torch
+        >>> compute(InfiniteWidthKernel(depth=2), torch.eye(2, 3)).shape
+        torch.Size([2, 2])
     """
     if store is None and not memory is tile is executor is progress is None:
         raise InputError("memory, tile, executor and progress are for kernels on disk; give store= as well")
@@ -118,88 +95,83 @@ def compute(
         return evaluate(function, x, y)
     path, executor, progress = Path(store), executor or Here(), progress or Silent()
     budget = memory_budget(memory)
-    about = {**kernel.about(), "dtype": str(function.dtype).removeprefix("torch."), "gatelab": __version__}
+    about = {**kernel.about(), "dtype": str(function.dtype).removeprefix("torch."), "gatelab": ARITHMETIC}
     about |= {"rows": data_digest(x), "columns": None if y is None else data_digest(y)}
-    existing = KernelStore.open(path) if path.exists() else None
+    existing = KernelStore.open(path) if KERNEL_FORMAT.exists(path) else None
     whole: set[Tile] = set()
     if existing is not None:
-        existing.refuse_unless_made_from(about)
+        KERNEL_FORMAT.refuse_changes(path, existing.about, about)
         whole = _whole_tiles(existing, progress)
         _refuse_other_entries(existing, whole, function, x, y)
         if len(whole) == existing.layout.count:
             return StoredKernel(existing)
-    plan = make_plan(
-        function,
-        x,
-        y,
-        path if existing is not None else _existing_folder(path),
-        budget=budget,
-        parallel=executor.parallel,
-        per_process=executor.per_process,
-        size=tile if existing is None else existing.layout.size,
-    )
+    size = tile if existing is None else existing.layout.size
+    plan = make_plan(function, x, y, _existing_folder(path), budget, executor, size)
     plan.refuse_what_cannot_fit(plan.layout.count - len(whole))
-    kept = existing or KernelStore.create(path, plan.layout, about)
-    with kept.locked():
-        kept.read_ledger()  # another process may have worked until now
-        whole |= {other for other in kept.noted - whole if kept.is_whole(other)}
+    opened = existing or KernelStore.create(path, plan.layout, about)
+    with locked(path):
+        opened.read_ledger()  # another process may have worked until now
+        whole |= {other for other in opened.finished - whole if opened.is_whole(other)}
         missing = [other for other in plan.layout.tiles(plan.panel) if other not in whole]
-        progress.planned(plan, len(missing))
+        for line in plan.description(len(missing)):
+            progress.note(line)
+        progress.start({_PART: 1.0}, ())
+        progress.update(_PART, 0.0, f"0 of {len(missing)}")
         job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
         with (
             closing(executor.run(compute_tile, job, missing)) as answers,
-            # Each write waits for the disk, so that there are several at a time.
-            closing(in_order(lambda answer: kept.write(*answer), answers, WRITERS)) as written,
+            # A write waits for the disk, so several are under way at a time.
+            closing(in_order(lambda answer: opened.write(*answer), answers, WRITERS)) as written,
         ):
             for done, ((place, _), checksum) in enumerate(written, start=1):
-                kept.note(place, checksum)
-                progress.advanced(done, len(missing))
-    return StoredKernel(kept)
+                opened.add_to_ledger(place, checksum)
+                progress.update(_PART, done / len(missing), f"{done} of {len(missing)}")
+        progress.finish(_PART)
+    return StoredKernel(opened)
 
 
-def _whole_tiles(store: KernelStore, progress: Progress) -> set[Tile]:
-    """Read every tile that the ledger notes."""
-    if store.noted:
-        progress.checking(len(store.noted))
-    whole = {tile for tile in store.noted if store.is_whole(tile)}
-    progress.checked(len(whole), store.layout.count)
+def _whole_tiles(store: KernelStore, progress: Reporter) -> set[Tile]:
+    """Read every tile that the ledger lists, and return those that are whole."""
+    if store.finished:
+        progress.note(f"{len(store.finished)} tiles are finished; checking them")
+    whole = {tile for tile in store.finished if store.is_whole(tile)}
+    progress.note(f"{len(whole)} of {store.layout.count} tiles are whole")
     return whole
 
 
 def _refuse_other_entries(
     store: KernelStore, whole: set[Tile], function: TileFunction[Any], x: Tensor, y: Tensor | None
 ) -> None:
-    """What a digest cannot see, the code of the model's forward say, shows in the first entries of a tile."""
+    """Compute the first entries of a tile again: a digest cannot see a change in the code of the model's forward."""
     if not whole:
         return
     tile = min(whole)
-    mine, theirs = (
-        part[store.layout.span(axis, tile[axis])][:FIRST_ENTRIES]
-        for axis, part in enumerate((x, x if y is None else y))
+    rows, columns = (
+        part[store.layout.span(axis, tile[axis])][:_TRIAL_ROWS] for axis, part in enumerate((x, x if y is None else y))
     )
-    left = function.rows(mine)
-    right = left if y is None and tile[0] == tile[1] else function.rows(theirs)
+    left = function.rows(rows)
+    right = left if y is None and tile[0] == tile[1] else function.rows(columns)
     now = function.block(left, right)
-    there = store.read(tile)[: now.shape[0], : now.shape[1]].to(now)
-    if (now - there).abs().mean() > SAME * there.abs().mean():
+    stored = store.read(tile)[: now.shape[0], : now.shape[1]].to(now)
+    if (now - stored).abs().mean() > _TRIAL_TOLERANCE * stored.abs().mean():
         raise StoreError(
             f"{store.path} holds another kernel: the entries of tile {tile[0]}, {tile[1]} are not what the model gives "
-            "now, though its weights are the same; its code may have changed. Choose another place, or remove it"
+            "now, though its weights are the same; its code may have changed. Choose another directory, or remove this "
+            "one"
         )
 
 
 def _existing_folder(path: Path) -> Path:
-    """The directory that will hold the store, or the nearest above it that exists."""
-    for folder in path.absolute().parents:
-        if folder.is_dir():
-            return folder
-        if folder.exists():
-            raise StoreError(f"{path} cannot be made: {folder} is no directory; choose another place")
-    raise StoreError(f"{path} cannot be made: no directory above it exists; choose another place")
+    """Return the directory of the store, or the nearest one above it that exists."""
+    path = path.absolute()
+    folder = next((folder for folder in (path, *path.parents) if folder.exists()), path)
+    if not folder.is_dir():
+        raise StoreError(f"{path} cannot be made: {folder} is not a directory; choose another place")
+    return folder
 
 
 class TileJob:
-    """All that is needed for any tile; keeps what was computed of the latest blocks of rows."""
+    """Everything that any tile needs; keeps what was computed of the latest blocks of rows."""
 
     def __init__(self, function: TileFunction[Any], x: Tensor, y: Tensor | None, layout: Layout, kept: int):
         """Keep at most ``kept`` blocks."""
@@ -207,7 +179,7 @@ class TileJob:
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but what is kept: a worker computes that itself."""
+        """Leave out the blocks that are kept: a worker computes its own."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_kept")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -219,14 +191,14 @@ class TileJob:
         self._kept: OrderedDict[tuple[int, int], Any] = OrderedDict()
 
     def tile(self, tile: Tile) -> Tensor:
-        """One tile of the kernel."""
+        """Compute one tile."""
         row, column = tile
         left = self._rows(0, row)
         same = self._y is None and row == column
         return self._function.block(left, left if same else self._rows(0 if self._y is None else 1, column))
 
     def _rows(self, axis: int, index: int) -> Any:
-        # One thread at a time: a model that is being run, or differentiated, has a state.
+        # One thread at a time: a model has state while it runs or is differentiated.
         with self._lock:
             key = (axis, index)
             if key not in self._kept:
@@ -240,5 +212,5 @@ class TileJob:
 
 
 def compute_tile(job: TileJob, tile: Tile) -> np.ndarray:
-    """One tile, ready to be sent or written."""
+    """Compute one tile, ready to be sent or written."""
     return job.tile(tile).numpy(force=True)

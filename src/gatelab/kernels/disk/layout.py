@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -13,13 +14,13 @@ Tile = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """A kernel's shape and its tiles, square and all of one size; those at the edges are padded with NaN.
+    """The shape of a kernel and its tiles: squares of one size, padded with NaN at the edges.
 
     Attributes:
         shape: rows and columns.
-        outputs: axes behind them, (k, k) or none.
+        outputs: axes after these, (k, k) or none.
         dtype: of the entries.
-        symmetric: only tiles on and below the diagonal are made and kept.
+        symmetric: whether only tiles on and below the diagonal are computed and stored.
         size: rows and columns of a tile.
     """
 
@@ -31,27 +32,25 @@ class Layout:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Tiles along rows and columns."""
+        """The number of tiles along rows and along columns."""
         return -(-self.shape[0] // self.size), -(-self.shape[1] // self.size)
 
     @property
     def tile_bytes(self) -> int:
         """The memory of one tile."""
-        entries = self.size**2
-        for axis in self.outputs:
-            entries *= axis
-        return entries * self.dtype.itemsize
+        return self.size**2 * prod(self.outputs) * self.dtype.itemsize
 
     @property
     def count(self) -> int:
-        """Number of tiles."""
+        """The number of tiles."""
         down, across = self.grid
         return down * (down + 1) // 2 if self.symmetric else down * across
 
     def tiles(self, panel: int) -> Iterator[Tile]:
-        """All tiles, ``panel`` rows of them at a time, column by column.
+        """Yield all tiles, in panels of ``panel`` rows of tiles, column by column within a panel.
 
-        What is kept of the rows of a panel serves all its columns, and what is kept of a column all rows of the panel.
+        This order reuses what is kept of a block of examples: a row serves all columns of its panel, and a column
+        serves all rows of the panel.
         """
         down, across = self.grid
         for first in range(0, down, panel):
@@ -60,15 +59,15 @@ class Layout:
                 yield from ((row, column) for row in rows if not self.symmetric or column <= row)
 
     def span(self, axis: int, index: int) -> slice:
-        """The examples of one row (axis 0) or column (axis 1) of tiles."""
+        """Return the examples of one row (axis 0) or one column (axis 1) of tiles."""
         return slice(index * self.size, min(self.shape[axis], (index + 1) * self.size))
 
     @property
     def numpy_dtype(self) -> np.dtype:
-        """The dtype as files have it.
+        """The dtype of the entries in files.
 
         Raises:
-            StoreError: files have no such dtype.
+            StoreError: NumPy, and so a file, has no such dtype.
         """
         try:
             return torch.empty(0, dtype=self.dtype).numpy().dtype.newbyteorder("<")

@@ -1,4 +1,4 @@
-"""How much memory there is, is meant, and is used."""
+"""Memory: available, requested, used."""
 
 import re
 from pathlib import Path
@@ -7,41 +7,38 @@ import psutil
 
 from gatelab.errors import InputError
 
-# Where Linux tells the limit of a container or batch job, in its two versions.
+# Files in which Linux states the limit of a container or batch job, in version 2 and version 1 of control groups.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def memory_budget(memory: str | int | None) -> int:
-    """Bytes meant by "4GB", "800 MiB" or a number; None is half of what the machine, or the job on it, has.
+    """Return the bytes meant by "4GB", "800 MiB" or a number; None means half of the available memory.
 
     Example:
         >>> memory_budget("4GB"), memory_budget("1.5 GiB")
         (4000000000, 1610612736)
     """
     if memory is None:
-        return available_bytes() // 2
-    if isinstance(memory, int):
-        memory = str(memory)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", memory.lower())
+        return _available_bytes() // 2
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
     if match is None or float(match[1]) == 0:
         raise InputError(f"memory is {memory!r}; write a size such as 4GB, 800MB or 2GiB")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
 
 
-def available_bytes() -> int:
-    """The machine's memory, or less if this process may not have all of it."""
-    physical = psutil.virtual_memory().total
+def _available_bytes() -> int:
+    """Return the memory of the machine, or the limit of this job if that is less."""
     limits = [Path(place).read_text().strip() for place in _LIMITS if Path(place).is_file()]
-    return min([physical, *(int(limit) for limit in limits if limit.isdecimal())])
+    return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
 def resident_bytes() -> int:
-    """The memory that this process holds now."""
+    """Return the memory that this process holds now."""
     return psutil.Process().memory_info().rss
 
 
 def in_words(count: float) -> str:
-    """A number of bytes as people say it.
+    """Return a number of bytes as text.
 
     Example:
         >>> in_words(7_200_000_000), in_words(512)

@@ -1,59 +1,32 @@
-"""Reading ahead: what comes next is fetched in a thread while what came last is worked on."""
+"""Reads ahead: a thread fetches the next items while the caller works on the latest one."""
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
-_PATIENCE = 0.1  # seconds after which a waiting reader looks whether it is still wanted
 
 
-@dataclass(frozen=True)
 class _End:
-    """The last thing in the queue: nothing more comes, or reading failed."""
-
-    error: BaseException | None = None
+    """What ``next`` returns when no item is left."""
 
 
 def read_ahead(items: Iterable[Item], depth: int = 2) -> Generator[Item]:
-    """The same items, up to ``depth`` of them fetched before they are asked for.
+    """Yield the same items, up to ``depth`` of them fetched before they are asked for.
 
-    An error in ``items`` is raised here, in its place in the order. Whoever stops early stops the thread as well.
+    An error in ``items`` is raised here, at its place in the order. Closing the generator ends the thread.
 
     Example:
         >>> list(read_ahead(range(4)))
         [0, 1, 2, 3]
     """
-    fetched: queue.Queue[Item | _End] = queue.Queue(depth)
-    unwanted = threading.Event()
-
-    def put(item: "Item | _End") -> None:
-        while not unwanted.is_set():
-            try:
-                fetched.put(item, timeout=_PATIENCE)
-            except queue.Full:
-                continue
-            return
-
-    def read() -> None:
+    source = iter(items)
+    with ThreadPoolExecutor(1, "read ahead") as reader:
+        fetched: deque[Future[Item | type[_End]]] = deque(reader.submit(next, source, _End) for _ in range(depth))
         try:
-            for item in items:
-                put(item)
-                if unwanted.is_set():
-                    return
-            put(_End())
-        except BaseException as error:
-            put(_End(error))
-
-    reader = threading.Thread(target=read, name="read ahead", daemon=True)
-    reader.start()
-    try:
-        while not isinstance(item := fetched.get(), _End):
-            yield item
-        if item.error is not None:
-            raise item.error
-    finally:
-        unwanted.set()
-        reader.join()
+            while (item := fetched.popleft().result()) is not _End:
+                fetched.append(reader.submit(next, source, _End))
+                yield item  # pyright: ignore[reportReturnType]  the end is excluded above
+        finally:
+            reader.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Reading a kernel from disk: like an array, checked at every read."""
+"""Reads a kernel from disk like an array; every read is checked."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def open_kernel(path: str | Path) -> "StoredKernel":
-    """A kernel that ``gatelab kernel`` or :func:`gatelab.kernels.compute` has written.
+    """Open a kernel that ``gatelab kernel`` or :func:`gatelab.kernels.compute` has written.
 
     Raises:
         StoreError: there is none, or it is not finished.
     """
     store = KernelStore.open(Path(path))
-    missing = store.layout.count - len(store.noted)
+    missing = store.layout.count - len(store.finished)
     if missing:
         raise StoreError(
             f"{path} is not finished: {missing} of {store.layout.count} tiles are missing; run the command that made "
-            "it again to go on"
+            "it again to continue"
         )
     return StoredKernel(store)
 
@@ -39,50 +39,28 @@ def open_kernel(path: str | Path) -> "StoredKernel":
 class StoredKernel:
     """A finished kernel on disk.
 
-    ``kernel[i, j]`` with numbers, slices or lists gives a NumPy array, as scikit-learn takes it; a list chooses along
-    its own axis, so that two of them give a block. :meth:`rows`, :meth:`diagonal` and :meth:`blocks` give tensors. Of a
-    symmetric kernel half of the tiles are on disk: any entry can be asked for, and comes from where it is. What is read
+    ``kernel[i, j]`` with numbers, slices or lists returns a NumPy array, as scikit-learn expects. A list selects along
+    its own axis, so two lists select a block. :meth:`rows`, :meth:`diagonal` and :meth:`blocks` return tensors. Half of
+    the tiles of a symmetric kernel are on disk; entries above the diagonal are read from their mirror image. Every read
     is checked against the ledger.
+
+    Attributes:
+        path: the directory of the store.
+        about: what the kernel was made from, as plain data.
+        shape: rows and columns, and (k, k) after them if the kernel has all pairs of k outputs.
+        ndim: the number of axes, two or four.
+        outputs: the axes after rows and columns.
+        dtype: the dtype of the entries.
+        symmetric: whether only the blocks on and below the diagonal are stored.
     """
 
     def __init__(self, store: KernelStore):
         """Read from ``store``."""
         self._store, self._layout = store, store.layout
-
-    @property
-    def path(self) -> Path:
-        """The directory."""
-        return self._store.path
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What the kernel was made from."""
-        return dict(self._store.about)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows, columns, and the outputs of either if the kernel has all pairs of them."""
-        return *self._layout.shape, *self._layout.outputs
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes, two or four."""
-        return len(self.shape)
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """Axes behind rows and columns."""
-        return self._layout.outputs
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the entries."""
-        return self._layout.dtype
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether only the blocks on and below the diagonal are kept."""
-        return self._layout.symmetric
+        self.path, self.about = store.path, store.about
+        self.dtype, self.symmetric, self.outputs = store.layout.dtype, store.layout.symmetric, store.layout.outputs
+        self.shape: tuple[int, ...] = (*store.layout.shape, *self.outputs)
+        self.ndim = len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -93,7 +71,7 @@ class StoredKernel:
         return f"StoredKernel: {self.about.get('kind')}, {shape}, {self.about.get('dtype')}, {kind}, in {self.path}"
 
     def blocks(self, rows: slice | None = None, columns: slice | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Every block that is on disk, with its rows and columns; with ranges, those that meet them."""
+        """Yield each stored block with its rows and columns; with ranges, only blocks that meet them."""
         region = Region.of(self, rows, columns)
         for row, column in self._layout.tiles(self._layout.grid[0]):
             i, j = self._layout.span(0, row), self._layout.span(1, column)
@@ -103,18 +81,18 @@ class StoredKernel:
     def rows(
         self, which: int | slice | Tensor | list[int], columns: slice | None = None
     ) -> Shaped[Tensor, "r m *outputs"]:
-        """Some rows, whole or in a range of columns; for one row give its number, and get an array of one row."""
+        """Return some rows, whole or in a range of columns; a single number returns one row on the first axis."""
         return self._part(self._indices(which, 0), self._indices(columns or slice(None), 1))
 
     def diagonal(self) -> Shaped[Tensor, " n *outputs"]:
-        """The entries of examples with themselves."""
+        """Return the entries of the examples with themselves."""
         if not self.symmetric:
             raise InputError(f"{self.path} compares different examples ({self.shape}); it has no diagonal")
         parts = [self._store.read((k, k)) for k in range(self._layout.grid[0])]
         return torch.cat([part[range(len(part)), range(len(part))] for part in parts])
 
     def __getitem__(self, key: Any) -> Any:
-        """Part of the kernel as NumPy array; a number drops its axis, one for each axis gives an entry."""
+        """Return a part of the kernel as a NumPy array; a number drops its axis, as in NumPy."""
         keys = self._keys(tuple(map(_axis_of_mesh, key)) if isinstance(key, tuple) else (key,))
         rows, columns, *outputs = (self._indices(which, axis) for axis, which in enumerate(keys))
         part = self._part(rows, columns).numpy()
@@ -123,13 +101,13 @@ class StoredKernel:
         return part[tuple(slice(None) if isinstance(which, slice) or np.ndim(which) else 0 for which in keys)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The whole kernel in memory."""
+        """Return the whole kernel in memory."""
         if copy is False:
-            raise InputError(f"{self.path} is on disk: an array of it is a copy; ask without copy=False")
+            raise InputError(f"{self.path} is on disk, so an array of it is a copy; leave out copy=False")
         return np.asarray(self[...], dtype=dtype)
 
     def to_dask(self) -> "dask.array.Array":
-        """The kernel as a lazy Dask array with one chunk per tile."""
+        """Return the kernel as a lazy Dask array with one chunk per tile."""
         try:
             import dask.array  # noqa: PLC0415  an extra
         except ImportError as error:
@@ -139,29 +117,29 @@ class StoredKernel:
 
     def _part(self, rows: np.ndarray, columns: np.ndarray) -> Tensor:
         out = torch.empty((len(rows), len(columns), *self.outputs), dtype=self.dtype)
-        mine, theirs = self._by_tile(rows), self._by_tile(columns)
-        # A tile of a symmetric kernel may have two places here, its own and the mirrored one; it is read once.
+        by_row, by_column = self._by_tile(rows), self._by_tile(columns)
+        # A tile of a symmetric kernel may be needed at two places, its own and the mirrored one; it is read once.
         places: dict[Tile, list[Tile]] = {}
-        for place in product(mine, theirs):
+        for place in product(by_row, by_column):
             places.setdefault((max(place), min(place)) if self.symmetric else place, []).append(place)
         for tile in sorted(places):
             block = self._store.read(tile)
             for place in places[tile]:
-                (here, i), (there, j) = mine[place[0]], theirs[place[1]]
-                out[np.ix_(here, there)] = (block if place == tile else mirrored(block))[np.ix_(i, j)]
+                (out_rows, i), (out_columns, j) = by_row[place[0]], by_column[place[1]]
+                out[np.ix_(out_rows, out_columns)] = (block if place == tile else mirrored(block))[np.ix_(i, j)]
         return out
 
     def _by_tile(self, which: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """For each tile along an axis that holds some of these, their positions among them, and within the tile."""
+        """Return, for each tile along an axis that holds some indices, their places in ``which`` and in the tile."""
         tiles, within = np.divmod(which, self._layout.size)
-        found = {int(tile): np.flatnonzero(tiles == tile) for tile in np.unique(tiles)}
-        return {tile: (positions, within[positions]) for tile, positions in found.items()}
+        places = {int(tile): np.flatnonzero(tiles == tile) for tile in np.unique(tiles)}
+        return {tile: (positions, within[positions]) for tile, positions in places.items()}
 
     def _keys(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """One index for each axis."""
+        """Return one index for each axis."""
         dots = [place for place, which in enumerate(given) if which is Ellipsis]
         if len(dots) > 1:
-            raise InputError(f"an index of {self.path} has more than one ellipsis; give one at most")
+            raise InputError(f"an index of {self.path} has more than one ellipsis; give at most one")
         missing = self.ndim - (len(given) - len(dots))
         if missing < 0:
             raise InputError(f"{len(given) - len(dots)} indices for {self.path}, which has {self.ndim} axes")
@@ -169,7 +147,7 @@ class StoredKernel:
         return *given[:place], *(slice(None),) * missing, *given[place + 1 :]
 
     def _indices(self, which: Any, axis: int) -> np.ndarray:
-        """Positions along an axis, none negative."""
+        """Return positions along an axis, none negative."""
         n = self.shape[axis]
         if isinstance(which, slice):
             return np.arange(n)[which]
@@ -183,7 +161,7 @@ class StoredKernel:
 
 
 def _axis_of_mesh(which: Any) -> Any:
-    """An index as it chooses along its own axis; np.ix_, which scikit-learn uses, gives it one axis for each."""
+    """Flatten an index that np.ix_ has made, as scikit-learn does; here each index selects along its own axis."""
     if isinstance(which, np.ndarray) and which.ndim == 2 and 1 in which.shape and which.dtype != bool:
         return which.reshape(-1)
     return which
@@ -195,7 +173,7 @@ def _short(which: Any) -> str:
 
 
 class _View:
-    """What Dask reads from: a kernel with a NumPy dtype."""
+    """A kernel with a NumPy dtype, for Dask to read from."""
 
     def __init__(self, kernel: StoredKernel):
         self._kernel, self.shape, self.ndim = kernel, kernel.shape, kernel.ndim

@@ -12,15 +12,14 @@ unsigned: Numba lets signed ones count from the end, which vector code cannot; a
 import numba
 import numpy as np
 
+from gatelab.kernels.path.offset_program import LANES
 from gatelab.kernels.popcount import ctpop
 
-LANES = 16
 U = np.uint64
 
 # Columns of the layer table.
 IN_H, IN_W, OUT_H, OUT_W, TAPS_Y, TAPS_X, STRIDE_Y, STRIDE_X, PAD_Y, PAD_X, STEP_Y, STEP_X = range(12)
 SCALE_Y, SCALE_X, FIELD, FIRST_TERM, LAST_TERM = range(12, 17)
-LAYER_COLUMNS = 17
 
 # Columns of the term table.
 ORIGIN, IS_BITS, PLANES, DATA = range(4)

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,14 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.gates.bits import pack
+from gatelab.kernels.compiled import compiled
 from gatelab.kernels.path.engine import WeightLayer
 from gatelab.kernels.path.terms import INPUT, Signal, Term
-from gatelab.kernels.tiles import thread_count
 
-try:
-    from gatelab.kernels.path import offset_loops as loops
-except ImportError:  # as in overlap.py: the general rules compute the same without Numba
-    loops: Any = None
+LOOPS = "gatelab.kernels.path.offset_loops"
+LANES = 16  # pairs of examples that go through the compiled loops side by side
+LAYER_COLUMNS = 17  # of the table that describes the layers to them
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,17 @@ def pooled_kernel(
     different strides.
     """
     like = signal.terms[0].multiplier
-    loops_know = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
-    if loops is None or not loops_know or not _is_pooled_once(signal):
-        return None
+    compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    if not compilable or not _is_pooled_once(signal) or compiled(LOOPS) is None:
+        return None  # the general rules compute the same
     stages = _stages(left, right, signal)
     if stages is None:
         return None
     kernel = torch.empty(_count(left, signal), _count(right, other), dtype=like.dtype)
     program = _Program(stages, _unpooled(signal), _unpooled(other), kernel)
     pairs = np.argwhere(np.tri(*kernel.shape, dtype=bool) if symmetric else np.ones(kernel.shape, dtype=bool))
-    groups = [pairs[start : start + loops.LANES] for start in range(0, len(pairs), loops.LANES)]
-    with ThreadPoolExecutor(thread_count()) as pool:
+    groups = [pairs[start : start + LANES] for start in range(0, len(pairs), LANES)]
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for group, values in zip(groups, pool.map(program.run, groups), strict=True):
             rows, columns = torch.from_numpy(group).T
             kernel[rows, columns] = torch.from_numpy(values).to(kernel.dtype)
@@ -119,7 +117,7 @@ class _Program:
             sizes = (*in_size, *out_size, *layer.kernel, *layer.stride, *layer.padding, *layer.dilation)
             layers.append([*sizes, *stage.scale, fields, first, len(terms)])
             self._fields[number] = fields
-            fields += out_size[0] * out_size[1] * loops.LANES
+            fields += out_size[0] * out_size[1] * LANES
             height, width = (in_size[axis] + 2 * layer.padding[axis] for axis in (0, 1))
             padded, row = max(padded, height * width), max(row, width)
         scales = [[stage.layer.scale, stage.layer.bias] for stage in stages.values()]
@@ -133,23 +131,23 @@ class _Program:
         self._common = gains[-1]
         gains[first_output:] = [gain / self._common for gain in gains[first_output:]]
         self._tables = (
-            np.array(layers, np.int64).reshape(-1, loops.LAYER_COLUMNS),
+            np.array(layers, np.int64).reshape(-1, LAYER_COLUMNS),
             np.array(scales, self._kind).reshape(-1, 2),
             np.array(terms, np.int64),
             np.array(gains, self._kind),
             signal.size,
             first_output,
         )
-        self._work = (max(1, fields), padded * loops.LANES, 2 * row * loops.LANES)
+        self._work = (max(1, fields), padded * LANES, 2 * row * LANES)
 
     def run(self, pairs: np.ndarray) -> np.ndarray:
         """The kernel of some pairs of examples, at most LANES."""
         work = tuple(np.empty(size, self._kind) for size in self._work)
-        out = np.empty(loops.LANES)
+        out = np.empty(LANES)
         # Lanes without a pair compute the last one again.
-        left, right = (np.pad(side, (0, loops.LANES - len(pairs)), mode="edge") for side in pairs.T)
+        left, right = (np.pad(side, (0, LANES - len(pairs)), mode="edge") for side in pairs.T)
         (left_real, left_bits), (right_real, right_bits) = self._data(0, left), self._data(1, right)
-        loops.pooled_lanes(*self._tables, (left_bits, right_bits, left_real, right_real), work, out)
+        compiled(LOOPS).pooled_lanes(*self._tables, (left_bits, right_bits, left_real, right_real), work, out)
         return out[: len(pairs)] * self._common
 
     def _add(self, signal: Signal, other: Signal, terms: list[list[int]], gains: list[float]) -> None:
@@ -160,7 +158,7 @@ class _Program:
             sides = [_packed(t.multiplier) if bits else t.multiplier.numpy().astype(self._kind) for t in (left, right)]
             terms.append([origin, int(bits), sides[0].shape[1], self._ends[bits]])
             gains.append(levels[0] * levels[1] if bits else 1.0)  # pyright: ignore
-            self._ends[bits] += sides[0][0].size * loops.LANES
+            self._ends[bits] += sides[0][0].size * LANES
             for store, planes in zip(self._parts, sides, strict=True):
                 store[bits].append(planes.reshape(planes.shape[0], -1).T)
 

@@ -1,4 +1,4 @@
-"""Block conjugate gradients that ask for products with the matrix, so that several searches share one pass over it."""
+"""Block conjugate gradients. A search asks for products with the matrix, so that several can share one pass."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 
-# A direction this much smaller than the others, once all have length one, is rounding.
+# After columns are scaled to length one, a direction this much smaller than the largest is rounding.
 _NEGLIGIBLE = 1e-10
 
 
@@ -16,18 +16,18 @@ class BlockSearch:
     r"""The search for X in :math:`(K + \mu I) X = B`, all columns of B together.
 
     Every step takes the best X in the space of *all* residuals so far, those of the other columns included (O'Leary
-    1980), which needs fewer passes over K than a search for each column. Directions are kept orthonormal, and those
-    that vanish are left out (the breakdown-free form of Ji and Li 2017): one-hot targets that add up to a constant, or
-    a column that has converged before the others, do no harm.
+    1980). This needs fewer passes over K than a search for each column. Directions are kept orthonormal, and those
+    that vanish are dropped (the breakdown-free form of Ji and Li 2017); so one-hot targets that add up to a constant,
+    or a column that converges before the others, do no harm.
 
-    Residuals drift from those of X in floating point. When they say that all is well, one product with X itself tells
-    whether it is, and if not the search goes on from there.
+    In floating point the updated residuals drift from those of X. When they are small enough, one product with X
+    itself gives the true ones; if these are too large, the search restarts from X.
 
     Attributes:
         solution: X so far.
-        residuals: ‖B − (K + μ I) X‖ / ‖B‖ for each column, of X itself after a product with it.
+        residuals: ‖B − (K + μ I) X‖ / ‖B‖ for each column; exact after a product with X.
         steps: products with directions so far.
-        finished: whether the residuals of X itself are small enough.
+        finished: whether the exact residuals are small enough.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class BlockSearch:
 
     @property
     def wanted(self) -> Float[Tensor, "n s"]:
-        """What to multiply by K next."""
+        """The vectors to multiply by K next."""
         return self.solution if self._checking else self._directions
 
     def check_next(self) -> None:
-        """Ask for the product with X next, because time is up."""
+        """Ask for the product with X next, because the steps are used up."""
         self._checking = True
 
     def take(self, product: Float[Tensor, "n s"]) -> None:
-        """Go on with K times what was wanted.
+        """Continue with K times :attr:`wanted`.
 
         Raises:
             InputError: K + μ I is not positive definite.
@@ -93,7 +93,7 @@ class BlockSearch:
         self._checking = bool((self.residuals <= self._tolerance).all()) or self._directions.shape[1] == 0
 
     def _relative(self) -> Float[Tensor, " k"]:
-        """A column of zeros has the solution zero, and no residual."""
+        """Residuals relative to the targets; a column of zeros has none."""
         return torch.linalg.vector_norm(self._residual, dim=0) / self._sizes.where(self._sizes > 0, 1.0)
 
     def _not_definite(self, curvature: Tensor) -> InputError:
@@ -106,7 +106,7 @@ class BlockSearch:
 
 
 def _orthonormal(columns: Float[Tensor, "n k"]) -> Float[Tensor, "n s"]:
-    """An orthonormal basis of the columns' span, each column of the same weight; none for zeros."""
+    """An orthonormal basis of the span of the columns, each scaled to length one; empty for zeros."""
     lengths = torch.linalg.vector_norm(columns, dim=0)
     kept = columns[:, lengths > 0] / lengths[lengths > 0]
     if kept.shape[1] == 0:

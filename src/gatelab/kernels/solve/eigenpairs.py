@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a kernel that need not fit in memory, with their vectors."""
+"""The largest eigenvalues of a kernel in blocks, with their vectors."""
 
 import warnings
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError, NotConvergedWarning
-from gatelab.kernels.solve.blocks import BlockedKernel
+from gatelab.kernels.solve.blocks import BlockedKernel, DenseKernel
 from gatelab.kernels.solve.products import check_symmetric, kernel_times
 
-# A basis of so many times the vectors that are looked for is kept before it is cut back to the best of them.
+# The basis grows to this many times the wanted vectors before it is cut back to the best ones.
 _GROWTH = 4
 
 
@@ -24,7 +24,7 @@ class EigenPairs:
         vectors: orthonormal columns.
         residuals: ‖K v − λ v‖ for each pair; an eigenvalue of K lies within it of λ.
         iterations: passes over the kernel.
-        tolerance: what the residuals were to reach, relative to the largest eigenvalue.
+        tolerance: the residual that was asked for, relative to the largest eigenvalue.
     """
 
     values: Float[Tensor, " k"]
@@ -40,7 +40,7 @@ class EigenPairs:
 
 
 def top_eigenpairs(
-    kernel: BlockedKernel,
+    kernel: BlockedKernel | Float[Tensor, "n n"],
     k: int,
     *,
     oversampling: int = 10,
@@ -48,33 +48,33 @@ def top_eigenpairs(
     max_iterations: int = 50,
     generator: torch.Generator | None = None,
 ) -> EigenPairs:
-    r"""The k largest eigenpairs, by Rayleigh and Ritz in a random subspace that grows: one pass for each iteration.
+    r"""Return the k largest eigenpairs of a kernel, with one pass over it for each iteration.
 
     .. math:: B^\top K B\, w = \theta\, w, \qquad v = B w, \qquad \text{next directions: } K v - \theta v
 
-    Starts at k + oversampling random vectors. Each pass multiplies the residuals of the best vectors so far, so that
-    the basis B spans a block Krylov space (Musco and Musco 2015); a subspace iteration, which forgets all but the last
-    product, takes up to three times the passes. K B is kept along with B, hence residuals need no pass of
-    their own. A basis of more than four times the vectors is cut back to the best. In float64; about 12 matrices of
-    n (k + oversampling) numbers, 170 MB at n = 60,000 and k = 20.
+    A Rayleigh–Ritz method. It starts from k + oversampling random vectors. Each pass multiplies the residuals of the
+    best vectors so far, so that the basis B spans a block Krylov space (Musco and Musco 2015); a subspace iteration,
+    which keeps only the last product, takes up to three times the passes. K B is kept along with B, so residuals need
+    no pass of their own. A basis of more than four times the vectors is cut back to the best. Works in float64 with
+    about 12 matrices of n (k + oversampling) numbers, 170 MB at n = 60,000 and k = 20.
 
     Args:
         kernel: symmetric.
-        k: how many.
-        oversampling: further vectors, which make convergence faster and multiple eigenvalues safe.
+        k: the number of eigenpairs.
+        oversampling: further vectors, which speed up convergence and make multiple eigenvalues safe.
         tolerance: for ‖K v − λ v‖ relative to the largest eigenvalue.
         max_iterations: passes after which to stop and warn.
-        generator: for the first vectors; torch's global one if None.
+        generator: draws the first vectors; torch's global one if None.
 
     Warns:
         NotConvergedWarning: a residual is above the tolerance.
 
     Example:
-        >>> from gatelab.kernels import DenseKernel
-        >>> pairs = top_eigenpairs(DenseKernel(torch.diag(torch.tensor([1.0, 3.0, 2.0])), symmetric=True), 2)
+        >>> pairs = top_eigenpairs(torch.diag(torch.tensor([1.0, 3.0, 2.0])), 2)
         >>> [round(value, 6) for value in pairs.values.tolist()]
         [3.0, 2.0]
     """
+    kernel = DenseKernel(kernel, symmetric=True) if isinstance(kernel, Tensor) else kernel
     n = check_symmetric(kernel, "a spectrum")
     if not 1 <= k <= n:
         raise InputError(f"k is {k}; a kernel of n = {n} has between 1 and {n} eigenvalues")
@@ -93,18 +93,18 @@ def top_eigenpairs(
         basis = torch.cat([basis, fresh], dim=1)
         values, vectors, products = _ritz(basis, images, size)
         residual = products - vectors * values
-        found = EigenPairs(
+        pairs = EigenPairs(
             values[:k], vectors[:, :k], torch.linalg.vector_norm(residual[:, :k], dim=0), iteration, tolerance
         )
-        if found.converged or basis.shape[1] == n or iteration == max_iterations:
+        if pairs.converged or basis.shape[1] == n or iteration == max_iterations:
             break
         if basis.shape[1] + size > _GROWTH * size:
             basis, images = vectors, products
         fresh = _new_directions(residual, basis)
         if fresh.shape[1] == 0:
             break
-    if not found.converged:
-        # A basis of everything, or residuals within the basis: then they are rounding, and more passes change nothing.
+    if not pairs.converged:
+        # The basis spans everything, or the residuals lie in it: they are rounding, and more passes change nothing.
         exhausted = basis.shape[1] == n or fresh.shape[1] == 0
         remedy = (
             "that is rounding, and the basis cannot grow: give a larger tolerance"
@@ -112,16 +112,16 @@ def top_eigenpairs(
             else "give more max_iterations or oversampling"
         )
         warnings.warn(
-            f"after {found.iterations} passes an eigenpair has the residual {found.residuals.max().item():.2g}, above "
-            f"{tolerance:g} of the largest eigenvalue {found.values[0].item():.3g}; {remedy}",
+            f"after {pairs.iterations} passes an eigenpair has the residual {pairs.residuals.max().item():.2g}, above "
+            f"{tolerance:g} of the largest eigenvalue {pairs.values[0].item():.3g}; {remedy}",
             NotConvergedWarning,
             stacklevel=2,
         )
-    return found
+    return pairs
 
 
 def _ritz(basis: Tensor, images: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best values in the span of the basis, largest first, their vectors, and K times these."""
+    """The best eigenvalues in the span of the basis, largest first, their vectors, and K times these."""
     small = basis.T @ images
     values, weights = torch.linalg.eigh((small + small.T) / 2)
     weights = weights.flip(1)[:, :size]
@@ -129,7 +129,7 @@ def _ritz(basis: Tensor, images: Tensor, size: int) -> tuple[Tensor, Tensor, Ten
 
 
 def _new_directions(residual: Float[Tensor, "n s"], basis: Float[Tensor, "n b"]) -> Float[Tensor, "n t"]:
-    """An orthonormal basis of what the residuals add to a basis; projected twice, since once leaves rounding behind."""
+    """An orthonormal basis of what the residuals add; projected twice, since one projection leaves rounding behind."""
     lengths = torch.linalg.vector_norm(residual, dim=0)
     fresh = residual[:, lengths > 0] / lengths[lengths > 0]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A kernel in blocks times a few vectors, in one pass over the blocks."""
+"""The product of a kernel in blocks with a few vectors, in one pass over the blocks."""
 
 from contextlib import closing
 
@@ -9,24 +9,22 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.kernels.disk.reading import read_ahead
 from gatelab.kernels.solve.blocks import BlockedKernel, matrix_shape
-from gatelab.kernels.tiles import thread_count
 from gatelab.work.here import in_order, one_thread_each
 
-# Rows of a block that are made float64 at a time: 128 × 2048 of them are 2 MiB, which a core's cache still holds
-# when the same rows are used a second time, transposed.
+# Rows of a block that are widened to float64 at a time: 128 × 2048 entries are 2 MiB, which still are in a core's cache
+# when the same rows are used again, transposed.
 PANEL = 128
 
 
 def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor, "n r"]:
-    r"""K V in one pass over the blocks; each block of a symmetric kernel is used twice.
+    r"""Return K V from one pass over the blocks; each block of a symmetric kernel is used twice.
 
     .. math:: (K V)_i = \sum_{j \le i} K_{ij} V_j + \sum_{j > i} K_{ji}^\top V_j
 
-    The next blocks are read in a thread while others are multiplied, as many at a time as torch has threads, and their
-    products are added up in one order. They are in float64 whatever the kernel's dtype, so that the result is that of
-    the stored entries to float64 rounding; it is returned in V's dtype. This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖,
-    and ‖K‖ grows like n times the mean diagonal; already at n = 2000 conjugate gradients with a linear kernel and a
-    ridge of 1e-3 stall at a residual of 4e-3. A block is widened a few rows at a time, in the cache.
+    A thread reads the next blocks while others are multiplied, as many at a time as torch has threads; products are
+    always added in the same order. Sums are in float64 whatever the kernel's dtype, and returned in V's dtype. This
+    matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖ grows like n times the mean diagonal. Already at n = 2000
+    conjugate gradients with a linear kernel and a ridge of 1e-3 would stall at a residual of 4e-3.
 
     Args:
         kernel: n × m.
@@ -35,6 +33,12 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
     Raises:
         InputError: shapes that do not fit, a kernel of pairs of outputs, or NaN or infinite entries, with the place of
             the first in its block.
+
+    Example:
+        >>> from gatelab.kernels.solve.blocks import DenseKernel
+        >>> kernel = DenseKernel(torch.tensor([[2.0, 1.0], [1.0, 3.0]]), symmetric=True)
+        >>> kernel_times(kernel, torch.tensor([[1.0], [10.0]])).tolist()
+        [[12.0], [31.0]]
     """
     n, m = matrix_shape(kernel, "a product")
     if V.shape[0] != m:
@@ -51,7 +55,7 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         rows, columns, block = kept
         return _products(factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
 
-    threads = thread_count()  # before torch is told to use one in each
+    threads = torch.get_num_threads()  # read it before torch is set to one thread each
     with (
         one_thread_each(),
         closing(read_ahead(kernel.blocks())) as blocks,
@@ -67,14 +71,14 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
 def _products(
     factor: Float[Tensor, "r m"], rows: slice, columns: slice, block: Tensor, *, twice: bool
 ) -> tuple[Float[Tensor, "r rows"], Float[Tensor, "r columns"] | None]:
-    """A block times its part of V, and its transpose times the other."""
+    """A block times its part of V, and with ``twice`` its transpose times the mirrored part."""
     own = factor.new_empty(factor.shape[0], block.shape[0])
     mirrored = factor.new_zeros(factor.shape[0], block.shape[1]) if twice else None
     for start in range(0, block.shape[0], PANEL):
         panel = block[start : start + PANEL].double()
         here = slice(rows.start + start, rows.start + start + panel.shape[0])
         part = own[:, start : start + panel.shape[0]] = factor[:, columns] @ panel.T
-        # NaN times anything is NaN, and V is finite: the small product tells what a look at the block would.
+        # NaN times anything is NaN and V is finite, so checking the small product checks the block.
         if not bool(torch.isfinite(part).all()):
             raise bad_entry(panel, here, columns)
         if mirrored is not None:
@@ -83,7 +87,7 @@ def _products(
 
 
 def bad_entry(block: Tensor, rows: slice, columns: slice) -> InputError:
-    """The error that names the first entry of a block that is no number."""
+    """Return the error that names the first entry of a block that is not finite."""
     bad = (~torch.isfinite(block)).nonzero()
     if len(bad) == 0:
         return InputError(
@@ -98,7 +102,7 @@ def bad_entry(block: Tensor, rows: slice, columns: slice) -> InputError:
 
 
 def check_symmetric(kernel: BlockedKernel, purpose: str) -> int:
-    """The number of examples of a square, symmetric kernel; whatever else it is, it is refused."""
+    """Return the number of examples of a square, symmetric kernel; refuse any other."""
     n, m = matrix_shape(kernel, purpose)
     if n != m or n == 0:
         raise InputError(f"the kernel is {n} × {m}; {purpose} needs that of examples with themselves, n × n")

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from gatelab.figures import Heatmap, Panel, Plot
+from gatelab.figures import Heatmap, Plot
+from gatelab.figures.facts import Panel
 from gatelab.lab.findings import Animation
 from gatelab.lab.report.pages import PAGES
 

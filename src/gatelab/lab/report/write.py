@@ -10,7 +10,8 @@ from gatelab.lab.findings import Findings
 from gatelab.lab.report.animation import animation_page
 from gatelab.lab.report.html import page
 from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
-from gatelab.lab.runs import Run, write_durably, write_json
+from gatelab.lab.runs import Run
+from gatelab.work.files import write_durably, write_json
 
 
 def findings_of(run: Run, experiment: Experiment) -> Findings:
@@ -20,7 +21,7 @@ def findings_of(run: Run, experiment: Experiment) -> Findings:
         RunError: some cells are not finished.
     """
     config = experiment.read(run.config)
-    results, cells = run.journal.results(), experiment.cells(config)
+    results, cells = run.results(), experiment.cells(config)
     missing = [cell.name for cell in cells if cell.name not in results]
     if missing:
         raise RunError(

@@ -1,22 +1,26 @@
-"""The pieces of a run, and who is told about them."""
+"""The cells of a run."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from gatelab.lab.runs.journal import Result
+Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One piece of a run: what to do, and what must be finished before.
+    """One part of a run.
 
     Attributes:
         name: unique in the run.
-        parameters: what tells it from the others, as plain data.
-        needs: names of cells whose results or files it reads.
+        parameters: what distinguishes the cell from the others, as plain data.
+        needs: names of the cells whose results or files it reads.
         weight: how long it takes, relative to the others.
+
+    Example:
+        >>> Cell("w = 16", {"width": 16}).needs
+        ()
     """
 
     name: str
@@ -30,10 +34,15 @@ class Context:
     """What a cell may use while it works.
 
     Attributes:
-        folder: for its files: a checkpoint, and what others read.
-        results: of the cells that it needs.
-        folders: of the cells that it needs.
-        tell: say how far it is, between 0 and 1, and in words.
+        folder: a directory for its files: checkpoints, and files that other cells read.
+        results: the results of the cells that it needs, by name.
+        folders: the directories of the cells that it needs, by name.
+        tell: reports progress: a fraction between 0 and 1, and a text.
+
+    Example:
+        >>> context = Context(Path("cells/a"), {}, {}, lambda fraction, text: print(f"{fraction:.0%} {text}"))
+        >>> context.tell(0.5, "epoch 3 of 6")
+        50% epoch 3 of 6
     """
 
     folder: Path
@@ -43,20 +52,3 @@ class Context:
 
 
 Work = Callable[[Any, Cell, Context], Result]
-
-
-@runtime_checkable
-class Reporter(Protocol):
-    """Told what happens; draws a bar, or writes lines."""
-
-    def start(self, cells: Iterable[Cell], done: Iterable[str]) -> None:
-        """The run begins or goes on."""
-        ...
-
-    def tell(self, cell: str, fraction: float, text: str) -> None:
-        """A cell is so far."""
-        ...
-
-    def finish(self, cell: str) -> None:
-        """A cell is done."""
-        ...

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from gatelab.lab.runs.cells import Cell, Context, Reporter, Work
-from gatelab.lab.runs.journal import Result
+from gatelab.lab.runs.cells import Cell, Context, Result, Work
 from gatelab.work import Crew
 from gatelab.work.files import locked
+from gatelab.work.progress import Reporter
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskCrew, DaskExecutor, Say
@@ -63,7 +63,7 @@ class Alone:
     def __init__(self, common: Common, reporter: Reporter):
         """Tell the reporter directly."""
         self._common, self._task = common, None
-        self.tell = reporter.tell
+        self.tell = reporter.update
 
     @property
     def room(self) -> int:
@@ -130,7 +130,7 @@ def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[Pool]:
 
 def _listen(messages: Any, reporter: Reporter) -> None:
     while (message := messages.get()) is not None:
-        reporter.tell(*message)
+        reporter.update(*message)
 
 
 # In a process of the pool: where to send messages.
@@ -192,7 +192,7 @@ def on_cluster(common: Common, reporter: Reporter, executor: "DaskExecutor", fol
     )
     try:
         with executor.require(_sees, (probe, token), lambda seen: None if seen is True else refusal):
-            crew = executor.crew(do_cell, common, alone=True, hear=lambda message: reporter.tell(*message))
+            crew = executor.crew(do_cell, common, alone=True, hear=lambda message: reporter.update(*message))
             try:
                 yield OnCluster(crew)
             finally:

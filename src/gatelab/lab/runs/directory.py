@@ -1,11 +1,10 @@
-"""A run is a directory: what was asked, on what machine, what is finished, what is under way."""
+"""A run is a directory: what was asked, on what machine, what is finished, and the files of each cell."""
 
 import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,82 +12,88 @@ from typing import Any
 import torch
 
 from gatelab import __version__
-from gatelab.errors import RunError
-from gatelab.lab.runs.journal import Journal
-from gatelab.work.files import locked, write_json
+from gatelab.lab.runs.cells import Result
+from gatelab.work.directory import DirectoryFormat
+from gatelab.work.files import JsonLines, write_json
 
-FORMAT = "gatelab run 1"
+_FORMAT = DirectoryFormat("run", "run.json", "gatelab run 1")
 
 
 class Run:
-    """One directory: ``run.json`` (what), ``environment.json`` (where), ``journal.jsonl`` (done), ``cells/`` (files).
+    """A directory: ``run.json`` (request), ``environment.json``, ``journal.jsonl`` (results), ``cells/`` (files).
 
     Attributes:
         path: the directory.
-        experiment: what it is a run of.
+        experiment: the experiment's id.
         config: the whole configuration, as plain data.
     """
 
     def __init__(self, path: Path, experiment: str, config: dict[str, Any]):
-        """A run that exists; see :meth:`open` and :meth:`read`."""
+        """Describe a run that exists; :meth:`open` and :meth:`read` are for callers."""
         self.path, self.experiment, self.config = path, experiment, config
-        self.journal = Journal(path / "journal.jsonl")
+        self._journal, self._environment = JsonLines(path / "journal.jsonl"), path / "environment.json"
 
     @classmethod
     def open(cls, path: Path, experiment: str, config: Mapping[str, Any]) -> "Run":
-        """Start a run in an empty or new directory, or go on with the one that is there.
+        """Start a run in a new or empty directory, or continue the run that is there.
+
+        Args:
+            path: the run's directory.
+            experiment: the experiment's id.
+            config: the configuration, which JSON can hold.
 
         Raises:
-            RunError: the directory holds a run of something else, or other files; names the keys that differ.
+            RunError: the directory holds another run, and the message names the keys that differ; or other files.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     run = Run.open(Path(folder) / "run", "sums", {"terms": 2})
+            ...     run.config, run.results()
+            ({'terms': 2}, {})
         """
-        wanted = json.loads(json.dumps(dict(config)))  # as it will be read back
-        if (path / "run.json").exists():
-            run = cls.read(path)
-            if run.experiment != experiment:
-                raise RunError(f"{path} holds a run of {run.experiment}, not of {experiment}; choose another directory")
-            changed = [key for key in sorted({*run.config, *wanted}) if run.config.get(key) != wanted.get(key)]
-            if changed:
-                told = "; ".join(f"{key}: {run.config.get(key)!r} there, {wanted.get(key)!r} now" for key in changed)
-                raise RunError(f"{path} holds a run with another configuration ({told}); choose another directory")
-            return run
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(f"{path} exists and is not a run; choose an empty or new directory")
-        write_json(path / "environment.json", environment())
-        write_json(path / "run.json", {"format": FORMAT, "experiment": experiment, "config": wanted})
-        return cls(path, experiment, wanted)
+        wanted = json.loads(json.dumps(dict(config)))  # as it will be read back: tuples become lists
+        if not _FORMAT.exists(path):
+            _FORMAT.create(path, {"format": _FORMAT.version, "experiment": experiment, "config": wanted})
+        run = cls.read(path)
+        _FORMAT.refuse_changes(path, {"experiment": run.experiment}, {"experiment": experiment})
+        _FORMAT.refuse_changes(path, run.config, wanted)
+        if not run._environment.exists():
+            write_json(run._environment, _environment())
+        return run
 
     @classmethod
     def read(cls, path: Path) -> "Run":
-        """The run in a directory.
+        """Return the run in a directory.
 
         Raises:
             RunError: there is none.
         """
-        try:
-            about = json.loads((path / "run.json").read_text())
-            if about["format"] != FORMAT:
-                raise RunError(f"{path} is a run in another format ({about['format']}); this version reads {FORMAT}")
-            return cls(path, about["experiment"], about["config"])
-        except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"{path} is not a run of gatelab: {error}") from error
+        with _FORMAT.reading(path) as record:
+            return cls(path, record["experiment"], record["config"])
 
     def folder(self, cell: str) -> Path:
-        """Where a cell keeps its files."""
+        """Return the directory for the files of a cell."""
         return self.path / "cells" / cell.replace("/", "--")
 
     def environment(self) -> dict[str, Any]:
-        """On what machine the run was started."""
-        return json.loads((self.path / "environment.json").read_text())
+        """Return the versions and the machine with which the run was started."""
+        return json.loads(self._environment.read_text(encoding="utf-8"))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Have the directory alone; the lock ends with the process, however it ends."""
-        with locked(self.path):
-            yield
+    def results(self) -> dict[str, Result]:
+        """Return the results of finished cells by name."""
+        return {entry["cell"]: entry["result"] for entry in self._journal.read()}
+
+    def add_result(self, cell: str, result: Result, seconds: float) -> None:
+        """Add a line to the journal; it is on the disk when this returns.
+
+        Raises:
+            RunError: the line cannot be written, for example because the disk is full; earlier lines are intact.
+        """
+        self._journal.append({"cell": cell, "seconds": round(seconds, 3), "result": result})
 
 
-def environment() -> dict[str, Any]:
-    """What a result may depend on, and a reader may want to know."""
+def _environment() -> dict[str, Any]:
     return {
         "gatelab": __version__,
         "python": sys.version.split()[0],
@@ -102,6 +107,6 @@ def environment() -> dict[str, Any]:
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """The runs directly below a folder, by name."""
-    found = sorted(folder.glob("*/run.json")) if folder.is_dir() else []
-    return [Run.read(path.parent) for path in found]
+    """Return the runs directly below a folder, sorted by name."""
+    records = sorted(folder.glob(f"*/{_FORMAT.record}")) if folder.is_dir() else []
+    return [Run.read(record.parent) for record in records]

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import log10
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,29 +14,31 @@ from gatelab.data import TwoClasses
 from gatelab.models import MeanReadoutNetwork
 from gatelab.models.gdln import Erf
 
+Tell = Callable[[float, str], None]
+
 
 class Activation(StrEnum):
-    """The notes' three activations."""
+    """The three activations of the notes."""
 
     RELU = "ReLU"
     ERF = "erf"
     SIGMOID = "sigmoid"
 
     def module(self) -> nn.Module:
-        """As a module."""
+        """Return the activation as a module."""
         return {Activation.RELU: nn.ReLU, Activation.ERF: Erf, Activation.SIGMOID: nn.Sigmoid}[self]()
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How networks are trained: descent on ½(y − ŷ)² over fresh balanced batches.
+    """Gradient descent on ½(y − ŷ)² over fresh balanced batches.
 
     Attributes:
-        steps: how many.
-        rate: of the hidden layer; the readout's bias moves at no more than 0.5, where its own curvature of 1 allows it.
-        batch: examples in a step.
-        scale: of the first weights.
-        bias: where biases start; None leaves them out.
+        steps: number of steps.
+        rate: learning rate of the hidden layer. That of the readout's bias is capped at 0.5, since its curvature is 1.
+        batch: examples per step.
+        scale: scale of the initial weights.
+        bias: initial value of the biases; None for no biases.
     """
 
     steps: int
@@ -44,20 +48,17 @@ class Descent:
     bias: float | None = None
 
 
-@dataclass(frozen=True)
-class Fields:
-    """What was recorded of all runs.
+class Fields(NamedTuple):
+    """The records of all runs.
 
     Attributes:
-        steps: when, 0 first.
-        weights: (times, runs, units, sites).
-        bias: of the hidden units; zeros if there are none.
-        loss: ½⟨(y − ŷ)²⟩ on the batch of the moment.
+        steps: recorded steps, 0 first.
+        weights: receptive fields (times, runs, units, sites).
+        loss: ½⟨(y − ŷ)²⟩ on the current batch.
     """
 
     steps: tuple[int, ...]
     weights: Float[Tensor, "t r k d"]
-    bias: Float[Tensor, "t r k"]
     loss: Float[Tensor, "t r"]
 
 
@@ -69,10 +70,10 @@ def train_fields(
     descent: Descent,
     *,
     records: int = 40,
-    tell: Callable[[float, str], None] | None = None,
+    tell: Tell | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Fields:
-    """Train one network from each seed; all see the same batches, so that they differ by their start alone."""
+    """Train one network per seed; all see the same batches, so they differ only by their initial weights."""
     networks = [
         MeanReadoutNetwork(
             source.dim,
@@ -88,28 +89,24 @@ def train_fields(
     weights = torch.stack([network.weights.detach() for network in networks]).requires_grad_()
     bias = torch.full((len(seeds), units), descent.bias or 0.0, dtype=dtype, requires_grad=descent.bias is not None)
     readout = torch.zeros(len(seeds), dtype=dtype, requires_grad=descent.bias is not None)
-    moving = [
-        (p, rate)
-        for p, rate in ((weights, descent.rate), (bias, descent.rate), (readout, min(descent.rate, 0.5)))
-        if p.requires_grad
-    ]
+    moving = [(weights, descent.rate)]
+    if descent.bias is not None:
+        moving += [(bias, descent.rate), (readout, min(descent.rate, 0.5))]
     sigma = activation.module()
     wanted = recorded_steps(descent.steps, records)
-    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    kept = []
     stream = source.stream(descent.batch, generator=torch.Generator().manual_seed(seeds[0] + 10_000), dtype=dtype)
     for step, (x, y) in zip(range(descent.steps + 1), stream, strict=False):
         hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
         losses = (sigma(hidden).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
         if step in wanted:
-            kept.append((weights.detach().clone(), bias.detach().clone(), losses.detach()))
+            kept.append((weights.detach().clone(), losses.detach()))
         gradients = torch.autograd.grad(losses.sum(), [p for p, _ in moving])
         with torch.no_grad():
             for (parameter, rate), gradient in zip(moving, gradients, strict=True):
                 parameter.sub_(rate * gradient)
-        if tell is not None and step % 100 == 0:
-            tell(step / descent.steps, f"step {step} of {descent.steps}")
-    recorded = [torch.stack(part) for part in zip(*kept, strict=True)]
-    return Fields(tuple(sorted(wanted)), recorded[0], recorded[1], recorded[2])
+        _report(tell, step, descent.steps)
+    return _fields(wanted, kept)
 
 
 def relu_descent(
@@ -120,11 +117,11 @@ def relu_descent(
     rate: float,
     *,
     records: int,
-    tell: Callable[[float, str], None] | None = None,
+    tell: Tell | None = None,
 ) -> Fields:
-    """Descent of bias-free ReLU networks on all of a fixed data set, where only gates stand between it and linearity.
+    """Train bias-free ReLU networks by descent on all of a fixed data set; only their gates make them nonlinear.
 
-    One step of rate η is time η of the flow with τ = 1.
+    One step with rate η advances the flow with τ = 1 by time η.
     """
     w, K = initial.clone(), initial.shape[1]
     wanted = recorded_steps(steps, records)
@@ -135,31 +132,38 @@ def relu_descent(
         if step in wanted:
             kept.append((w, error.square().mean(dim=1) / 2))
         w = w + torch.einsum("rnk,nd->rkd", (hidden > 0) * error[:, :, None], x) * (rate / (K * len(x)))
-        if tell is not None and step % 100 == 0:
-            tell(step / steps, f"step {step} of {steps}")
+        _report(tell, step, steps)
+    return _fields(wanted, kept)
+
+
+def _report(tell: Tell | None, step: int, steps: int) -> None:
+    if tell is not None and step % 100 == 0:
+        tell(step / steps, f"step {step} of {steps}")
+
+
+def _fields(steps: set[int], kept: list[tuple[Tensor, Tensor]]) -> Fields:
     weights, losses = (torch.stack(part) for part in zip(*kept, strict=True))
-    return Fields(tuple(sorted(wanted)), weights, weights.new_zeros(weights.shape[:3]), losses)
+    return Fields(tuple(sorted(steps)), weights, losses)
 
 
 def starts(seeds: Sequence[int], units: int, dim: int, scale: float) -> Float[Tensor, "r k d"]:
-    """First weights, one network for each seed, in float64: Gaussian with variance scale²/d."""
-    drawn = [
-        torch.randn(units, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds
-    ]
+    """Return initial weights for one network per seed, in float64: Gaussian with variance scale²/d."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    drawn = [torch.randn(units, dim, generator=generator, dtype=torch.float64) for generator in generators]
     return torch.stack(drawn) * (scale / dim**0.5)
 
 
 def recorded_steps(steps: int, records: int) -> set[int]:
-    """0, the last, and steps between that grow with time: early training changes most."""
-    grown = torch.logspace(0, torch.log10(torch.tensor(float(max(steps, 1)))).item(), max(records - 1, 1))
-    return {0, steps, *(min(steps, round(step)) for step in grown.tolist())}
+    """Return 0, the last step, and steps between them in geometric progression: early training changes most."""
+    between = torch.logspace(0, log10(max(steps, 1)), max(records - 1, 1))
+    return {0, steps, *(min(steps, round(step)) for step in between.tolist())}
 
 
 def pulse_widths(sites: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Wide pulses, 20 to 25 % of the sites, and narrow ones, 5 to 10 %."""
+    """Return the ranges of wide pulses, 20 to 25 % of the sites, and narrow ones, 5 to 10 %."""
     return (sites // 5, sites // 4), (max(1, sites // 20), max(1, sites // 10))
 
 
 def neighbour_correlation(weights: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape"]:
-    """Σ w_i w_{i+1} / Σ w_i² on a ring: near 1 for smooth fields, negative for short-range oscillations."""
+    """Return Σ w_i w_{i+1} / Σ w_i² on a ring: near 1 for smooth fields, negative for short-range oscillations."""
     return (weights * weights.roll(1, -1)).sum(dim=-1) / weights.square().sum(dim=-1)

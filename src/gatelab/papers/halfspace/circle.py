@@ -13,13 +13,14 @@ from gatelab.data.circle_data import Regression
 from gatelab.gates import HardGate, SoftGate
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import Findings
-from gatelab.lab.looks import Look, train_and_look
+from gatelab.lab.looks import Look
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, TrainConfig
+from gatelab.lab.training_cells import train_and_look
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, Seen, answer, claims, tables
 from gatelab.papers.halfspace.circle_look import look
-from gatelab.regions import Plan
+from gatelab.regions import RegionPlan
 
 
 class CircleConfig(SeededConfig):
@@ -69,7 +70,7 @@ class CircleConfig(SeededConfig):
 def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
     data, seeds = config.data(), config.seeds()
     nets = [config.make(cell.name, seed) for seed in seeds]
-    plan = Plan(nets[0].eval())  # networks are looked at in evaluation mode; training sets the mode that it needs
+    plan = RegionPlan(nets[0].eval())  # networks are looked at in evaluation mode; training sets the mode that it needs
 
     def see(model: nn.Module, epoch: int, place: int) -> Look:
         if place == 0 or epoch in config.shown():

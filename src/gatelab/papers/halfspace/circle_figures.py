@@ -7,7 +7,7 @@ from statistics import median
 from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes
 from gatelab.lab.findings import Animation, FigureFacts, Frame
 from gatelab.papers.halfspace.circle_findings import KINDS, LEARNT, Seen
-from gatelab.regions import Disc, DiscTable, disc_panel
+from gatelab.regions.drawing import disc_panel
 
 
 def figures(seen: Seen, moments: Sequence[int]) -> tuple[FigureFacts, ...]:
@@ -140,6 +140,4 @@ def _outputs(seen: Seen, kind: str, epoch: int, title: str) -> Plot:
 
 def _disc_grid(seen: Seen, epoch: int) -> Shapes:
     layers = seen.looks("dlgn", epoch)[0]["half_spaces"]
-    discs = tuple(tuple(Disc(unit, (a, b), c) for unit, (a, b, c) in enumerate(layer)) for layer in layers)
-    names = tuple(f"layer {number}" for number in range(1, len(layers) + 1))
-    return disc_panel(DiscTable("half-spaces of the DLGN's neurons", names, discs), per_row=8, corners=20)
+    return disc_panel(layers, "half-spaces of the DLGN's neurons", per_row=8, corners=20)

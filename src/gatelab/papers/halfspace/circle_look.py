@@ -8,18 +8,19 @@ from torch import Tensor, nn
 
 from gatelab.data.circle_data import Regression
 from gatelab.gates import GatePattern
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.looks import Look, short
 from gatelab.models import DeepLinearlyGatedNetwork
-from gatelab.regions import Plan, active_path_counts, half_spaces
+from gatelab.regions import RegionPlan, active_path_counts, half_spaces
 
 
-def look(model: nn.Module, data: Regression, points: int, *, tangent: bool, plan: Plan | None = None) -> Look:
+def look(model: nn.Module, data: Regression, points: int, *, tangent: bool, plan: RegionPlan | None = None) -> Look:
     """Errors and active paths on both halves, outputs, kernels on so many of the points, half-spaces of a DLGN.
 
     ``plan`` is that of a model of the same make; it saves most of the time.
     """
-    plan = plan or Plan(model)
+    plan = plan or RegionPlan(model)
     gates, answers = plan.capture(model, data.train_x)
     outputs = answers[:, 0]
     upper = data.train_x[:, 1] > 0

@@ -15,12 +15,14 @@ from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.fashion_clusters import SIMPLE
 from gatelab.figures import Curve, Heatmap, Panels, Plot
 from gatelab.gates import SoftGate, capture_gates
-from gatelab.kernels import neural_tangent_kernel, overlap_kernel, trace_normalised
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
-from gatelab.lab.looks import Look, short, train_and_look
+from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
+from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
 from gatelab.regions import active_path_counts, half_spaces
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gatelab.figures import Curve, Panels, Plot, Polygon, Shapes
-from gatelab.regions.line import linear_regions_1d
-from gatelab.regions.partition import linear_regions_2d
+from gatelab.figures import Curve, Panels, Plot, Shapes
+from gatelab.figures.facts import Polygon
+from gatelab.regions import linear_regions_1d, linear_regions_2d
 
 RED_GREEN = (0, 0)
 GREEN_BROWN = (0, 0)

@@ -19,7 +19,8 @@ from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.twins import network, train_cell
+from gatelab.lab.training_cells import train_cell
+from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Claim, Sample, close, greater
 
 NAMES = {

@@ -22,10 +22,11 @@ from gatelab.hierarchy import (
 )
 from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
-from gatelab.lab.looks import Look, train_and_look
+from gatelab.lab.looks import Look
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser, TrainConfig
+from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, greater
 from gatelab.models.init import initialise
 

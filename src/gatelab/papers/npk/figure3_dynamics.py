@@ -14,9 +14,9 @@ from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
-from gatelab.lab.twins import network, train_cell
+from gatelab.lab.training_cells import train_and_track
+from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Claim, Sample, Verdict, readable
-from gatelab.lab.watch import Watch
 from gatelab.models.init import bernoulli_
 
 
@@ -49,14 +49,6 @@ class DynamicsConfig(DataConfig):
 def _dynamics_work(config: DynamicsConfig, cell: Cell, context: Context) -> Result:
     data = load("mnist-4-7", config.data_root).subset(config.train_size, seed=config.seed)
     probes, labels = first_of_each_class(data, config.per_class)
-    watch = Watch(
-        context.folder,
-        probes,
-        (2 * labels - 1).to(probes),
-        epochs=config.epochs,
-        every=config.every,
-        tangent=False,
-    )
     seed = int(cell.parameters["seed"])
     training = TrainConfig(
         epochs=config.epochs,
@@ -65,8 +57,8 @@ def _dynamics_work(config: DynamicsConfig, cell: Cell, context: Context) -> Resu
         learning_rate=config.learning_rate,
         loss=Loss.SQUARED,
     )
-    result = train_cell([network(config.make, seed)], [seed], data, training, context, [watch.team])
-    return {**result, "records": watch.records()}
+    nets, signs = [network(config.make, seed)], (2 * labels - 1).to(probes)
+    return train_and_track(nets, [seed], data, training, context, (probes, signs), every=config.every, tangent=False)
 
 
 def _dynamics_findings(config: DynamicsConfig, results: Mapping[str, Result]) -> Findings:

@@ -10,9 +10,9 @@ from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.twins import train_cell, twin
+from gatelab.lab.training_cells import train_and_track
+from gatelab.lab.twins import twin
 from gatelab.lab.verdicts import Claim, Verdict
-from gatelab.lab.watch import Watch
 from gatelab.papers.npk.figure3_dynamics import first_of_each_class
 from gatelab.papers.npk.table2 import Table2Config
 
@@ -31,10 +31,8 @@ def _kernels_work(config: KernelsConfig, cell: Cell, context: Context) -> Result
     base = Table2Config(width=config.width, train_size=config.train_size, seed=config.seed, data_root=config.data_root)
     data, seed = base.data(), int(cell.parameters["seed"])
     probes, labels = first_of_each_class(data, config.per_class)
-    watch = Watch(context.folder, probes, labels.to(probes), epochs=config.epochs, every=config.every)
-    nets = [twin(base.make, Regime.DNPFL, seed, base.beta)]
-    result = train_cell(nets, [seed], data, TrainConfig(epochs=config.epochs), context, [watch.team])
-    return {**result, "records": watch.records()}
+    nets, training = [twin(base.make, Regime.DNPFL, seed, base.beta)], TrainConfig(epochs=config.epochs)
+    return train_and_track(nets, [seed], data, training, context, (probes, labels.to(probes)), every=config.every)
 
 
 def _kernels_findings(config: KernelsConfig, results: Mapping[str, Result]) -> Findings:

@@ -12,9 +12,9 @@ from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.twins import learnt_twins, network, train_cell, twin
+from gatelab.lab.training_cells import kept_weights, train_cell
+from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, Verdict, greater
-from gatelab.lab.watch import keep_weights, kept_weights
 from gatelab.papers.npk.table2 import PUBLISHED, Arch, Table2Config
 
 CNTK = 77.43  # Arora et al., as npk quotes it
@@ -63,9 +63,8 @@ def _stage_work(config: StagesConfig, cell: Cell, context: Context) -> Result:
     data, seeds = base.data(), config.seeds()
     options: dict[str, Any] = {"batch_size": config.batch_size, "learning_rate": config.learning_rate}
     if cell.name == "network":
-        keep = keep_weights(context.folder, set(config.epochs_of_stages()))
-        nets = [network(base.make, seed) for seed in seeds]
-        return train_cell(nets, seeds, data, TrainConfig(epochs=config.epochs, **options), context, [keep])
+        nets, training = [network(base.make, seed) for seed in seeds], TrainConfig(epochs=config.epochs, **options)
+        return train_cell(nets, seeds, data, training, context, keep=config.epochs_of_stages())
     if cell.name == "random":
         nets = [twin(base.make, Regime.FRNPF_II, seed, base.beta) for seed in seeds]
     else:

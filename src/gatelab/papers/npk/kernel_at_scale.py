@@ -15,25 +15,19 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
-from gatelab.kernels import (
-    BlockedKernel,
-    OverlapKernel,
-    PathKernel,
-    Watch,
-    compute,
-    kernel_part,
-    kernel_ridge,
-    kernel_ridges,
-    kernel_times,
-    top_eigenpairs,
-)
-from gatelab.kernels.disk.plan import Plan
+from gatelab.kernels import OverlapKernel, PathKernel, compute, kernel_ridge, kernel_ridges, top_eigenpairs
+from gatelab.kernels.solve.blocks import BlockedKernel, kernel_part
+from gatelab.kernels.solve.products import kernel_times
+from gatelab.kernels.solve.ridge import PassObserver
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table
-from gatelab.lab.runs import Cell, Context, Result, write_json
+from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.twins import network, train_cell
+from gatelab.lab.training_cells import train_cell
+from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, not_below, readable
+from gatelab.work.files import write_json
+from gatelab.work.progress import Silent
 
 NETWORK, PATH, OVERLAP = "the network itself", "path kernel H", "overlap Λ"
 KERNELS = {PATH: PathKernel, OVERLAP: OverlapKernel}
@@ -66,7 +60,12 @@ def _examples(config: AtScaleConfig, seed: int) -> Dataset:
 
 
 def held_out_accuracies(
-    kernel: BlockedKernel, labels: Tensor, targets: Tensor, config: AtScaleConfig, seed: int, watch: Watch | None = None
+    kernel: BlockedKernel,
+    labels: Tensor,
+    targets: Tensor,
+    config: AtScaleConfig,
+    seed: int,
+    watch: PassObserver | None = None,
 ) -> list[float]:
     """For each ridge, how often the last fifth of the examples is told right by the others."""
     n = len(labels)
@@ -91,7 +90,7 @@ def best_ridge(ridges: Sequence[float], accuracies: Sequence[float]) -> float:
     return max(zip(accuracies, ridges, strict=True))[1]
 
 
-def _watch(context: Context, name: str, tolerance: float) -> Watch:
+def _watch(context: Context, name: str, tolerance: float) -> PassObserver:
     """Tells how far a solve is, by the digits of its residual."""
 
     def watch(step: int, residual: float) -> None:
@@ -102,28 +101,19 @@ def _watch(context: Context, name: str, tolerance: float) -> Watch:
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """Tells how far a kernel is, by its tiles; what :func:`gatelab.kernels.compute` takes as progress."""
+class _KernelProgress(Silent):
+    """Passes a kernel's progress on to the cell."""
 
     context: Context
     name: str
 
-    def checking(self, tiles: int) -> None:
-        """Finished tiles of an earlier computation are read."""
-        self.context.tell(0.0, f"{self.name}: checking {tiles} finished tiles")
+    def update(self, part: str, fraction: float, text: str) -> None:
+        """Report how many tiles are finished."""
+        self.context.tell(fraction, f"{self.name}: {text} {part}")
 
-    def checked(self, whole: int, tiles: int) -> None:
-        """So many are whole."""
-        self.context.tell(whole / tiles, f"{self.name}: {whole} of {tiles} tiles are whole")
-
-    def planned(self, plan: Plan, tiles: int) -> None:
-        """So many tiles are to be computed."""
-        del plan
-        self.context.tell(0.0, f"{self.name}: {tiles} tiles to compute")
-
-    def advanced(self, done: int, tiles: int) -> None:
-        """So many of them are finished."""
-        self.context.tell(done / tiles, f"{self.name}: {done} of {tiles} tiles")
+    def note(self, text: str) -> None:
+        """Report what happens before the first tile."""
+        self.context.tell(0.0, f"{self.name}: {text}")
 
 
 def _share(context: Context, low: float, high: float) -> Context:
@@ -140,7 +130,7 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     # By where the time goes with many examples: most of it into the kernel.
     steps = pairwise((0.0, 0.5, 0.7, 0.9, 1.0))
     tiles, ridges, solving, testing = (_share(context, low, high) for low, high in steps)
-    kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=Tiles(tiles, kind))
+    kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=_KernelProgress(tiles, kind))
     held_out = held_out_accuracies(
         kernel, data.train_y, targets, config, seed, _watch(ridges, f"{kind}, ridges", config.tolerance)
     )
@@ -160,7 +150,7 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
         generator=torch.Generator().manual_seed(seed),
     )
     trace = kernel.diagonal().double().sum()
-    progress = Tiles(testing, f"{kind}, test examples")
+    progress = _KernelProgress(testing, f"{kind}, test examples")
     cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)
     right = fit.classes(cross) == data.test_y
     shutil.rmtree(folder)  # gigabytes that nobody needs any more

@@ -1,13 +1,11 @@
 """Does the path kernel explain what learnt gates gain? Kernel machines with H of random, early and late gates."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
@@ -15,10 +13,11 @@ from gatelab.kernels import infinite_width_ntk, neural_path_kernel
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
-from gatelab.lab.runs import Cell, Context, Result, write_json
-from gatelab.lab.team import Team
-from gatelab.lab.training import Observer, TrainConfig
-from gatelab.lab.twins import network, train_cell
+from gatelab.lab.looks import Look
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.training import TrainConfig
+from gatelab.lab.training_cells import train_and_look
+from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, greater, share_of_gap
 from gatelab.papers.npk.table2 import Table2Config
 
@@ -54,36 +53,28 @@ def _kernel_name(epoch: int) -> str:
     return RANDOM if epoch == 0 else f"path kernel, gates after {epoch} epochs"
 
 
-def _path_kernel_watcher(config: RegressionConfig, data: Dataset, file: Path) -> Observer:
-    """Notes in ``file``, so that it survives a stop, how good the path kernel of the network's gates is."""
-    x, others = (data.inputs(part, torch.float64) for part in (data.train_x, data.test_x))
-
-    def observe(epoch: int, team: Team) -> None:
-        if epoch in config.epochs:
-            model = team.member(0).double()
-            kernel, cross = neural_path_kernel(model, x), neural_path_kernel(model, others, x)
-            known = json.loads(file.read_text()) if file.exists() else {}
-            write_json(file, {**known, _kernel_name(epoch): _accuracies(kernel, cross, data, config)})
-
-    return observe
-
-
 def _regression_work(config: RegressionConfig, cell: Cell, context: Context) -> Result:
     whole, seed = load(config.data, config.data_root), int(cell.parameters["seed"])
     data = whole.subset(config.train_size, config.test_size, seed=seed)
-    file = context.folder / "accuracies.json"
-    observe = _path_kernel_watcher(config, data, file)
+    images, others = (data.inputs(part, torch.float64) for part in (data.train_x, data.test_x))
+
+    def look(model: nn.Module, _epoch: int, _place: int) -> Look:
+        """How good the path kernel of the network's gates is."""
+        model = model.double()
+        kernel, cross = neural_path_kernel(model, images), neural_path_kernel(model, others, images)
+        return _accuracies(kernel, cross, data, config)
+
     make = Table2Config(width=config.width, depth=config.depth).make
     training = TrainConfig(epochs=max(1, *config.epochs))
     learns = whole.subset(config.network_size, None, seed=seed + 1)
-    result = train_cell([network(make, seed)], [seed], learns, training, context, [lambda _place: observe])
-    x, others = (data.inputs(part, torch.float64).flatten(1) for part in (data.train_x, data.test_x))
-    infinite = infinite_width_ntk(torch.cat([x, others]) / x.shape[1] ** 0.5, depth=config.depth)
+    result = train_and_look([network(make, seed)], [seed], learns, training, context, config.epochs, look)
+    x, y = images.flatten(1), others.flatten(1)
+    infinite = infinite_width_ntk(torch.cat([x, y]) / x.shape[1] ** 0.5, depth=config.depth)
     n, own = len(x), result["test_accuracy"][0][-1]
     return {
-        "linear kernel": _accuracies(x @ x.T, others @ x.T, data, config),
+        "linear kernel": _accuracies(x @ x.T, y @ x.T, data, config),
         INFINITE: _accuracies(infinite[:n, :n], infinite[n:, :n], data, config),
-        **{_kernel_name(epoch): json.loads(file.read_text())[_kernel_name(epoch)] for epoch in sorted(config.epochs)},
+        **{_kernel_name(entry["epoch"]): entry["members"][0] for entry in result["seen"]},
         NETWORK: {"ridge": own, "svm": own},
     }
 

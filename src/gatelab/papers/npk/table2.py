@@ -16,7 +16,8 @@ from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser, TrainConfig
-from gatelab.lab.twins import BEST, learnt_twins, load_best, network, train_cell, twin
+from gatelab.lab.training_cells import best_weights, train_cell
+from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, close, greater, share_of_gap
 
 COLUMNS = ("FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU")
@@ -106,8 +107,7 @@ def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
             for regime in (Regime.FRNPF_II, Regime.FRNPF_DI)
             for seed in seeds
         ]
-        learnt = [load_best(trained / BEST, place) for place in range(len(seeds))]
-        nets += learnt_twins(config.make, seeds, config.beta, learnt)
+        nets += learnt_twins(config.make, seeds, config.beta, best_weights(trained, len(seeds)))
         order = seeds * 3
     training = TrainConfig(
         epochs=config.epochs, batch_size=config.batch_size, optimiser=config.optimiser, learning_rate=rate

@@ -1,0 +1,112 @@
+"""Progress on standard error: a bar on a terminal, lines in a log."""
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from gatelab.work.progress import duration
+
+_SILENCE = 60.0  # seconds after which a log gets a line even if little has happened
+
+
+def reporter(shortest: float = 0.0) -> "Bar | Lines":
+    """Return a bar on a terminal, else lines; a log omits parts that take less than ``shortest`` seconds."""
+    return Bar() if sys.stderr.isatty() else Lines(shortest)
+
+
+@contextmanager
+def stoppable(finished: Callable[[], str]) -> Iterator[None]:
+    """Turn Ctrl-C into a message that says what is finished and how to continue, and into exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped; {finished()}. Run the same command again to continue.", err=True)
+        raise typer.Exit(130) from None
+
+
+class Lines:
+    """One line per tenth of a part, after a minute of silence, and at the end of the part."""
+
+    def __init__(self, shortest: float = 0.0):
+        self._start, self._shortest = time.monotonic(), shortest
+        self._begun: dict[str, tuple[float, float]] = {}  # when a part was first heard of, and how far it was
+        self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and when that was
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: every line is complete."""
+
+    def start(self, parts: Mapping[str, float], done: Collection[str]) -> None:
+        """Do nothing: parts speak for themselves."""
+
+    def update(self, part: str, fraction: float, text: str) -> None:
+        """Write a line if a tenth is complete or the last line is long ago."""
+        tenth, now = int(10 * fraction), time.monotonic()
+        begun, first = self._begun.setdefault(part, (now, fraction))
+        if now - begun < self._shortest:
+            return
+        previous, then = self._last.get(part, (-1, now))
+        if tenth != previous or now - then > _SILENCE:
+            self._last[part] = tenth, now
+            left = (now - begun) * (1 - fraction) / (fraction - first) if fraction > first else 0.0
+            self.note(f"{part}: {fraction:.0%}, {f'{duration(left)} left, ' if left else ''}{text}")
+
+    def finish(self, part: str) -> None:
+        """Write a line."""
+        now = time.monotonic()
+        if now - self._begun.get(part, (now, 0.0))[0] >= self._shortest:
+            self.note(f"{part}: done")
+
+    def note(self, text: str) -> None:
+        """Write a line with the seconds since the start."""
+        typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
+
+
+class Bar:
+    """One bar for all parts, with the time left and what the latest part is doing."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self._progress = Progress(*columns, *times, console=Console(stderr=True), transient=True)
+        self._weights: Mapping[str, float] = {}
+        self._fractions: dict[str, float] = {}
+        self._task: Any = None
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def start(self, parts: Mapping[str, float], done: Collection[str]) -> None:
+        """Draw the bar."""
+        self._weights, self._fractions = parts, dict.fromkeys(done, 1.0)
+        self._task = self._progress.add_task("starting", total=sum(parts.values()))
+        self._progress.update(self._task, completed=self._completed())
+        self._progress.start()
+
+    def update(self, part: str, fraction: float, text: str) -> None:
+        """Move the bar."""
+        self._fractions[part] = fraction
+        self._progress.update(self._task, completed=self._completed(), description=f"{part}: {text}")
+
+    def finish(self, part: str) -> None:
+        """Move the bar to the end of a part."""
+        self.update(part, 1.0, "done")
+
+    def note(self, text: str) -> None:
+        """Write a line above the bar."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def _completed(self) -> float:
+        return sum(self._weights[part] * fraction for part, fraction in self._fractions.items())

@@ -1,0 +1,137 @@
+"""Training inside a cell of a run: checkpoints, looks and the best weights lie in the cell's folder."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from gatelab.data.dataset import Examples
+from gatelab.lab.checkpoint import Checkpoint, TrainingState
+from gatelab.lab.looks import Look, Looks, gate_looks
+from gatelab.lab.runs import Context, Result
+from gatelab.lab.team import StateDict, Team, teams
+from gatelab.lab.training import TrainConfig, train
+from gatelab.work.files import write_durably
+
+_BEST = "best.safetensors"
+
+
+def train_cell(
+    models: Sequence[nn.Module],
+    seeds: Sequence[int],
+    data: Examples,
+    config: TrainConfig,
+    context: Context,
+    *,
+    looks: Looks | None = None,
+    keep: Collection[int] = (),
+) -> Result:
+    """Train models together if their architecture allows, else one by one.
+
+    Args:
+        models: the networks; a single one is trained in place.
+        seeds: for each model, the seed of the order of its batches.
+        data: what to learn.
+        config: how to train.
+        context: the folder of the cell, and whom to tell about progress.
+        looks: what to look at while training.
+        keep: epochs after which all weights are kept; see :func:`kept_weights`.
+
+    Returns:
+        For each model its training loss, test loss and, if there are labels, test accuracy over epochs; and the
+        title of the data, so that a report can be written where the data are not.
+    """
+    groups = teams(models)
+    history: dict[str, list[list[float]]] = {}
+    best: list[StateDict] = []
+    for number, team in enumerate(groups):
+        first = len(best)
+
+        def on_epoch(state: TrainingState, number: int = number) -> None:
+            done = (number + state.epoch / config.epochs) / len(groups)
+            context.tell(done, f"epoch {state.epoch}/{config.epochs}, {_standing(state)}")
+
+        def observe(epoch: int, team: Team, first: int = first) -> None:
+            if epoch in keep:
+                for place, weights in enumerate(_members(team.state(), team.size), start=first):
+                    write_durably(_kept_file(context.folder, epoch, place), save(weights))
+            if looks is not None:
+                looks.at(epoch, team, first)
+
+        checkpoint = Checkpoint(context.folder / f"checkpoint-{number}.safetensors")
+        own = seeds[first : first + team.size]
+        state = train(team, data, config, own, checkpoint=checkpoint, observe=observe, on_epoch=on_epoch)
+        for name, epochs in state.history.items():
+            history.setdefault(name, []).extend(list(member) for member in zip(*epochs, strict=True))
+        best += _members(state.best, team.size)
+    named = {f"{place}/{name}": tensor for place, weights in enumerate(best) for name, tensor in weights.items()}
+    write_durably(context.folder / _BEST, save(named))
+    return {"data": data.title, "seeds": list(seeds), **history}
+
+
+def train_and_look(
+    models: Sequence[nn.Module],
+    seeds: Sequence[int],
+    data: Examples,
+    config: TrainConfig,
+    context: Context,
+    epochs: Iterable[int],
+    look: Callable[[nn.Module, int, int], Look],
+) -> Result:
+    """Train as :func:`train_cell` does and look at every model at some epochs; the result has ``seen`` besides."""
+    looks = Looks(context.folder, epochs, look, len(models))
+    return {**train_cell(models, seeds, data, config, context, looks=looks), "seen": looks.seen()}
+
+
+def train_and_track(
+    models: Sequence[nn.Module],
+    seeds: Sequence[int],
+    data: Examples,
+    config: TrainConfig,
+    context: Context,
+    probes: tuple[Float[Tensor, "n ..."], Float[Tensor, " n"]],
+    *,
+    every: int,
+    tangent: bool = True,
+    keep: Collection[int] = (),
+) -> Result:
+    """Train as :func:`train_cell` does and track the first model's gates; the result has ``records`` besides.
+
+    ``probes`` are examples and their labels; without ``tangent`` no tangent kernel is computed.
+    """
+    looks = gate_looks(context.folder, *probes, epochs=config.epochs, every=every, tangent=tangent)
+    result = train_cell(models, seeds, data, config, context, looks=looks, keep=keep)
+    return {**result, "records": [entry["members"][0] for entry in looks.seen()]}
+
+
+def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:
+    """The weights of the first ``count`` networks of a cell after an epoch that it kept."""
+    return [load_file(_kept_file(folder, epoch, place)) for place in range(count)]
+
+
+def best_weights(folder: Path, count: int) -> list[StateDict]:
+    """The weights of the first ``count`` networks of a cell, each after its best epoch."""
+    tensors = load_file(folder / _BEST)
+    prefixes = [f"{place}/" for place in range(count)]
+    return [{n.removeprefix(p): t for n, t in tensors.items() if n.startswith(p)} for p in prefixes]
+
+
+def _kept_file(folder: Path, epoch: int, place: int) -> Path:
+    return folder / f"epoch-{epoch}-{place}.safetensors"
+
+
+def _members(state: StateDict, size: int) -> list[StateDict]:
+    """Each member's own tensors."""
+    return [
+        {name: tensor[member].clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+        for member in range(size)
+    ]
+
+
+def _standing(state: TrainingState) -> str:
+    if "test_accuracy" in state.history:
+        return f"best test accuracy now {max(state.history['test_accuracy'][-1]):.2%}"
+    return f"least test loss now {min(state.history['test_loss'][-1]):.3g}"

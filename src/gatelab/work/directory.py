@@ -1,0 +1,100 @@
+"""Directories that record what they were made from, so that the same call can continue them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gatelab.errors import RunError
+from gatelab.work.files import locked, sync_folder, write_json
+
+
+@dataclass(frozen=True)
+class DirectoryFormat:
+    """A format of directory: one JSON file, the record, says what the directory was made from.
+
+    The record is written last and appears whole or not at all. A directory without it counts as new if it holds nothing
+    but the leftovers of a creation that was killed.
+
+    Attributes:
+        noun: what such a directory is called in messages.
+        record: the name of the record's file.
+        version: the format string, which every version of gatelab that reads the directory knows.
+        error: the error to raise.
+        inside: the keys that lead to the part of the record that holds ``"format"``.
+
+    Example:
+        >>> notes = DirectoryFormat("notebook", "notes.json", "notes 1")
+        >>> notes.refuse_changes(Path("here"), {"pages": 3}, {"pages": 4})
+        Traceback (most recent call last):
+        ...
+        gatelab.errors.RunError: here holds another notebook (pages: 3 there, 4 now); choose another directory, or
+        remove this one
+    """
+
+    noun: str
+    record: str
+    version: str
+    error: type[RunError] = RunError
+    inside: tuple[str, ...] = ()
+
+    def exists(self, path: Path) -> bool:
+        """Return whether there is a directory to continue.
+
+        Raises:
+            RunError: there is something else at ``path``.
+        """
+        if (path / self.record).is_file():
+            return True
+        leftovers = {"lock", f"{self.record}.partial"}
+        if path.exists() and (not path.is_dir() or any(entry.name not in leftovers for entry in path.iterdir())):
+            raise self.error(f"{path} exists and is not a {self.noun}; choose an empty or new directory")
+        return False
+
+    def create(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Make a directory and write its record.
+
+        Raises:
+            RunError: nothing can be written there, or another process has made the directory by now.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self.error(f"{path} cannot be made: {error.strerror or error}; choose another place") from error
+        with locked(path):
+            if (path / self.record).exists():
+                raise self.error(f"another process has just made {path}; run the same command again to continue it")
+            write_json(path / self.record, record)
+            sync_folder(path)
+            sync_folder(path.parent)
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[dict[str, Any]]:
+        """Yield the record; inside the block, a key that it lacks raises an error that names the directory.
+
+        Raises:
+            RunError: there is no record, or one that this version does not read.
+        """
+        try:
+            record = json.loads((path / self.record).read_text(encoding="utf-8"))
+            facts = record
+            for key in self.inside:
+                facts = facts[key]
+            if facts["format"] != self.version:
+                raise self.error(
+                    f"{path} is a {self.noun} in another format ({facts['format']}); this version reads {self.version}"
+                )
+            yield record
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self.error(f"{path} is not a {self.noun} of gatelab: {error!r}; choose another place") from error
+
+    def refuse_changes(self, path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        """Raise an error that names each key whose value differs."""
+        changed = [key for key in sorted({*recorded, *wanted}) if recorded.get(key) != wanted.get(key)]
+        if changed:
+            listed = "; ".join(f"{key}: {recorded.get(key)!r} there, {wanted.get(key)!r} now" for key in changed)
+            raise self.error(
+                f"{path} holds another {self.noun} ({listed}); choose another directory, or remove this one"
+            )
