@@ -28,7 +28,7 @@ class FeatureValueNetwork(nn.Module):
 
 
 class DeepGatedNetwork(FeatureValueNetwork):
-    r"""A fully connected deep gated network (DGN), with ``padding`` value units per gate (npk, Table 3, Definition C.1).
+    r"""A fully connected deep gated network (DGN); each gate serves ``padding`` value units (npk, Table 3, Def. C.1).
 
     .. math:: z^V(l) = \Theta^V(l)\, z^V(l-1) \odot G(q^F(l)), \qquad \hat y = \Theta^V(d)\, z^V(d-1)
 

@@ -22,7 +22,7 @@ def neural_path_features(
 
     .. math:: \phi_x(p) = x(I_0(p)) \prod_{l=1}^{d-1} G_x(l, I_l(p))
 
-    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x. The product
+    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x.
     ``neural_path_features(model, x) @ neural_path_values(model)`` is ``model(x)`` (npk, Proposition 2.1).
 
     Args:
