@@ -42,6 +42,12 @@ def patient(folder: str, task: int) -> tuple[int, int]:
     return 10 * task, os.getpid()
 
 
+def nap(_: None, task: int) -> int:
+    """Takes long enough that the next task goes to another worker."""
+    time.sleep(0.2)
+    return task
+
+
 def report(_: None, task) -> None:
     """Tells its client something."""
     number, say = task

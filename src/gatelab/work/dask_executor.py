@@ -208,9 +208,7 @@ class DaskExecutor:
                 ) from error
             except Exception as error:
                 if future.status == "error" or not isinstance(error, OSError):
-                    with suppress(OSError):
-                        self._check_versions()  # a worker that joined later may be the reason
-                    raise
+                    raise  # of the function, or the answer cannot be pickled
                 if not isinstance(error, TimeoutError):
                     raise self._lost() from error
                 self.look()  # the answer is long, or must be computed again
