@@ -12,6 +12,7 @@ import gatelab as gl
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.gates import HardGate
 from gatelab.models import DeepGatedNetwork, DeepLinearlyGatedNetwork, dln, mlp
+from gatelab.paths.features import path_activity
 from gatelab.regions import (
     Plane,
     RegionPlan,
@@ -328,7 +329,7 @@ def test_pieces_of_a_line_are_those_of_the_plane():
 
 def test_counts_of_active_paths_are_those_of_listed_paths():
     model, x = mlp([3, 4, 5, 3, 1]), torch.randn(20, 3)
-    activity = gl.paths.path_activity(model, x)
+    activity = path_activity(model, x)
     counts = torch.tensor(active_path_counts(gl.capture_gates(model, x)))
     assert torch.equal(activity.sum(1), 3 * counts)  # npk's paths also name the input node
 
