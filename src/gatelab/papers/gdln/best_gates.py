@@ -92,6 +92,7 @@ class _TwoSamples:
 
     def loss(self, gates: NodeGates) -> float:
         """Return ⟨(y − ŷ)²⟩ on the second sample, with the weights that are best on the first."""
+        # The flow ends at least squares on the first sample.
         weights = GatedLinearFlow.from_moments(self.moments(gates)).limit()
         return 2 * float(moments_of(*self._judge, gates).loss(weights))
 
