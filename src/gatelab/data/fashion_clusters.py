@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int64
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from gatelab.data.dataset import Dataset
@@ -29,6 +28,8 @@ def modified_fashion(fashion: Dataset, *, clusters: int = 5, seed: int = 0) -> D
     Raises:
         InputError: a class has fewer training examples than clusters.
     """
+    from sklearn.cluster import KMeans  # noqa: PLC0415  slow to import, and needed here only
+
     complex_classes = range(SIMPLE, len(fashion.classes))
     generator = torch.Generator().manual_seed(seed)
     dealt = torch.arange(len(complex_classes) * clusters) % len(complex_classes) + SIMPLE

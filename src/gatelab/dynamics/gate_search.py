@@ -7,7 +7,6 @@ from math import comb, cos, pi, sin
 
 import torch
 from jaxtyping import Float
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
@@ -103,6 +102,8 @@ def random_tiling(
 
 def kmeans_cells(x: Float[Tensor, "n d"], count: int, *, seed: int = 0) -> CellGates:
     """Exclusive gates: the cells of k-means."""
+    from sklearn.cluster import KMeans  # noqa: PLC0415  slow to import, and needed here only
+
     found = KMeans(count, random_state=seed).fit(x.detach().cpu().numpy())
     return CellGates(torch.as_tensor(found.cluster_centers_).to(x))
 
