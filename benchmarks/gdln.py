@@ -7,15 +7,9 @@ from torch import Tensor
 
 from benchmarks.timing import Ratio, interleaved
 from gatelab.data import NLGP, SinglePulse, circulant
-from gatelab.dynamics import (
-    DenseFlow,
-    GatedLinearFlow,
-    GatedMoments,
-    estimate_moments,
-    exact_moments,
-    minimum_loss,
-    random_half_spaces,
-)
+from gatelab.dynamics import GatedLinearFlow, GatedMoments, estimate_moments, exact_moments, minimum_loss
+from gatelab.dynamics.gate_search import random_half_spaces
+from gatelab.dynamics.linear_flow import DenseFlow
 
 UNITS, DIM, TIMES, SAMPLED = 10, 100, 1000, 10_000
 

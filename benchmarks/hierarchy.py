@@ -9,13 +9,13 @@ from benchmarks.timing import Ratio, interleaved
 from gatelab.hierarchy import (
     GradientTrainer,
     ReformulatedTrainer,
-    build_teacher,
+    Teacher,
     exact_events,
     full_information,
-    random_table,
     string_fields,
     student_for,
 )
+from gatelab.hierarchy.rules import random_table
 
 NODES = 32
 
@@ -31,7 +31,7 @@ def run() -> list[Ratio]:
 
 
 def _probabilities() -> Ratio:
-    teacher = build_teacher(string_fields(16, [4, 2]), random_table(2, torch.Generator().manual_seed(0)))
+    teacher = Teacher(string_fields(16, [4, 2]), random_table(2, torch.Generator().manual_seed(0)))
     exact_events(teacher)
     start = time.perf_counter()
     exact_events(teacher)
@@ -44,7 +44,7 @@ def _training() -> list[Ratio]:
     """Fourteen bits, in pairs, in overlapping sixes: one step on z against one step on all 16,384 inputs."""
     generator = torch.Generator().manual_seed(0)
     fields = string_fields(14, [2, 3], [2, 2])
-    lossy = build_teacher(fields, random_table(3, generator), top=random_table(2, generator))
+    lossy = Teacher(fields, random_table(3, generator), top=random_table(2, generator))
     ratios = []
     for name, teacher in (("z tells everything", full_information(lossy)), ("lossy z", lossy)):
         student = student_for(teacher, NODES, dtype=torch.float64, generator=generator)

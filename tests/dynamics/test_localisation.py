@@ -1,23 +1,14 @@
 import pytest
 import torch
 
-from gatelab.dynamics import (
-    fit_gabor,
-    gate_agreement,
-    inverse_participation_ratio,
-    match_location,
-    open_gates,
-    participation,
-    peak,
-    sign_flip_rate,
-    site_distance,
-)
+from gatelab.dynamics import fit_gabor, inverse_participation_ratio, match_location, sign_flip_rate
+from gatelab.dynamics.localisation import gate_agreement, open_gates, peak, site_distance
 from gatelab.errors import InputError
 
 
 def test_ipr_from_one_site_to_all():
     assert inverse_participation_ratio(torch.eye(5)).tolist() == [1] * 5
-    assert participation(torch.ones(7)).item() == pytest.approx(7)
+    assert inverse_participation_ratio(torch.ones(7)).item() == pytest.approx(1 / 7)
     field = torch.randn(3, 40)
     torch.testing.assert_close(inverse_participation_ratio(field), inverse_participation_ratio(-5 * field))
     # Gaussian entries: E w⁴ / (n (E w²)²) = 3/n.

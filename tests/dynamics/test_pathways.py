@@ -36,15 +36,15 @@ def test_velocity_and_loss_are_autograds(generator):
 def test_solution_is_the_limit_of_small_steps(generator):
     network, x, y = deep(generator)
     flow = PathwayFlow(context_moments(network, x, y), network, TAU)
-    times = torch.tensor([0.0, 1.0, 3.0])
+    times = torch.tensor([0.0, 0.5, 1.0])
     solved = flow.solve(times)
     torch.testing.assert_close(solved[0][0], flow.initial[0])
     gaps = []
-    for steps in (500, 1000):
+    for steps in (100, 200):
         own = [weight.detach().clone() for weight in network.weights()]
         for weight, start in zip(network.weights(), own, strict=True):
             weight.data.copy_(start)
-        optimiser = torch.optim.SGD(network.weights(), lr=3.0 / steps / TAU)
+        optimiser = torch.optim.SGD(network.weights(), lr=1.0 / steps / TAU)
         for _ in range(steps):
             optimiser.zero_grad()
             loss(network, x, y).backward()

@@ -3,19 +3,13 @@ import torch
 from torch import nn
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.hierarchy import (
-    batch_norm_backward,
-    batch_norm_jacobian,
-    batchnorm_projection_report,
-    projection,
-    row_energy,
-    standardise,
-)
+from gatelab.hierarchy import batchnorm_projection_report
+from gatelab.hierarchy.batchnorm import batch_norm_backward, batch_norm_jacobian, projection, row_energy, standardise
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-5, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_way_back_is_autograds(eps, weighted):
+def test_backward_agrees_with_autograd(eps, weighted):
     f, g, scale = torch.randn(9, 4, requires_grad=True), torch.randn(9, 4), torch.rand(4) + 0.5
     weights = torch.rand(9) if weighted else torch.ones(9)
     weights /= weights.sum()
@@ -23,11 +17,11 @@ def test_the_way_back_is_autograds(eps, weighted):
     output = c1 * standardise(f, weights, eps).values + c0
     expected = torch.autograd.grad((output * g).sum(), [f, c1, c0])
     found = batch_norm_backward(standardise(f.detach(), weights, eps), g, scale, weights if weighted else None)
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+    for measured, predicted in zip(found, expected, strict=True):
+        torch.testing.assert_close(measured, predicted, atol=1e-12, rtol=1e-12)
 
 
-def test_the_jacobian_is_that_of_torchs_layer():
+def test_jacobian_agrees_with_torchs_layer():
     f = torch.randn(7)
     layer = nn.BatchNorm1d(1, eps=1e-300)
     nn.init.constant_(layer.weight, 1.3)
@@ -77,8 +71,8 @@ def test_the_report_measures_and_leaves_no_trace(training, inplace):
         torch.testing.assert_close(layer.removed, layer.mean_share + layer.activation_share)
 
 
-def test_the_report_by_hand():
-    """One layer, squared loss: the incoming gradient is known, and so is what the projection leaves of it."""
+def test_report_of_one_layer_by_hand():
+    """With one layer and a squared loss the incoming gradient is known, and so is the rest after projection."""
     model, x, y = nn.Sequential(nn.BatchNorm1d(2)), torch.randn(11, 2), torch.randn(11, 2)
     (layer,) = batchnorm_projection_report(model, x, lambda out: ((out - y).square()).sum() / 2)
     incoming = model(x).detach() - y
@@ -118,7 +112,7 @@ def test_epsilon_enters_the_deviation():
     torch.testing.assert_close(standardise(f, eps=0.5).deviation, (f.var(dim=0, correction=0) + 0.5).sqrt())
 
 
-def test_what_cannot_be_reported_is_refused():
+def test_unsupported_models_and_losses_are_refused():
     x = torch.randn(6, 5)
     with pytest.raises(UnsupportedModelError, match="no batch-norm layer"):
         batchnorm_projection_report(nn.Linear(5, 1), x, torch.sum)

@@ -71,7 +71,7 @@ def test_gradients_of_the_network_reach_exactly_its_regions():
 @pytest.mark.parametrize(
     ("regions", "message"),
     [
-        ({}, "at least one region"),
+        ({}, "needs at least one region"),
         ({"a": []}, "region 'a' is empty"),
         ({"a": [0], "b": [0]}, "cover the same positions"),
         ({"a": [0, 1], "b": [1, 2]}, "no region covers everything"),
@@ -85,7 +85,7 @@ def test_gradients_of_the_network_reach_exactly_its_regions():
         ),
     ],
 )  # fmt: skip
-def test_what_is_no_hierarchy_is_refused(regions, message):
+def test_regions_that_form_no_hierarchy_are_refused(regions, message):
     with pytest.raises(InputError, match=message):
         ReceptiveFields(regions)
 
@@ -106,10 +106,10 @@ def test_kernels_that_do_not_fit_are_refused():
     [
         (nn.Sequential(nn.Conv1d(1, 1, 3, padding=1)), "padding=0, dilation=1"),
         (nn.Sequential(nn.Conv1d(1, 1, 3, padding="same")), "padding 'same'"),
-        (nn.Sequential(nn.LSTM(3, 3)), r"'0' \(LSTM\) is no local layer"),
+        (nn.Sequential(nn.LSTM(3, 3)), r"'0' \(LSTM\) is not a local layer"),
     ],
 )
-def test_layers_that_make_no_hierarchy_are_refused(net, message):
+def test_unsupported_layers_are_refused(net, message):
     with pytest.raises(UnsupportedModelError, match=message):
         fields_of(net, (6,))
     with pytest.raises(InputError, match="2 axes, the input 1"):

@@ -2,27 +2,18 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.hierarchy import (
-    build_teacher,
-    disentanglement_score,
-    gradient_selectivity,
-    joint,
-    observe_student,
-    parity,
-    selectivity,
-    string_fields,
-    student_for,
-)
-from gatelab.hierarchy.scores import match
+from gatelab.hierarchy import Teacher, disentanglement_score, observe_student, selectivity, string_fields, student_for
+from gatelab.hierarchy.rules import joint, parity
+from gatelab.hierarchy.scores import gradient_selectivity, match
 
 
 @pytest.fixture
 def teacher():
-    return build_teacher(string_fields(4, [2]), joint, top=parity)
+    return Teacher(string_fields(4, [2]), joint, top=parity)
 
 
 def by_hand(teacher, columns):
-    """A student whose hidden nodes read the one-hot bits (x_0 = 0, x_0 = 1, x_1 = 0, x_1 = 1) with these weights."""
+    """Return a student whose hidden nodes weigh the one-hot bits (x_0 = 0, x_0 = 1, x_1 = 0, x_1 = 1) like this."""
     student = student_for(teacher, len(columns))
     with torch.no_grad():
         for region in ("h1_0", "h1_1"):
@@ -31,7 +22,7 @@ def by_hand(teacher, columns):
     return student
 
 
-def test_nodes_that_say_one_bit_each_are_disentangled(teacher):
+def test_nodes_with_one_bit_each_are_disentangled(teacher):
     student = by_hand(teacher, [[0, 0, 0, 2.0, 0], [0, 1.0, 0, 0, 0], [0, 1.0, 0, 1.0, 0]])
     found = disentanglement_score(student, teacher)
     assert found.overall == pytest.approx(1.0)
@@ -82,7 +73,7 @@ def test_the_best_assignment_is_found():
     assert found.score == pytest.approx((0.8 + 0.85) / 2)
 
 
-def test_what_cannot_be_scored_is_refused():
-    shallow = build_teacher(string_fields(4, []), joint)
+def test_students_without_hidden_regions_are_refused():
+    shallow = Teacher(string_fields(4, []), joint)
     with pytest.raises(InputError, match="no hidden region"):
         disentanglement_score(student_for(shallow, 2), shallow)

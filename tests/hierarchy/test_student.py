@@ -2,18 +2,9 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.hierarchy import (
-    LocalNetwork,
-    MarkovChain,
-    Norm,
-    Unit,
-    build_teacher,
-    observe_student,
-    parity,
-    random_table,
-    string_fields,
-    student_for,
-)
+from gatelab.hierarchy import LocalNetwork, NodeOptions, Norm, Teacher, observe_student, string_fields, student_for
+from gatelab.hierarchy.inputs import MarkovChain
+from gatelab.hierarchy.rules import parity, random_table
 from tests.references.hierarchy import backward, forward
 
 CHAIN = MarkovChain(4, torch.tensor([0.3, 0.7]), torch.tensor([[0.9, 0.1], [0.4, 0.6]]))
@@ -21,7 +12,7 @@ CHAIN = MarkovChain(4, torch.tensor([0.3, 0.7]), torch.tensor([[0.9, 0.1], [0.4,
 
 @pytest.fixture
 def pair(generator):
-    teacher = build_teacher(string_fields(4, [2], [1]), random_table(3, generator), CHAIN)
+    teacher = Teacher(string_fields(4, [2], [1]), random_table(3, generator), CHAIN)
     return teacher, student_for(teacher, 3, generator=generator)
 
 
@@ -38,7 +29,7 @@ def test_nodes_and_gradients_input_by_input(pair):
         for region in student.fields.inner:
             assert seen.states[region].output[row].tolist() == pytest.approx(outputs[region])
             assert seen.gradients[region][row].tolist() == pytest.approx(gradients[region])
-            if student.units[region].relu:
+            if student.options[region].relu:
                 assert seen.states[region].gate[row].tolist() == gates[region]
 
 
@@ -65,9 +56,9 @@ def test_a_node_sees_its_region_only(pair):
 
 
 @pytest.mark.parametrize("norm", list(Norm))
-def test_batch_norm_stands_where_it_is_asked(norm, generator):
-    teacher = build_teacher(string_fields(4, [2]), parity, CHAIN)
-    student = student_for(teacher, 3, hidden=Unit(norm=norm, eps=1e-12), generator=generator)
+def test_batch_norm_normalises_at_its_place(norm, generator):
+    teacher = Teacher(string_fields(4, [2]), parity, CHAIN)
+    student = student_for(teacher, 3, hidden=NodeOptions(norm=norm, eps=1e-12), generator=generator)
     x, p = teacher.inputs.support()
     state = student.states(x, p)["h1_0"]
     normalised = {Norm.NONE: None, Norm.AFTER_LINEAR: state.gated, Norm.AFTER_RELU: state.output}[norm]
@@ -81,14 +72,14 @@ def test_batch_norm_stands_where_it_is_asked(norm, generator):
 
 
 def test_uniform_batch_norm_is_torchs(generator):
-    student = LocalNetwork(string_fields(4, []), 1, 2, top=Unit(relu=False, norm=Norm.AFTER_LINEAR, eps=1e-5),
+    student = LocalNetwork(string_fields(4, []), 1, 2, top=NodeOptions(relu=False, norm=Norm.AFTER_LINEAR, eps=1e-5),
                            generator=generator)  # fmt: skip
     x = torch.randint(2, (9, 4), generator=generator)
     raw = student.states(x)["top"].raw
     torch.testing.assert_close(student(x), torch.nn.BatchNorm1d(2)(raw))
 
 
-def test_codes_of_leaves_can_be_chosen(generator):
+def test_custom_encodings_of_leaves(generator):
     code = torch.tensor([[-1.0], [1.0]])
     fields = string_fields(2, [])
     student = LocalNetwork(fields, 1, 1, encodings={"x0": code, "x1": code}, generator=generator)
@@ -112,7 +103,7 @@ def test_single_precision(pair):
     assert observe_student(student, teacher).gradients["h1_0"].dtype == torch.float32
 
 
-def test_what_does_not_fit_is_refused(pair):
+def test_mismatched_arguments_are_refused(pair):
     teacher, student = pair
     with pytest.raises(InputError, match="regions h1_1 have no nodes"):
         student_for(teacher, {"h1_0": 2, "h1_2": 2})
@@ -129,7 +120,7 @@ def test_what_does_not_fit_is_refused(pair):
 
 
 def test_a_node_that_does_not_vary_cannot_be_normalised():
-    student = LocalNetwork(string_fields(4, [2]), 2, 2, hidden=Unit(norm=Norm.AFTER_RELU))
+    student = LocalNetwork(string_fields(4, [2]), 2, 2, hidden=NodeOptions(norm=Norm.AFTER_RELU))
     with torch.no_grad():
         student.weights["h1_1"].fill_(-1)
     with pytest.raises(InputError, match=r"region 'h1_1', node 0: the activation is 0 for every input.*eps > 0"):

@@ -12,7 +12,6 @@ from gatelab.models import mlp
 from gatelab.papers import all_theorems, find_theorems
 from gatelab.papers.halfspace import figure1
 from gatelab.papers.halfspace import theorems as halfspace
-from gatelab.papers.halfspace import theorems_regions as halfspace_regions
 from gatelab.papers.npk import theorems as npk
 from gatelab.papers.npk import theorems_bundles as npk_bundles
 
@@ -103,8 +102,8 @@ def test_another_network_is_not_that_of_the_figure(monkeypatch, identifier):
 
 
 def test_a_wrong_path_region_fails(monkeypatch):
-    right = halfspace_regions.active_region
-    monkeypatch.setattr(halfspace_regions, "active_region", lambda model, path: right(model, path[::-1]))
+    right = halfspace.active_region
+    monkeypatch.setattr(halfspace, "active_region", lambda model, path, **options: right(model, path[::-1], **options))
     (theorem,) = find_theorems("halfspace-3.1-regions")
     assert theorem.check(seed=1).verdict is Verdict.FAILS
 

@@ -1,4 +1,4 @@
-"""The teacher-student framework in loops over every input, as the paper's sentences say it."""
+"""The teacher-student framework in plain loops over every input, straight from the paper's definitions."""
 
 from fractions import Fraction
 from itertools import combinations, product
@@ -6,18 +6,18 @@ from itertools import combinations, product
 import torch
 
 
-def joint_probability(teacher, parent, child):
-    """P(z_α = a, z_β = b), one input after the other."""
-    x, p = teacher.inputs.support()
-    table = torch.zeros(teacher.sizes[parent], teacher.sizes[child])
-    for row, probability in zip(x, p, strict=True):
+def joint_probabilities(teacher):
+    """Return edge → P(z_α = a, z_β = b), counted one input after the other."""
+    tables = {(a, b): torch.zeros(teacher.sizes[a], teacher.sizes[b]) for a, b in teacher.fields.edges}
+    for row, probability in zip(*teacher.inputs.support(), strict=True):
         z = teacher(row.unsqueeze(0))
-        table[int(z[parent]), int(z[child])] += probability
-    return table
+        for (parent, child), table in tables.items():
+            table[int(z[parent]), int(z[child])] += probability
+    return tables
 
 
 def forward(student, x):
-    """f_j(x) and f'_j(x) of every node for one input x, no batch norm."""
+    """Return f_j(x) and f'_j(x) of every node for one input x, without batch norm."""
     outputs = {}
     for leaf in student.fields.leaves:
         code = 0
@@ -33,14 +33,14 @@ def forward(student, x):
             for k, value in enumerate(below):
                 total += student.weights[region][k, j].item() * value
             raw.append(total)
-        relu = student.units[region].relu
+        relu = student.options[region].relu
         gates[region] = [1.0 if value > 0 or not relu else 0.0 for value in raw]
         outputs[region] = [gate * value for gate, value in zip(gates[region], raw, strict=True)]
     return outputs, gates
 
 
 def backward(student, outputs, gates, target):
-    """g_j(x) of every node for one input: Eq. 3, from the top."""
+    """Return g_j(x) of every node for one input: Eq. 3, from the top down."""
     top = student.fields.top
     error = [t - f for t, f in zip(target, outputs[top], strict=True)]
     gradients = {top: [gate * e for gate, e in zip(gates[top], error, strict=True)]}
@@ -57,7 +57,7 @@ def backward(student, outputs, gates, target):
 
 
 def in_hull(point, others):
-    """Whether a point is a convex combination of others: Carathéodory, in exact fractions, over all simplices."""
+    """Tell whether a point is a convex combination of others: Carathéodory, in exact fractions, over all simplices."""
     point = [Fraction(v).limit_denominator(10**6) for v in point]
     others = [[Fraction(v).limit_denominator(10**6) for v in row] for row in others]
     for size in range(1, len(point) + 2):
@@ -68,7 +68,7 @@ def in_hull(point, others):
 
 
 def _inside_simplex(point, corners):
-    """Solve Σ a_i c_i = p, Σ a_i = 1 by elimination; unique solutions only (others appear for fewer corners)."""
+    """Solve Σ a_i c_i = p, Σ a_i = 1 by elimination; only unique solutions (others appear with fewer corners)."""
     rows = [[corner[k] for corner in corners] + [point[k]] for k in range(len(point))]
     rows.append([Fraction(1)] * len(corners) + [Fraction(1)])
     pivot = 0
@@ -88,19 +88,19 @@ def _inside_simplex(point, corners):
 
 
 def total_variation(teacher, fine, own, other):
-    """E TV(P(x_fine | z_own, z_other), P(x_fine | z_own)) over every event and every content."""
+    """Return E TV(P(x_fine | z_own, z_other), P(x_fine | z_own)), summed over every event and every content."""
     x, p = teacher.inputs.support()
     z = teacher(x)
     contents = teacher.contents(fine, x)
     total = 0.0
     for a, b in product(range(teacher.sizes[own]), range(teacher.sizes[other])):
-        both, mine = (z[own] == a) & (z[other] == b), z[own] == a
+        both, alone = (z[own] == a) & (z[other] == b), z[own] == a
         if not p[both].sum() > 0:
             continue
         distance = 0.0
         for content in contents.unique():
             given_both = p[both & (contents == content)].sum() / p[both].sum()
-            given_own = p[mine & (contents == content)].sum() / p[mine].sum()
+            given_own = p[alone & (contents == content)].sum() / p[alone].sum()
             distance += abs(given_both - given_own).item() / 2
         total += p[both].sum().item() * distance
     return total

@@ -9,24 +9,25 @@ from torch import Tensor
 
 from gatelab.dynamics.linear_flow import CirculantFlow, DenseFlow, LinearFlow
 from gatelab.dynamics.moments import GatedMoments, Gates, moments_of
-from gatelab.dynamics.structure import (
-    check_rows,
-    check_symmetric,
-    circulant_rows,
-    connected,
-    coupling,
-    dense_blocks,
-    identical_units,
-)
+from gatelab.dynamics.structure import check_rows, check_symmetric, circulant_rows, connected, identical_units
 from gatelab.errors import InputError
 
 Times = float | Float[Tensor, "*times"]
 
 
-class _Part(NamedTuple):
-    """Groups of units that move together, and the flow of their sums."""
+def as_times(t: Times, like: Tensor) -> Float[Tensor, "*times"]:
+    """Return times as a tensor of the type of ``like``; raise InputError if one is negative."""
+    times = torch.as_tensor(t, dtype=like.dtype, device=like.device)
+    if times.numel() and not times.min() >= 0:
+        raise InputError(f"t = {float(times.min())}; the flow starts at 0: give times from 0 on")
+    return times
+
+
+class _Component(NamedTuple):
+    """Groups of equal units that influence each other, and the flow of u = s/√r, s being the sum of a group of r."""
 
     groups: tuple[tuple[int, ...], ...]
+    start: Float[Tensor, "groups d"]
     flow: LinearFlow
 
 
@@ -37,16 +38,17 @@ class GatedLinearFlow:
         \tau \dot w = \frac{1}{K}\Big[b - \frac{1}{K} A w\Big], \qquad
         w(t) = e^{-tA/(K^2\tau)}\, w(0) + K \big(I - e^{-tA/(K^2\tau)}\big) A^+ b
 
-    This is gdln, Eqs (8)–(11), with the inner 1/K that the notes lose, for singular A and any w(0). Structure is used
-    where it is found: units with equal gates move as one (rate times their number, differences kept; gdln, 3.5),
-    units that never open together are solved apart (3.4), translation-invariant blocks by Fourier modes.
+    These are Eqs (8)–(11) of gdln with the inner 1/K that the notes lose. They hold for singular A and any w(0).
+    The solver uses the structure it finds. Units with equal gates move together, at a rate times their number, and
+    keep their differences (gdln, 3.5). Units that never open together are solved separately (3.4).
+    Translation-invariant blocks are solved by Fourier modes.
 
     Attributes:
         initial: w(0).
-        groups: units with equal gates, as tuples of places.
-        components: units that influence each other, as tuples of places.
+        groups: units with equal gates.
+        components: units that influence each other.
         translation_invariant: whether Fourier modes are used.
-        never_open: units whose gate lets nothing through; they stay where they started.
+        never_open: units whose gate never opens; they stay where they started.
 
     Example:
         >>> flow = GatedLinearFlow(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([1.0, 0.0]), K=1)
@@ -74,16 +76,16 @@ class GatedLinearFlow:
             b: K blocks Σʸˣ(p)ᵀ.
             K: number of units.
             tau: τ, the time constant.
-            initial: w(0); zeros if left out.
-            power: ⟨y²⟩, needed for the loss alone.
-            shape: of the ring or torus that d is flattened from; a ring if left out.
+            initial: w(0); zeros by default.
+            power: ⟨y²⟩; only the loss needs it.
+            shape: shape of the ring or torus before flattening to d; by default a ring.
 
         Raises:
-            InputError: shapes that do not fit, A not symmetric, or indefinite beyond rounding.
+            InputError: the shapes do not fit, A is not symmetric, or A is indefinite beyond rounding.
         """
         moments = GatedMoments(A, b, K, power or 0.0)
         check_symmetric(A)
-        blocks = dense_blocks(A, K)
+        blocks = A.view(K, moments.dim, K, moments.dim).transpose(1, 2)
         rows = circulant_rows(blocks, shape or (moments.dim,))
         self._solve(blocks, rows, b.view(K, -1), tau, initial, power)
 
@@ -96,7 +98,7 @@ class GatedLinearFlow:
         initial: Float[Tensor, "k d"] | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> "GatedLinearFlow":
-        """The flow that moments decide."""
+        """Solve the flow for given moments."""
         return cls(moments.A, moments.b, moments.units, tau, initial=initial, power=moments.power, shape=shape)
 
     @classmethod
@@ -109,7 +111,7 @@ class GatedLinearFlow:
         *,
         initial: Float[Tensor, "k d"] | None = None,
     ) -> "GatedLinearFlow":
-        """The flow on a fixed data set under given gates."""
+        """Solve the flow on a fixed data set under given gates."""
         return cls.from_moments(moments_of(x, y, gates), tau, initial=initial)
 
     @classmethod
@@ -122,7 +124,7 @@ class GatedLinearFlow:
         initial: Float[Tensor, "k d"] | None = None,
         power: float | None = None,
     ) -> "GatedLinearFlow":
-        """The flow for translation-invariant blocks, given by their first rows; no d × d matrix is made."""
+        """Solve the flow for translation-invariant blocks, given by their first rows, without any d × d matrix."""
         if rows.shape[:2] != (len(b), len(b)) or rows[0, 0].numel() != b.shape[1]:
             raise InputError(f"rows are {tuple(rows.shape)}, b is {tuple(b.shape)}; give (K, K, *shape) and (K, sites)")
         check_rows(rows)
@@ -139,75 +141,65 @@ class GatedLinearFlow:
         initial: Float[Tensor, "k d"] | None,
         power: float | None,
     ) -> None:
-        K = len(b)
         if not 0 < tau < inf:
             raise InputError(f"tau = {tau}; the time constant must be positive")
         if initial is not None and initial.shape != b.shape:
             raise InputError(f"w(0) is {tuple(initial.shape)}; it must be (K, d) = {tuple(b.shape)}")
         self.initial = torch.zeros_like(b) if initial is None else initial.detach().to(b)
-        self.K, self.tau, self.power = K, tau, power
+        self.K, self.tau, self.power = len(b), tau, power
         self.translation_invariant = rows is not None
         self.groups = tuple(identical_units(blocks, b))
-        meets = coupling(blocks)
-        self.never_open = tuple(unit for unit in range(K) if not meets[unit, unit])
+        # Gates that exclude each other leave blocks of exact zeros.
+        coupled = blocks.flatten(2).any(dim=2)
+        self.never_open = tuple(unit for unit in range(self.K) if not coupled[unit, unit])
         firsts = torch.tensor([group[0] for group in self.groups], device=b.device)
-        self._parts = []
-        for component in connected(meets[firsts][:, firsts]):
-            groups = tuple(self.groups[place] for place in component)
-            self._parts.append(_Part(groups, self._part_flow(groups, blocks if rows is None else rows, b)))
-        self.components = tuple(tuple(sorted(sum(part.groups, ()))) for part in self._parts)
+        self._components = []
+        for places in connected(coupled[firsts][:, firsts]):
+            groups = tuple(self.groups[place] for place in places)
+            start = torch.stack([self.initial[list(group)].sum(dim=0) / sqrt(len(group)) for group in groups])
+            flow = self._flow_of(groups, blocks if rows is None else rows, b)
+            self._components.append(_Component(groups, start, flow))
+        self.components = tuple(tuple(sorted(sum(component.groups, ()))) for component in self._components)
 
-    def _part_flow(self, groups: tuple[tuple[int, ...], ...], blocks: Tensor, b: Tensor) -> LinearFlow:
-        """The flow of u = s/√r for sums s over groups of r equal units, which is symmetric again."""
+    def _flow_of(self, groups: tuple[tuple[int, ...], ...], blocks: Tensor, b: Tensor) -> LinearFlow:
+        """Return the flow of u = s/√r; the root keeps H symmetric."""
         firsts = torch.tensor([group[0] for group in groups], device=b.device)
         roots = torch.tensor([sqrt(len(group)) for group in groups], dtype=b.dtype, device=b.device)
-        scale = (roots[:, None] * roots / (self.K**2 * self.tau)).view(
-            len(groups), len(groups), *[1] * (blocks.dim() - 2)
-        )
-        H, f = blocks[firsts][:, firsts] * scale, b[firsts] * roots[:, None] / (self.K * self.tau)
+        scale = roots[:, None] * roots / (self.K**2 * self.tau)
+        H = blocks[firsts][:, firsts] * scale.view(*scale.shape, *[1] * (blocks.dim() - 2))
+        f = b[firsts] * roots[:, None] / (self.K * self.tau)
         if self.translation_invariant:
             return CirculantFlow(H, f)
         return DenseFlow(H.transpose(1, 2).reshape(f.numel(), f.numel()), f)
 
-    def _sums(self, part: _Part) -> Float[Tensor, "groups d"]:
-        return torch.stack([self.initial[list(group)].sum(dim=0) / sqrt(len(group)) for group in part.groups])
-
-    def _spread(self, part: _Part, start: Tensor, now: Float[Tensor, "times groups d"], into: Tensor) -> None:
-        """Every unit of a group moves by the same amount: the difference of two stays as it was."""
-        for place, group in enumerate(part.groups):
-            step = (now[:, place] - start[place]) / sqrt(len(group))
-            into[:, list(group)] += step[:, None]
+    def _units(self, sums: list[Float[Tensor, "times _ d"]]) -> Float[Tensor, "times k d"]:
+        """Return w for u of every component: all units of a group move by the same amount."""
+        w = self.initial.expand(len(sums[0]), -1, -1).clone()
+        for component, u in zip(self._components, sums, strict=True):
+            for place, group in enumerate(component.groups):
+                w[:, list(group)] += (u[:, place] - component.start[place])[:, None] / sqrt(len(group))
+        return w
 
     def weights(self, t: Times) -> Float[Tensor, "*times k d"]:
-        """w(t), for one time or for a tensor of times."""
-        times = torch.as_tensor(t, dtype=self.initial.dtype, device=self.initial.device)
-        flat = times.flatten()
-        if flat.numel() and not flat.min() >= 0:
-            raise InputError(f"t = {float(flat.min())}; the flow starts at 0")
-        found = self.initial.expand(len(flat), -1, -1).clone()
-        for part in self._parts:
-            start = self._sums(part)
-            self._spread(part, start, part.flow.at(start, flat), found)
-        return found.view(*times.shape, *self.initial.shape)
+        """Return w(t) for one time or a tensor of times."""
+        times = as_times(t, self.initial)
+        sums = [component.flow.at(component.start, times.flatten()) for component in self._components]
+        return self._units(sums).view(*times.shape, *self.initial.shape)
 
     def limit(self) -> Float[Tensor, "k d"]:
-        """w(∞) = K A⁺ b + the part of w(0) in the null space of A (gdln, after Eq. 11)."""
-        found = self.initial.unsqueeze(0).clone()
-        for part in self._parts:
-            start = self._sums(part)
-            self._spread(part, start, part.flow.limit(start).unsqueeze(0), found)
-        return found[0]
+        """Return w(∞) = K A⁺ b + the part of w(0) in the null space of A (gdln, after Eq. 11)."""
+        return self._units([component.flow.limit(component.start)[None] for component in self._components])[0]
 
     def loss(self, t: Times) -> Float[Tensor, "*times"]:
-        """L(t) = ½⟨(y − ŷ)²⟩ along the flow."""
+        """Return L(t) = ½⟨(y − ŷ)²⟩ along the flow."""
         if self.power is None:
-            raise InputError("the loss needs ⟨y²⟩; give power= to GatedLinearFlow, or make it from moments")
-        times = torch.as_tensor(t, dtype=self.initial.dtype, device=self.initial.device)
-        energies = [part.flow.energy(self._sums(part), times.flatten()) for part in self._parts]
+            raise InputError("the loss needs ⟨y²⟩; pass power= to GatedLinearFlow, or use from_moments")
+        times = as_times(t, self.initial)
+        energies = [component.flow.energy(component.start, times.flatten()) for component in self._components]
         return (self.power / 2 + self.tau * torch.stack(energies).sum(dim=0)).view(times.shape)
 
     def time_constants(self) -> Float[Tensor, " kd"]:
-        """K²τ/λ of every mode, fastest first; infinite for what never moves."""
-        rates = torch.cat([part.flow.all_rates() for part in self._parts])
+        """Return K²τ/λ of every mode, fastest first; modes that never move have infinity."""
+        rates = torch.cat([component.flow.all_rates() for component in self._components])
         frozen = rates.new_zeros(self.initial.numel() - len(rates))  # differences within groups
         return 1 / torch.cat([rates, frozen]).sort(descending=True).values

@@ -1,4 +1,4 @@
-"""How local a receptive field is, where it lies, and how its gates change while it gets there (gdln, Section 2)."""
+"""How local a receptive field is, where it lies, and how its gates change while it forms (gdln, Section 2)."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -13,7 +13,7 @@ from gatelab.errors import InputError
 
 
 def inverse_participation_ratio(weights: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape"]:
-    """IPR = Σw⁴/(Σw²)²: 1 for a single site, 1/d for a flat field.
+    """Return IPR = Σw⁴/(Σw²)²: 1 for a single site, 1/d for a flat field. About 1/IPR sites take part.
 
     Example:
         >>> inverse_participation_ratio(torch.tensor([[0.0, 2.0, 0.0, 0.0], [1.0, 1.0, -1.0, 1.0]])).tolist()
@@ -22,33 +22,29 @@ def inverse_participation_ratio(weights: Float[Tensor, "*shape d"]) -> Float[Ten
     squares = weights.square()
     total = squares.sum(dim=-1)
     if not (total > 0).all():
-        raise InputError("a receptive field is zero everywhere; its localisation is not defined")
+        raise InputError("a receptive field is zero everywhere, so it has no localisation; leave it out")
     return squares.square().sum(dim=-1) / total.square()
 
 
-def participation(weights: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape"]:
-    """Number of sites that take part: 1/IPR, from 1 to d."""
-    return 1 / inverse_participation_ratio(weights)
-
-
 def peak(weights: Float[Tensor, "*shape d"]) -> Int64[Tensor, "*shape"]:
-    """The site at which a field is largest in size."""
+    """Return the site where a field is largest in absolute value."""
     return weights.abs().argmax(dim=-1)
 
 
 def site_distance(
     first: Int64[Tensor, "*shape"], second: Int64[Tensor, "*shape"], sites: tuple[int, ...]
 ) -> Float[Tensor, "*shape"]:
-    """Distance of two sites on a ring or torus, the short way round.
+    """Return the shortest distance of two sites on a ring or torus.
 
     Example:
         >>> site_distance(torch.tensor([1, 5]), torch.tensor([39, 8]), (40,)).tolist()
         [2.0, 3.0]
     """
     total = torch.zeros(first.shape, dtype=torch.get_default_dtype(), device=first.device)
-    for a, b, size in zip(torch.unravel_index(first, sites), torch.unravel_index(second, sites), sites, strict=True):
-        gap = (a - b) % size
+    for size in reversed(sites):
+        gap = (first - second) % size
         total = total + torch.minimum(gap, size - gap).to(total).square()
+        first, second = first // size, second // size
     return total.sqrt()
 
 
@@ -57,9 +53,9 @@ class LocationMatch:
     """Predicted against observed receptive fields, unit by unit.
 
     Attributes:
-        distance: of the peaks, in sites.
-        cosine: of the fields, by sign and shape.
-        correlation: largest cosine over all shifts of the predicted field: is the shape right wherever it lies?
+        distance: distance of the peaks, in sites.
+        cosine: cosine of the fields.
+        correlation: largest cosine over all shifts of the predicted field; it compares shapes wherever they lie.
     """
 
     distance: Float[Tensor, " k"]
@@ -70,38 +66,54 @@ class LocationMatch:
 def match_location(
     predicted: Float[Tensor, "k d"], observed: Float[Tensor, "k d"], sites: tuple[int, ...] | None = None
 ) -> LocationMatch:
-    """Compare where, and in what shape, units were predicted to localise with where they did."""
+    """Compare the place and shape of predicted and observed receptive fields.
+
+    Args:
+        predicted: one field for each unit.
+        observed: the fields of the same units.
+        sites: shape of the ring or torus; by default a ring.
+
+    Returns:
+        Distances and cosines, one for each unit.
+
+    Example:
+        >>> field = torch.tensor([[0.0, 3.0, 1.0, 0.0, 0.0, 0.0]])
+        >>> match_location(field, field.roll(2, dims=1)).distance.tolist()
+        [2.0]
+    """
     if predicted.shape != observed.shape:
         raise InputError(f"predicted {tuple(predicted.shape)}, observed {tuple(observed.shape)}; give the same units")
     sites = sites or (predicted.shape[1],)
     first, second = (torch.nn.functional.normalize(w, dim=1).view(-1, *sites) for w in (predicted, observed))
     axes = tuple(range(1, len(sites) + 1))
-    shifted = torch.fft.irfftn(
-        torch.fft.rfftn(first, dim=axes).conj() * torch.fft.rfftn(second, dim=axes), s=sites, dim=axes
-    )
-    cosine = (first * second).flatten(1).sum(dim=1)
-    return LocationMatch(
-        site_distance(peak(predicted), peak(observed), sites), cosine, shifted.flatten(1).max(dim=1).values
-    )
+    spectrum = torch.fft.rfftn(first, dim=axes).conj() * torch.fft.rfftn(second, dim=axes)
+    shifted = torch.fft.irfftn(spectrum, s=sites, dim=axes)
+    distance = site_distance(peak(predicted), peak(observed), sites)
+    return LocationMatch(distance, (first * second).flatten(1).sum(dim=1), shifted.flatten(1).max(dim=1).values)
 
 
 def open_gates(
     weights: Float[Tensor, "*times k d"], x: Float[Tensor, "n d"], bias: Float[Tensor, "*times k"] | None = None
 ) -> Bool[Tensor, "*times k n"]:
-    """1(wᵀx + b > 0) for every recorded time, unit and example."""
+    """Return 1(wᵀx + b > 0) for every recorded time, unit and example."""
     margins = weights @ x.T
     return margins + bias[..., None] > 0 if bias is not None else margins > 0
 
 
 def sign_flip_rate(gates: Bool[Tensor, "times k n"]) -> Float[Tensor, "steps k"]:
-    """Share of examples for which each unit's gate differs from the record before (gdln, 2.1)."""
+    """Return the share of examples for which each unit's gate differs from the record before (gdln, 2.1).
+
+    Example:
+        >>> sign_flip_rate(torch.tensor([[[True, True]], [[True, False]]])).tolist()
+        [[0.5]]
+    """
     if len(gates) < 2:
         raise InputError(f"{len(gates)} record of the gates; flips need two or more")
     return (gates[1:] != gates[:-1]).to(torch.get_default_dtype()).mean(dim=2)
 
 
 def gate_agreement(gates: Bool[Tensor, "*times k n"], final: Bool[Tensor, "k n"]) -> Float[Tensor, "*times k"]:
-    """Share of examples for which each unit's gate is already what it is in the final network."""
+    """Return the share of examples for which each unit's gate equals its gate in the final network."""
     return (gates == final).to(torch.get_default_dtype()).mean(dim=-1)
 
 
@@ -110,7 +122,7 @@ class GaborFit:
     r"""The best fit :math:`a\, e^{-\delta^2/(2 s^2)} \cos(2\pi f \delta + \varphi)` to a field on a ring.
 
     Attributes:
-        centre: where the envelope is largest, in sites.
+        centre: centre of the envelope, in sites.
         width: s, in sites.
         frequency: f, in cycles per site, between 0 and ½.
         amplitude: a.
@@ -129,8 +141,12 @@ class GaborFit:
 def fit_gabor(weights: Float[Tensor, " d"]) -> GaborFit:
     """Fit a Gabor function to a receptive field on a ring.
 
-    Amplitude and phase follow from centre, width and frequency by linear least squares, so that only these three are
-    searched: a grid first, then the best of it refined.
+    Amplitude and phase follow from centre, width and frequency by linear least squares. The search therefore covers
+    only these three: first a grid, then a refinement of the best grid points.
+
+    Example:
+        >>> round(fit_gabor(torch.exp(-((torch.arange(20) - 7.0) ** 2) / 8)).centre)
+        7
     """
     field = weights.detach().double().cpu().numpy()
     total = float((field**2).sum())
@@ -141,29 +157,20 @@ def fit_gabor(weights: Float[Tensor, " d"]) -> GaborFit:
     widths = [width for width in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0) if width <= n / 2]
     starts = list(product(peaks, widths, (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)))
     costs = [float((_residual(np.array(start), field) ** 2).sum()) for start in starts]
-    best = min(
-        (
-            least_squares(
-                _residual, starts[place], args=(field,), bounds=([-n, 0.2, 0.0], [2 * n, n, 0.5]), max_nfev=200
-            )
-            for place in np.argsort(costs)[:4]
-        ),
-        key=lambda fit: fit.cost,
-    )
+    bounds = ([-n, 0.2, 0.0], [2 * n, n, 0.5])
+    fits = [
+        least_squares(_residual, starts[place], args=(field,), bounds=bounds, max_nfev=200)
+        for place in np.argsort(costs)[:4]
+    ]
+    best = min(fits, key=lambda fit: fit.cost)
     centre, width, frequency = (float(value) for value in best.x)
     cosine, sine = _linear_part(best.x, field)[0]
-    return GaborFit(
-        centre % n,
-        width,
-        frequency,
-        float(np.hypot(cosine, sine)),
-        float(np.arctan2(-sine, cosine)),
-        1 - 2 * float(best.cost) / total,
-    )
+    amplitude, phase = float(np.hypot(cosine, sine)), float(np.arctan2(-sine, cosine))
+    return GaborFit(centre % n, width, frequency, amplitude, phase, 1 - 2 * float(best.cost) / total)
 
 
 def _linear_part(shape: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The best cos and sin amplitudes for centre, width and frequency, and the waves they belong to."""
+    """Return the best cosine and sine amplitudes for a centre, width and frequency, and the two waves."""
     centre, width, frequency = shape
     n = len(field)
     offset = (np.arange(n) - centre + n / 2) % n - n / 2

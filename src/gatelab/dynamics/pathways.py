@@ -1,7 +1,7 @@
 """Deeper gated linear networks: gradient flow from moments, integrated numerically (beyond gdln)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from gatelab.models import PathwayNetwork
 
 @dataclass(frozen=True)
 class ContextMoments:
-    """What a data set looks like to a network with node gates.
+    """The moments of a data set in every context of a network with node gates.
 
-    A context is one joint state of all gates; within it the network is linear, so that the moments of each context are
-    all that learning sees. Those of pathways are sums over contexts: :meth:`input_output`, :meth:`input_input`.
+    A context is one joint state of all gates. The network is linear within a context, so learning sees nothing of
+    the data but these moments. Moments of pathways are sums over contexts.
 
     Attributes:
         gates: open nodes of each hidden layer, in every context.
@@ -33,7 +33,7 @@ class ContextMoments:
     yy: float
 
     def is_open(self, path: Sequence[int]) -> Bool[Tensor, " c"]:
-        """The contexts in which a pathway, one node from each hidden layer, is open."""
+        """Return the contexts in which a pathway, one node from each hidden layer, is open."""
         if len(path) != len(self.gates):
             raise InputError(
                 f"the pathway {tuple(path)} has {len(path)} nodes; there are {len(self.gates)} hidden layers"
@@ -41,27 +41,43 @@ class ContextMoments:
         return torch.stack([layer[:, node] for layer, node in zip(self.gates, path, strict=True)]).all(dim=0)
 
     def input_output(self, p: Sequence[int]) -> Float[Tensor, "k d"]:
-        """Σʸˣ(p), for the pathway p."""
+        """Return Σʸˣ(p) for the pathway p."""
         return self.yx[self.is_open(p)].sum(dim=0)
 
     def input_input(self, p: Sequence[int], q: Sequence[int]) -> Float[Tensor, "d d"]:
-        """Σˣˣ(p, q), for the pathways p and q."""
+        """Return Σˣˣ(p, q) for the pathways p and q."""
         return self.xx[self.is_open(p) & self.is_open(q)].sum(dim=0)
 
 
 def context_moments(network: PathwayNetwork, x: Float[Tensor, "n d"], y: Float[Tensor, "n k"]) -> ContextMoments:
-    """The moments of a data set in every context of a network's gates."""
+    """Return the moments of a data set in every context of a network's gates.
+
+    Args:
+        network: the network whose gates define the contexts.
+        x: examples.
+        y: their targets.
+
+    Returns:
+        One second moment and one input-output correlation for each context that occurs.
+
+    Example:
+        >>> from gatelab.models import HalfSpaceGates
+        >>> network = PathwayNetwork(2, 1, [HalfSpaceGates(torch.eye(2))], [3])
+        >>> context_moments(network, torch.eye(2), torch.ones(2, 1)).gates[0].tolist()
+        [[False, True], [True, False]]
+    """
     if len(x) != len(y) or not len(x):
         raise InputError(f"{len(x)} examples, {len(y)} targets; give at least one, and as many of each")
     opened = [gates.opened(x) for gates in network.node_gates()]
     states, context = torch.unique(torch.cat(opened, dim=1), dim=0, return_inverse=True)
-    xx, yx = x.new_zeros(len(states), x.shape[1], x.shape[1]), x.new_zeros(len(states), y.shape[1], x.shape[1])
-    for place in range(len(states)):
-        of_context = context == place
-        inputs, targets = x[of_context], y[of_context]
-        xx[place], yx[place] = inputs.T @ inputs / len(x), targets.T @ inputs / len(x)
-    layers = states.split([gates.shape[1] for gates in opened], dim=1)
-    return ContextMoments(tuple(layers), xx, yx, y.square().sum(dim=1).mean().item())
+    inputs = [x[context == place] for place in range(len(states))]
+    targets = [y[context == place] for place in range(len(states))]
+    return ContextMoments(
+        states.split([gates.shape[1] for gates in opened], dim=1),
+        torch.stack([own.T @ own / len(x) for own in inputs]),
+        torch.stack([target.T @ own / len(x) for target, own in zip(targets, inputs, strict=True)]),
+        y.square().sum(dim=1).mean().item(),
+    )
 
 
 class PathwayFlow:
@@ -70,23 +86,38 @@ class PathwayFlow:
     .. math::
         \tau \dot W_\ell = \sum_c B_{\ell,c}^\top \big[\Sigma^{yx}_c - \bar W_c \Sigma^{xx}_c\big] F_{\ell-1,c}^\top
 
-    F is what the layers below ℓ make of x in the context c, B what those above make of its output, and
-    W̄ = B W F the network. Summed over the pathways through an edge this is the flow of gated deep linear networks.
+    In context c, F maps x to the input of layer ℓ, B maps the output of layer ℓ to ŷ, and W̄ = B W F is the network.
+    Summed over the pathways through an edge, this is the flow of gated deep linear networks. All is in float64.
+
+    Example:
+        >>> from gatelab.models import OpenGates
+        >>> network = PathwayNetwork(2, 1, [OpenGates(1)], [3])
+        >>> flow = PathwayFlow(context_moments(network, torch.eye(2), torch.ones(2, 1)), network)
+        >>> [layer.shape for layer in flow.solve(torch.tensor([0.0, 1.0]))]
+        [torch.Size([2, 3, 2]), torch.Size([2, 1, 3])]
     """
 
     def __init__(self, moments: ContextMoments, network: PathwayNetwork, tau: float = 1.0):
-        """Take widths and w(0) from the network as it is now."""
+        """Prepare the flow.
+
+        Args:
+            moments: moments of the data under the network's gates.
+            network: gives the widths, and the initial weights by its current ones.
+            tau: τ, the time constant.
+        """
         if tau <= 0:
             raise InputError(f"tau = {tau}; the time constant must be positive")
-        self.moments, self.tau = moments, tau
-        self.initial = [weight.detach().clone() for weight in network.weights()]
+        self.tau = tau
+        # In float32, rounding errors would keep the integrator at tiny steps.
+        self.moments = replace(moments, xx=moments.xx.double(), yx=moments.yx.double())
+        self.initial = [weight.detach().double().clone() for weight in network.weights()]
         self._masks = [
-            gates.to(moments.xx).repeat_interleave(width, dim=1)
+            gates.double().repeat_interleave(width, dim=1)
             for gates, width in zip(moments.gates, network.node_widths, strict=True)
         ]
 
     def velocity(self, weights: Sequence[Tensor]) -> list[Tensor]:
-        """Ẇ for every layer."""
+        """Return Ẇ for every layer."""
         below = self._below(weights)
         total = weights[-1] @ below[-1]
         above = torch.eye(len(weights[-1]), dtype=total.dtype, device=total.device).expand(len(total), -1, -1)
@@ -99,52 +130,42 @@ class PathwayFlow:
         return rates[::-1]
 
     def loss(self, weights: Sequence[Tensor]) -> float:
-        """L at these weights."""
+        """Return L for given weights."""
         total = weights[-1] @ self._below(weights)[-1]
         cross, square = (total * self.moments.yx).sum(), ((total @ self.moments.xx) * total).sum()
         return float(self.moments.yy / 2 - cross + square / 2)
 
-    def solve(self, times: Float[Tensor, " times"], *, accuracy: float = 1e-10) -> list[Float[Tensor, "times _ _"]]:
-        """The weights of every layer at rising times, by an adaptive Runge-Kutta method of order eight.
-
-        Args:
-            times: when to look, from 0 on.
-            accuracy: relative error of a step.
-        """
+    def solve(self, times: Float[Tensor, " times"]) -> list[Float[Tensor, "times _ _"]]:
+        """Return the weights of every layer at increasing times, by an adaptive Runge-Kutta method of order eight."""
         if not len(times) or times[0] < 0 or (times[1:] <= times[:-1]).any():
-            raise InputError("times must rise, from 0 on")
-        sizes, shapes = [weight.numel() for weight in self.initial], [weight.shape for weight in self.initial]
-        like = self.initial[0]
-
-        def unpack(flat: np.ndarray) -> list[Tensor]:
-            parts = torch.from_numpy(flat).to(like).split(sizes)
-            return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-        def rate(_time: float, flat: np.ndarray) -> np.ndarray:
-            return _packed(self.velocity(unpack(flat)))
-
-        found = solve_ivp(
-            rate,
-            (0.0, float(times[-1])),
-            _packed(self.initial),
+            raise InputError("times must rise, from 0 on; sort them and remove duplicates")
+        start, end = _flat(self.initial), float(times[-1])
+        solution = solve_ivp(
+            lambda _time, flat: _flat(self.velocity(self._layers(flat))),
+            (0.0, end),
+            start,
             method="DOP853",
             t_eval=times.double().cpu().numpy(),
-            rtol=accuracy,
-            atol=accuracy * 1e-2,
+            rtol=1e-10,
+            atol=1e-12,
         )
-        if not found.success:
-            raise InputError(f"the flow could not be followed to t = {float(times[-1]):g}: {found.message}")
-        states = [unpack(np.ascontiguousarray(state)) for state in found.y.T]
+        if not solution.success:
+            raise InputError(f"the flow could not be followed to t = {end:g}: {solution.message}; end earlier")
+        states = [self._layers(np.ascontiguousarray(state)) for state in solution.y.T]
         return [torch.stack(layer) for layer in zip(*states, strict=True)]
 
     def _below(self, weights: Sequence[Tensor]) -> list[Float[Tensor, "c _ d"]]:
-        """F_ℓ for ℓ = 0 … L − 1."""
+        """Return F_ℓ for ℓ = 0 … L − 1."""
         eye = torch.eye(self.moments.xx.shape[-1], dtype=weights[0].dtype, device=weights[0].device)
-        found = [eye.expand(len(self.moments.xx), -1, -1)]
+        maps = [eye.expand(len(self.moments.xx), -1, -1)]
         for weight, mask in zip(weights[:-1], self._masks, strict=True):
-            found.append(mask[:, :, None] * (weight @ found[-1]))
-        return found
+            maps.append(mask[:, :, None] * (weight @ maps[-1]))
+        return maps
+
+    def _layers(self, flat: np.ndarray) -> list[Tensor]:
+        parts = torch.from_numpy(flat).to(self.initial[0]).split([weight.numel() for weight in self.initial])
+        return [part.view_as(weight) for part, weight in zip(parts, self.initial, strict=True)]
 
 
-def _packed(weights: Sequence[Tensor]) -> np.ndarray:
-    return torch.cat([weight.flatten() for weight in weights]).double().cpu().numpy()
+def _flat(weights: Sequence[Tensor]) -> np.ndarray:
+    return torch.cat([weight.flatten() for weight in weights]).cpu().numpy()

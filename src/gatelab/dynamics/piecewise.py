@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gatelab.dynamics.gated_flow import GatedLinearFlow, Times
+from gatelab.dynamics.gated_flow import GatedLinearFlow, Times, as_times
 from gatelab.dynamics.moments import GatedMoments, moments_of
 from gatelab.errors import InputError
 
@@ -17,8 +17,14 @@ class PiecewiseFlow:
     """The flow under gates that are constant between given instants.
 
     Attributes:
-        starts: when each segment begins; the first at 0.
+        starts: when each segment begins; the first is 0.
         flows: the closed form of each segment, in time since its start.
+
+    Example:
+        >>> moments = GatedMoments(torch.eye(2), torch.ones(2), units=1, power=1.0)
+        >>> flow = PiecewiseFlow([0.0, 1.0], [moments, moments])
+        >>> torch.allclose(flow.weights(2.0), GatedLinearFlow.from_moments(moments).weights(2.0))
+        True
     """
 
     def __init__(
@@ -33,62 +39,58 @@ class PiecewiseFlow:
 
         Args:
             starts: instants at which the gates switch, 0 first.
-            moments: under the gates from each instant on.
-            tau: τ.
-            initial: w(0); zeros if left out.
+            moments: moments under the gates from each instant on.
+            tau: τ, the time constant.
+            initial: w(0); zeros by default.
         """
         if len(starts) != len(moments) or not starts or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             raise InputError(
                 f"{len(moments)} moments for instants {list(starts)[:5]}…; give one for each instant, 0 first, rising"
             )
-        self.starts: list[float] = []
-        self.flows: list[GatedLinearFlow] = []
         self._tau = tau
-        for start, of_segment in zip(starts, moments, strict=True):
-            self.switch(start, of_segment, initial)
+        self.starts = [0.0]
+        self.flows = [GatedLinearFlow.from_moments(moments[0], tau, initial=initial)]
+        for start, of_segment in zip(starts[1:], moments[1:], strict=True):
+            self.switch(start, of_segment)
 
-    def switch(self, instant: float, moments: GatedMoments, initial: Tensor | None = None) -> None:
-        """Change the gates at an instant behind all others; ``initial`` counts for the first segment alone."""
-        if self.flows:
-            initial = self.flows[-1].weights(instant - self.starts[-1])
-        self.flows.append(GatedLinearFlow.from_moments(moments, self._tau, initial=initial))
+    def switch(self, instant: float, moments: GatedMoments) -> None:
+        """Change the gates at an instant after all others."""
+        reached = self.flows[-1].weights(instant - self.starts[-1])
+        self.flows.append(GatedLinearFlow.from_moments(moments, self._tau, initial=reached))
         self.starts.append(instant)
 
     def weights(self, t: Times) -> Float[Tensor, "*times k d"]:
-        """w(t), for one time or for a tensor of times."""
-        return self._in_segments(t, GatedLinearFlow.weights, self.flows[0].initial.shape)
+        """Return w(t) for one time or a tensor of times."""
+        return self._by_segment(t, GatedLinearFlow.weights, self.flows[0].initial.shape)
 
     def loss(self, t: Times) -> Float[Tensor, "*times"]:
-        """L(t) under the gates of time t; it may jump where gates switch."""
-        return self._in_segments(t, GatedLinearFlow.loss, torch.Size())
+        """Return L(t) under the gates of time t; it may jump where gates switch."""
+        return self._by_segment(t, GatedLinearFlow.loss, torch.Size())
 
     def limit(self) -> Float[Tensor, "k d"]:
-        """w(∞) under the last gates."""
+        """Return w(∞) under the last gates."""
         return self.flows[-1].limit()
 
-    def _in_segments(self, t: Times, method: Callable[..., Tensor], shape: torch.Size) -> Tensor:
-        initial = self.flows[0].initial
-        times = torch.as_tensor(t, dtype=initial.dtype, device=initial.device)
+    def _by_segment(self, t: Times, method: Callable[..., Tensor], shape: torch.Size) -> Tensor:
+        """Call a method of the flow that holds at each time, with the time since its start."""
+        times = as_times(t, self.flows[0].initial)
         flat = times.flatten()
-        starts = torch.tensor(self.starts, dtype=initial.dtype, device=initial.device)
-        segment = torch.bucketize(flat, starts, right=True) - 1
-        if flat.numel() and not flat.min() >= 0:
-            raise InputError(f"t = {float(flat.min())}; the flow starts at 0")
-        found = initial.new_zeros(len(flat), *shape)
+        segment = torch.bucketize(flat, flat.new_tensor(self.starts), right=True) - 1
+        values = flat.new_zeros(len(flat), *shape)
         for place in segment.unique().tolist():
             chosen = segment == place
-            found[chosen] = method(self.flows[place], flat[chosen] - self.starts[place])
-        return found.view(times.shape + shape)
+            values[chosen] = method(self.flows[place], flat[chosen] - self.starts[place])
+        return values.view(times.shape + shape)
 
 
 @dataclass(frozen=True)
 class SelfGatedFlow:
-    """What :func:`self_gated_flow` found.
+    """The result of :func:`self_gated_flow`.
 
     Attributes:
         flow: the piecewise flow.
         flips: share of gates that changed at each switch.
-        reached: the time up to which switches were looked for; less than asked if they ran out.
+        reached: the time up to which switches were searched; below the horizon if ``most`` was used up.
     """
 
     flow: PiecewiseFlow
@@ -106,24 +108,34 @@ def self_gated_flow(
     tolerance: float = 0.01,
     most: int = 1000,
 ) -> SelfGatedFlow:
-    """A bias-free ReLU network's gradient flow by closed forms alone, its gates renewed when enough of them flipped.
+    """Follow a bias-free ReLU network by closed forms alone, and renew its gates when enough of them have flipped.
 
-    From w(t₀) on, the gates 1(w_k(t₀)ᵀx > 0) are held until a share ``tolerance`` of all gates (examples × units)
-    would be another under w(t); that instant is found by bisection, and the closed form restarts there. As the
-    tolerance falls, this becomes the flow of the ReLU network itself.
+    From w(t₀) on, the gates 1(w_k(t₀)ᵀx > 0) stay fixed until a share ``tolerance`` of all gates (examples × units)
+    would differ under w(t). Bisection finds that instant, and the closed form restarts there. As the tolerance
+    falls, this approaches the flow of the ReLU network itself.
 
     Args:
-        x: examples that stand for the population.
+        x: examples, taken as the population.
         y: their targets.
         initial: w(0).
-        horizon: until when.
-        tau: τ.
-        tolerance: share of flipped gates that makes a switch.
-        most: switches at most.
+        horizon: when to stop.
+        tau: τ, the time constant.
+        tolerance: share of flipped gates at which to switch.
+        most: the largest number of switches.
+
+    Returns:
+        The piecewise flow, the flips at each switch and the time reached.
+
+    Example:
+        >>> x, y = torch.tensor([[1.0], [-1.0]]), torch.tensor([1.0, 0.0])
+        >>> result = self_gated_flow(x, y, torch.tensor([[0.1]]), horizon=5.0)
+        >>> len(result.flips), result.reached
+        (0, 5.0)
     """
     if not 0 <= tolerance < 1 or horizon <= 0 or most < 0:
         raise InputError(
-            f"tolerance = {tolerance}, horizon = {horizon}, most = {most}: need 0 ≤ tolerance < 1, horizon > 0"
+            f"tolerance = {tolerance}, horizon = {horizon}, most = {most}; "
+            "need 0 ≤ tolerance < 1, horizon > 0 and most ≥ 0"
         )
     gates = x @ initial.T > 0
     flow = PiecewiseFlow([0.0], [moments_of(x, y, gates)], tau, initial=initial)
@@ -140,16 +152,16 @@ def self_gated_flow(
 
 
 def _first_switch(flow: PiecewiseFlow, x: Tensor, gates: Tensor, horizon: float, tolerance: float) -> float | None:
-    """When more than ``tolerance`` of the gates will have flipped: bracketed on a grid, then bisected."""
+    """Find when more than ``tolerance`` of the gates will have flipped: bracket it on a grid, then bisect."""
     start, last = flow.starts[-1], flow.flows[-1]
-    span = horizon - start
 
     def flipped(after: Tensor) -> Tensor:
         return ((last.weights(after) @ x.T > 0) != gates.T).flatten(1).to(x).mean(dim=1)
 
-    # Fine steps first: a flow that just switched may switch again soon.
+    # Fine steps come first, because a flow that just switched may switch again soon. Eight points at a time keep the
+    # table of gates (points × units × examples) small.
     low, high = 0.0, None
-    grid = span * torch.logspace(-6, 0, 49, dtype=x.dtype, device=x.device)
+    grid = (horizon - start) * torch.logspace(-6, 0, 49, dtype=x.dtype, device=x.device)
     for part in grid.split(8):
         beyond = (flipped(part) > tolerance).nonzero()
         if len(beyond):
@@ -161,6 +173,5 @@ def _first_switch(flow: PiecewiseFlow, x: Tensor, gates: Tensor, horizon: float,
         return None
     for _ in range(30):
         middle = (low + high) / 2
-        after = torch.tensor([middle], dtype=x.dtype, device=x.device)
-        low, high = (low, middle) if float(flipped(after)) > tolerance else (middle, high)
+        low, high = (low, middle) if float(flipped(x.new_tensor([middle]))) > tolerance else (middle, high)
     return start + high

@@ -1,7 +1,7 @@
-"""The neural race: pathways whose modes decouple learn them at rates that are known exactly (beyond gdln)."""
+"""The neural race: pathways whose modes decouple learn them at exactly known rates (beyond gdln)."""
 
 from dataclasses import dataclass
-from typing import cast
+from itertools import combinations
 
 import torch
 from jaxtyping import Float
@@ -12,16 +12,18 @@ from gatelab.dynamics.pathways import ContextMoments
 from gatelab.errors import InputError
 from gatelab.models import PathwayNetwork
 
+_TOLERANCE = 1e-8  # how much of Σˣˣ may lie off the modes, relative to its largest entry
+
 
 @dataclass(frozen=True)
 class Runner:
-    """Pathways with equal gates and the modes they learn.
+    """Hidden nodes with equal gates, and the modes they learn.
 
     Attributes:
         nodes: the hidden nodes, which share the modes.
         left, right: singular vectors of Σʸˣ, as columns.
         strength: σ, singular values of Σʸˣ.
-        variance: δ, of the input along ``right``.
+        variance: δ, the input's variance along ``right``.
     """
 
     nodes: tuple[int, ...]
@@ -34,35 +36,42 @@ class Runner:
 class NeuralRace:
     r"""Exact learning of a one-hidden-layer pathway network whose modes decouple.
 
-    Nodes with equal gates run together; different ones must never be open together, and the singular vectors of a
-    runner's Σʸˣ must diagonalise its Σˣˣ. From balanced, aligned weights of size √s₀ per node, the sum s of a
-    mode over a runner's nodes obeys τ ṡ = 2 s (σ − δ s), which gives
+    Nodes with equal gates form a runner. Different runners must never be open together, and the singular vectors of
+    a runner's Σʸˣ must diagonalise its Σˣˣ. From balanced, aligned weights of size √s₀ per node, the sum s of a mode
+    over a runner's nodes obeys τ ṡ = 2 s (σ − δ s), so
 
     .. math:: s(t) = \frac{\sigma/\delta}{1 - (1 - \sigma/(\delta s_0))\, e^{-2\sigma t/\tau}}
 
-    and the nodes of a runner keep their shares of s: whoever starts ahead stays ahead.
+    The nodes of a runner keep their shares of s: a node that starts ahead stays ahead.
+
+    Example:
+        >>> from gatelab.dynamics.pathways import context_moments
+        >>> from gatelab.models import OpenGates
+        >>> network = PathwayNetwork(2, 1, [OpenGates(1)], [2])
+        >>> race = NeuralRace(context_moments(network, torch.eye(2), torch.tensor([[1.0], [0.0]])))
+        >>> [round(float(s), 3) for s in race.strengths(100.0, start=0.01)[0]]
+        [1.0]
     """
 
-    def __init__(self, moments: ContextMoments, tau: float = 1.0, *, tolerance: float = 1e-8):
+    def __init__(self, moments: ContextMoments, tau: float = 1.0):
         """Find runners and modes.
 
         Args:
-            moments: those of a network with one hidden layer.
-            tau: τ.
-            tolerance: how much of Σˣˣ may lie off the modes, relative to its largest entry.
+            moments: moments of a network with one hidden layer.
+            tau: τ, the time constant.
 
         Raises:
-            InputError: more hidden layers, nodes that overlap, or modes that mix; PathwayFlow integrates these.
+            InputError: there are more hidden layers, nodes overlap, or modes mix; use PathwayFlow for these.
         """
         if len(moments.gates) != 1:
             raise InputError(
                 f"{len(moments.gates)} hidden layers; the exact race has one: PathwayFlow integrates others"
             )
         self.tau, self._moments = tau, moments
-        self.runners = [_runner(moments, nodes, tolerance) for nodes in _runners(moments, tolerance)]
+        self.runners = [_runner(moments, nodes) for nodes in _equal_nodes(moments)]
 
     def align(self, network: PathwayNetwork, start: float, generator: torch.Generator | None = None) -> None:
-        """Give a network the balanced weights from which the race starts, s₀ = ``start`` for every mode and node."""
+        """Set a network to the balanced weights from which the race starts, s₀ = ``start`` for every mode and node."""
         first, last = network.weights()
         (width,) = network.node_widths
         with torch.no_grad():
@@ -80,57 +89,55 @@ class NeuralRace:
                     last[:, rows] = start**0.5 * runner.left @ basis.T
 
     def strengths(self, t: Times, start: float) -> list[Float[Tensor, "*times r"]]:
-        """s(t) of every mode of every runner, summed over its nodes."""
-        found = []
-        for runner in self.runners:
-            times = torch.as_tensor(t, dtype=runner.strength.dtype, device=runner.strength.device)[..., None]
-            found.append(logistic(times, runner.strength, runner.variance, len(runner.nodes) * start, self.tau))
-        return found
+        """Return s(t) of every mode of every runner, summed over the runner's nodes."""
+        if start <= 0:
+            raise InputError(f"s₀ = {start}; a mode that starts at zero never moves: start above zero")
+        return [self._strength(runner, t, len(runner.nodes) * start) for runner in self.runners]
+
+    def _strength(self, runner: Runner, t: Times, start: float) -> Tensor:
+        strength = runner.strength
+        times = torch.as_tensor(t, dtype=strength.dtype, device=strength.device)[..., None] / self.tau
+        growth = 2 * strength * times
+        # s = s₀ e^g / (1 + δ s₀ (e^g − 1)/σ), divided by e^g against overflow at large t. At σ = 0 its limit is
+        # s₀ / (1 + 2 δ s₀ t/τ).
+        gained = torch.where(strength > 0, -torch.expm1(-growth) / torch.where(strength > 0, strength, 1), 2 * times)
+        return start / (torch.exp(-growth) + runner.variance * start * gained)
 
     def loss(self, t: Times, start: float) -> Float[Tensor, "*times"]:
-        """L(t) = ½⟨‖y‖²⟩ − Σ (σ s − ½ δ s²)."""
-        total = cast("Tensor", 0.0)
-        for runner, s in zip(self.runners, self.strengths(t, start), strict=True):
-            total = total + (runner.strength * s - runner.variance * s.square() / 2).sum(dim=-1)
-        return self._moments.yy / 2 - total
+        """Return L(t) = ½⟨‖y‖²⟩ − Σ (σ s − ½ δ s²)."""
+        learnt = [
+            (runner.strength * s - runner.variance * s.square() / 2).sum(dim=-1)
+            for runner, s in zip(self.runners, self.strengths(t, start), strict=True)
+        ]
+        return self._moments.yy / 2 - sum(learnt, torch.zeros(()))
 
 
-def logistic(t: Tensor, strength: Tensor, variance: Tensor, start: float, tau: float) -> Tensor:
-    """The solution of τ ṡ = 2 s (σ − δ s); at σ = 0 it is s₀ / (1 + 2 δ s₀ t/τ)."""
-    if start <= 0:
-        raise InputError(f"s₀ = {start}; a mode that starts at zero never moves")
-    growth = 2 * strength * t / tau
-    # s = s₀ e^g / (1 + δ s₀ (e^g − 1)/σ), written so that large t does not overflow and σ = 0 is its own limit.
-    gained = torch.where(strength > 0, -torch.expm1(-growth) / torch.where(strength > 0, strength, 1), 2 * t / tau)
-    return start / (torch.exp(-growth) + variance * start * gained)
-
-
-def _runners(moments: ContextMoments, tolerance: float) -> list[tuple[int, ...]]:
+def _equal_nodes(moments: ContextMoments) -> list[tuple[int, ...]]:
+    """Group nodes with equal gates, without those that never open; refuse groups that are open together."""
     (gates,) = moments.gates
-    groups: dict[tuple[bool, ...], list[int]] = {}
-    for node in range(gates.shape[1]):
-        groups.setdefault(tuple(gates[:, node].tolist()), []).append(node)
-    found = [tuple(nodes) for opened, nodes in groups.items() if any(opened)]
+    groups: dict[tuple[bool, ...], tuple[int, ...]] = {}
+    for node, opened in enumerate(map(tuple, gates.T.tolist())):
+        if any(opened):
+            groups[opened] = (*groups.get(opened, ()), node)
     scale = moments.xx.sum(dim=0).abs().max()
-    for place, first in enumerate(found):
-        for second in found[:place]:
-            shared = moments.input_input([first[0]], [second[0]]).abs().max() / scale
-            if shared > tolerance:
-                raise InputError(
-                    f"nodes {second[0]} and {first[0]} differ but are open together (Σˣˣ(p, q) is {float(shared):.3g} "
-                    "of the largest): their modes do not decouple; PathwayFlow integrates them"
-                )
-    return found
+    for (second, *_), (first, *_) in combinations(groups.values(), 2):
+        shared = moments.input_input([first], [second]).abs().max() / scale
+        if shared > _TOLERANCE:
+            raise InputError(
+                f"nodes {second} and {first} differ but are open together (Σˣˣ(p, q) is {float(shared):.3g} "
+                "of the largest): their modes do not decouple; PathwayFlow integrates them"
+            )
+    return list(groups.values())
 
 
-def _runner(moments: ContextMoments, nodes: tuple[int, ...], tolerance: float) -> Runner:
+def _runner(moments: ContextMoments, nodes: tuple[int, ...]) -> Runner:
     path = [nodes[0]]
     left, strength, right = torch.linalg.svd(moments.input_output(path), full_matrices=False)
     variance = right @ moments.input_input(path, path)
     off = (variance - (variance * right).sum(dim=1, keepdim=True) * right).abs().max() / variance.abs().max()
-    if off > tolerance:
+    if off > _TOLERANCE:
         raise InputError(
-            f"node {nodes[0]}: {float(off):.3g} of Σˣˣ lies off the singular vectors of Σʸˣ, so that modes mix; "
+            f"node {nodes[0]}: {float(off):.3g} of Σˣˣ lies off the singular vectors of Σʸˣ, so modes mix; "
             "whiten the inputs, or integrate with PathwayFlow"
         )
     return Runner(nodes, left, right.T, strength, (variance * right).sum(dim=1))

@@ -1,4 +1,4 @@
-"""Watching gates and kernels while a network trains."""
+"""Recording gates and kernels while a network trains."""
 
 from dataclasses import dataclass, field
 
@@ -14,14 +14,14 @@ from gatelab.observe import examples
 
 @dataclass(frozen=True)
 class Record:
-    """What the probes saw at one step.
+    """Gates and kernels on the probes at one step.
 
     Attributes:
         step: the caller's own count.
-        flips: gates that differ from the record before, per layer; empty in the first.
+        flips: number of gates that differ from the record before, per layer; empty in the first record.
         active: share of open gates, per layer.
-        cosine: mean over pairs of different probes of H(x, x') / √(H(x, x) H(x', x')), H the path kernel.
-        complexity: ν = yᵀĤ⁻¹y, if labels were given (npk, Section 6).
+        cosine: mean over pairs of different probes of H(x, x') / √(H(x, x) H(x', x')), with the path kernel H.
+        complexity: ν = yᵀĤ⁻¹y, if there are labels (npk, Section 6).
         tangent: trace and Frobenius norm of the tangent kernel: of all parameters ("all"), and of a gated network's
             ``feature`` and ``value`` alone (K^F and K^V).
     """
@@ -36,15 +36,20 @@ class Record:
 
 @dataclass
 class GateTracker:
-    """Records the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
+    """Record the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
 
     Attributes:
-        model: the network; it may train on between records.
+        model: the network; it may train between records.
         x: probes.
         y: their labels, ±1 or numbers, for ν.
         tangent: whether to compute tangent kernels.
-        before: gates to which the first record's are compared.
-        records: what was recorded.
+        before: gates with which the first record's gates are compared.
+        records: all records so far.
+
+    Example:
+        >>> tracker = GateTracker(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(4, 2))
+        >>> tracker.record(0).flips, tracker.record(10).flips
+        ({}, {'1': 0})
     """
 
     model: nn.Module
@@ -60,16 +65,15 @@ class GateTracker:
             raise InputError(f"{len(self.x)} probes, {len(self.y)} labels; give one for each")
 
     def record(self, step: int) -> Record:
-        """Look at the network as it is now, in evaluation mode; its own mode stays what it is."""
+        """Record the network in evaluation mode, and restore its own mode."""
         training = {module: module.training for module in self.model.modules()}
         self.model.eval()
         try:
             gates = capture_gates(self.model, self.x)
-            flips = {} if self.before is None else gates.flips(self.before)
             kernel = self._path_kernel()
-            made = Record(
+            record = Record(
                 step,
-                flips,
+                {} if self.before is None else gates.flips(self.before),
                 gates.active_fraction(),
                 None if kernel is None else _mean_cosine(kernel),
                 None if kernel is None or self.y is None else label_complexity(kernel, self.y.to(kernel)),
@@ -79,8 +83,8 @@ class GateTracker:
             for module, mode in training.items():
                 module.training = mode
         self.before = gates
-        self.records.append(made)
-        return made
+        self.records.append(record)
+        return record
 
     @property
     def gates(self) -> GatePattern:
@@ -90,27 +94,27 @@ class GateTracker:
         return self.before
 
     def switching_instants(self) -> list[int]:
-        """The steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
+        """Return the steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
         return [record.step for record in self.records if any(record.flips.values())]
 
     def _path_kernel(self) -> Tensor | None:
-        """H in float64, since ν divides by its small eigenvalues; both measures ignore its scale."""
+        """Return H in float64, since ν divides by its small eigenvalues; neither measure depends on its scale."""
         try:
             return neural_path_kernel(self.model, self.x, normalise=False)
         except PathCountOverflowError:
             return neural_path_kernel(self.model, self.x)
         except UnsupportedModelError:
-            return None  # no exact rule; gates are tracked all the same
+            return None  # no exact rule for this model; its gates can still be tracked
 
     def _tangents(self) -> dict[str, tuple[float, float]]:
         parts: dict[str, nn.Module | None] = {"all": None}
         parts |= {name: getattr(self.model, name) for name in ("feature", "value") if hasattr(self.model, name)}
-        found = {}
+        sizes = {}
         for name, part in parts.items():
             if part is None or any(True for _ in part.parameters()):
                 kernel = neural_tangent_kernel(self.model, self.x, wrt=part)
-                found[name] = (float(kernel.trace()), float(torch.linalg.matrix_norm(kernel)))
-        return found
+                sizes[name] = (float(kernel.trace()), float(torch.linalg.matrix_norm(kernel)))
+        return sizes
 
 
 def _mean_cosine(kernel: Float[Tensor, "n n"]) -> float:

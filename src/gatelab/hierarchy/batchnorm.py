@@ -1,12 +1,12 @@
 r"""Batch norm as a projection (hierarchy, Section 4 and Thm. 5).
 
-With the batch as a vector f, :math:`\tilde f = (f - \mu 1)/\sigma`, :math:`f_{bn} = c_1 \tilde f + c_0 1` and
-:math:`S(f) = [\tilde f, 1]`, what comes back through the layer is
+Write the batch as a vector f, with :math:`\tilde f = (f - \mu 1)/\sigma`, :math:`f_{bn} = c_1 \tilde f + c_0 1` and
+:math:`S(f) = [\tilde f, 1]`. The gradient that leaves the layer is
 
 .. math:: g = J^{BN}(f)\, g_{bn} = \frac{c_1}{\sigma} P^\perp_{f,1} g_{bn}, \qquad g_c = S(f)^T g_{bn}.
 
 Under the reformulation the entries of f are values of z with probabilities Λ (Eq. 83): means are weighted, and the
-projection is orthogonal in the inner product ⟨f, g⟩ = fᵀ Λ g. A batch is the case Λ = 1/N.
+projection is orthogonal in the inner product ⟨f, g⟩ = fᵀ Λ g. A batch of N examples is the case Λ = 1/N.
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ class Standardised:
 def standardise(
     f: Float[Tensor, "n w"], weights: Float[Tensor, " n"] | None = None, eps: float = 0.0, place: str = "f"
 ) -> Standardised:
-    """Columns with mean 0 and variance 1 under ``weights`` (uniform by default; they sum to one).
+    """Shift and scale columns to mean 0 and variance 1 under ``weights``, which sum to one (uniform by default).
 
     Raises:
-        InputError: a column does not vary and ε = 0.
+        InputError: a column does not vary and ε = 0; the message names ``place``.
     """
     weights = _uniform(f) if weights is None else weights
     mean = weights @ f
@@ -44,7 +44,7 @@ def standardise(
         if len(constant):
             raise InputError(
                 f"{place}, node {int(constant[0])}: the activation is {mean[constant[0]].item():g} for every input, "
-                "and zero variance cannot be normalised; initialise otherwise, or use eps > 0"
+                "and zero variance cannot be normalised; choose other initial weights, or use eps > 0"
             )
     deviation = (variance + eps).sqrt()
     return Standardised(centred / deviation, mean, deviation)
@@ -56,11 +56,11 @@ def batch_norm_backward(
     scale: Float[Tensor, " w"],
     weights: Float[Tensor, " n"] | None = None,
 ) -> tuple[Float[Tensor, "n w"], Float[Tensor, " w"], Float[Tensor, " w"]]:
-    r"""Theorem 5: from ∂L/∂f_bn to ∂L/∂f, ∂L/∂c₁ and ∂L/∂c₀, without an n × n matrix.
+    r"""Turn ∂L/∂f_bn into ∂L/∂f, ∂L/∂c₁ and ∂L/∂c₀ without an n × n matrix (hierarchy, Thm. 5).
 
     .. math:: \frac{\partial L}{\partial f} = \frac{c_1}{\sigma} (I - \Lambda S S^T) \frac{\partial L}{\partial f_{bn}}
 
-    Holds for ε > 0 too, where f̃ is shorter than a unit vector and I − ΛSSᵀ is no projection any more.
+    This also holds for ε > 0, where f̃ is shorter than a unit vector and I − ΛSSᵀ is not a projection.
     """
     weights = _uniform(gradient) if weights is None else weights
     to_scale = (forward.values * gradient).sum(dim=0)
@@ -70,7 +70,7 @@ def batch_norm_backward(
 
 
 def projection(f: Float[Tensor, " n"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, "n n"]:
-    r"""The matrix :math:`P^\perp_{f,1} = I - S S^T \Lambda`; symmetric for uniform weights."""
+    r"""Return the matrix :math:`P^\perp_{f,1} = I - S S^T \Lambda`; it is symmetric for uniform weights."""
     weights = _uniform(f) if weights is None else weights
     basis = torch.stack([standardise(f.unsqueeze(1), weights).values[:, 0], torch.ones_like(f)], dim=1)
     return torch.eye(len(f), dtype=f.dtype, device=f.device) - basis @ (basis.T * weights)
@@ -79,13 +79,13 @@ def projection(f: Float[Tensor, " n"], weights: Float[Tensor, " n"] | None = Non
 def batch_norm_jacobian(
     f: Float[Tensor, " n"], scale: float = 1.0, weights: Float[Tensor, " n"] | None = None
 ) -> Float[Tensor, "n n"]:
-    r"""The matrix :math:`J^{BN}(f) = (c_1/\sigma)\, P^\perp_{f,1}` (Eqs 10 and 83); ε = 0."""
+    r"""Return the matrix :math:`J^{BN}(f) = (c_1/\sigma)\, P^\perp_{f,1}` (Eqs 10 and 83) for ε = 0."""
     deviation = standardise(f.unsqueeze(1), weights).deviation
     return scale / deviation * projection(f, weights)
 
 
 def row_energy(weight: Float[Tensor, "k w"]) -> Float[Tensor, " w"]:
-    """E_j = ½ Σ_k w_jk² of each node j (Eq. 85): conserved by gradient flow if batch norm follows the node.
+    """Return E_j = ½ Σ_k w_jk² of each node j (Eq. 85): conserved by gradient flow if batch norm follows the node.
 
     One step of gradient descent of size η raises it by exactly ½ η² Σ_k Δw_jk².
     """
@@ -93,7 +93,7 @@ def row_energy(weight: Float[Tensor, "k w"]) -> Float[Tensor, " w"]:
 
 
 def constant_columns(f: Float[Tensor, "n w"], variance: Float[Tensor, " w"]) -> Int[Tensor, " k"]:
-    """Which columns do not vary, up to rounding."""
+    """Return the columns that do not vary, up to rounding."""
     rounding = 8 * torch.finfo(f.dtype).eps * f.abs().amax(dim=0)
     return (variance.sqrt() <= rounding).nonzero().flatten()
 

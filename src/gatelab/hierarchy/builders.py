@@ -1,4 +1,4 @@
-"""Hierarchies of strings and images, from kernel sizes and strides or from a network of local layers."""
+"""Build the receptive fields of strings, of images, and of networks of local layers."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -9,9 +9,6 @@ from torch import nn
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.hierarchy.fields import ReceptiveFields
 
-Region = frozenset[int]
-Pair = int | tuple[int, ...]
-
 _LOCAL = (nn.Conv1d, nn.Conv2d, nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
 _GLOBAL = (nn.Linear, nn.Flatten, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
 _PASSING = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d)
@@ -20,13 +17,16 @@ _PASSING = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.B
 def string_fields(
     length: int, kernels: Sequence[int], strides: Sequence[int] | None = None, *, leaf: int = 1
 ) -> ReceptiveFields:
-    """The hierarchy of a string, one layer for each kernel, and a region for everything at the top.
+    """Build the hierarchy of a string: one layer for each kernel, and a top region that covers everything.
 
     Args:
         length: number of positions.
-        kernels: how many neighbouring regions each region of the next layer joins, from below.
-        strides: distance between neighbours in each layer; the kernels themselves make disjoint regions.
+        kernels: how many neighbouring regions each region of the next layer joins, lowest layer first.
+        strides: distance between neighbours in each layer; by default the kernels, which makes regions disjoint.
         leaf: positions in each leaf.
+
+    Returns:
+        The regions: leaves "x0", "x1", …, layer 1 "h1_0", "h1_1", …, and "top".
 
     Example:
         >>> fields = string_fields(4, [2])
@@ -36,45 +36,65 @@ def string_fields(
     if length < 1 or leaf < 1 or length % leaf:
         raise InputError(f"a string of {length} positions does not split into leaves of {leaf}; use a divisor")
     leaves = [frozenset(range(start, start + leaf)) for start in range(0, length, leaf)]
-    return _stacked(leaves, (len(leaves),), [(k,) for k in kernels], _tuples(strides, kernels))
+    strides = kernels if strides is None else strides
+    return _stacked(leaves, (len(leaves),), [(k,) for k in kernels], [(s,) for s in strides])
 
 
 def image_fields(
-    height: int, width: int, kernels: Sequence[Pair], strides: Sequence[Pair] | None = None
+    height: int,
+    width: int,
+    kernels: Sequence[int | tuple[int, ...]],
+    strides: Sequence[int | tuple[int, ...]] | None = None,
 ) -> ReceptiveFields:
-    """The hierarchy of an image, position = row · width + column; kernels and strides as numbers or (rows, columns).
+    """Build the hierarchy of an image whose leaves are its pixels; position = row · width + column.
+
+    Args:
+        height: number of rows.
+        width: number of columns.
+        kernels: window of each layer, a number or (rows, columns), lowest layer first.
+        strides: distance between windows in each layer; by default the kernels.
+
+    Returns:
+        The regions, named as by :func:`string_fields`.
 
     Example:
         >>> image_fields(4, 4, [2, 2])
         ReceptiveFields(21 regions, 16 leaves, depth 2, 16 positions)
     """
-    leaves = [frozenset({position}) for position in range(height * width)]
-    return _stacked(leaves, (height, width), [_pair(k) for k in kernels], [_pair(s) for s in strides or kernels])
+    kernels, strides = ([(s, s) if isinstance(s, int) else s for s in sizes] for sizes in (kernels, strides or kernels))
+    return _stacked(_single_positions((height, width)), (height, width), kernels, strides)
 
 
 def fields_of(model: nn.Module, shape: Sequence[int]) -> ReceptiveFields:
-    """The hierarchy of a network of local layers: convolutions and pooling in sequence, then a head that sees all.
+    """Read the hierarchy off a network of local layers: convolutions and pooling in sequence, then a global head.
 
-    Layers that see no more than the layer below (1×1 convolutions, ReLU, batch-norm) add nodes, not regions.
+    Layers that see no more than the layer below (1×1 convolutions, ReLU, batch norm) add nodes, not regions.
 
     Args:
-        model: an ``nn.Sequential``, possibly of sequences.
+        model: an ``nn.Sequential``, possibly nested.
         shape: positions of the input, (length,) or (height, width), without channels.
+
+    Returns:
+        The regions, named as by :func:`string_fields`.
 
     Raises:
         UnsupportedModelError: another kind of layer, or padding, whose smaller windows at the border would lie inside
             their neighbours.
+
+    Example:
+        >>> fields_of(nn.Sequential(nn.Conv1d(1, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)), (4,))
+        ReceptiveFields(7 regions, 4 leaves, depth 2, 4 positions)
     """
     kernels, strides = [], []
     for name, module in _layers(model):
         if isinstance(module, _PASSING):
             continue
         if isinstance(module, _GLOBAL):
-            break  # from here on every node sees everything
+            break  # every node above this layer sees the whole input
         if not isinstance(module, _LOCAL):
             raise UnsupportedModelError(
-                f"'{name}' ({type(module).__name__}) is no local layer that fields_of knows; "
-                "give the regions to ReceptiveFields yourself"
+                f"'{name}' ({type(module).__name__}) is not a local layer that fields_of knows; "
+                "pass the regions to ReceptiveFields yourself"
             )
         kernel, stride, padding, dilation = (
             _per_axis(getattr(module, what, default), len(shape), name)
@@ -88,7 +108,11 @@ def fields_of(model: nn.Module, shape: Sequence[int]) -> ReceptiveFields:
         if prod(kernel) > 1:
             kernels.append(kernel)
             strides.append(stride)
-    return _stacked([frozenset({p}) for p in range(prod(shape))], tuple(shape), kernels, strides)
+    return _stacked(_single_positions(shape), tuple(shape), kernels, strides)
+
+
+def _single_positions(shape: Sequence[int]) -> list[frozenset[int]]:
+    return [frozenset({position}) for position in range(prod(shape))]
 
 
 def _layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -108,20 +132,13 @@ def _per_axis(value: int | tuple[int, ...] | str, axes: int, name: str) -> tuple
     return values
 
 
-def _pair(value: Pair) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else value
-
-
-def _tuples(strides: Sequence[int] | None, kernels: Sequence[int]) -> list[tuple[int, ...]]:
-    return [(stride,) for stride in (kernels if strides is None else strides)]
-
-
 def _stacked(
-    leaves: list[Region],
+    leaves: list[frozenset[int]],
     shape: tuple[int, ...],
     kernels: Sequence[tuple[int, ...]],
     strides: Sequence[tuple[int, ...]],
 ) -> ReceptiveFields:
+    """Join windows of regions layer by layer; ``shape`` is the grid of the leaves."""
     if len(kernels) != len(strides):
         raise InputError(f"there are {len(kernels)} kernels and {len(strides)} strides; give one of each per layer")
     named = {f"x{index}": region for index, region in enumerate(leaves)}
@@ -134,22 +151,13 @@ def _stacked(
                     "choose (size − kernel) divisible by the stride"
                 )
         grid = tuple((size - k) // s + 1 for size, k, s in zip(shape, kernel, stride, strict=True))
-        layer = [
-            frozenset().union(*(layer[index] for index in _window(corner, kernel, stride, shape)))
-            for corner in product(*map(range, grid))
-        ]
+        by_place = dict(zip(product(*map(range, shape)), layer, strict=True))
+        layer = []
+        for corner in product(*map(range, grid)):
+            axes = (range(c * s, c * s + k) for c, s, k in zip(corner, stride, kernel, strict=True))
+            layer.append(frozenset().union(*(by_place[place] for place in product(*axes))))
         if len(layer) > 1:
             named |= {f"h{number}_{index}": region for index, region in enumerate(layer)}
         shape = grid
     named["top"] = frozenset().union(*layer)
     return ReceptiveFields(named)
-
-
-def _window(
-    corner: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], shape: tuple[int, ...]
-) -> Iterator[int]:
-    for offset in product(*map(range, kernel)):
-        index = 0
-        for c, o, s, size in zip(corner, offset, stride, shape, strict=True):
-            index = index * size + c * s + o
-        yield index

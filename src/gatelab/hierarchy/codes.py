@@ -1,4 +1,4 @@
-"""Several discrete values as one number, the first value being the most significant digit."""
+"""Encode several discrete values as one integer; the first value is the most significant digit."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from gatelab.errors import SupportTooLargeError
+from gatelab.errors import InputError, SupportTooLargeError
 
-# Visiting a million inputs takes about a second; beyond, sampling is the better tool.
+# Visiting a million inputs takes about a second; beyond that, sampling is the better tool.
 ENUMERATION_LIMIT = 2**20
 _LARGEST_CODE = 2**62
 
 
 def encode(values: Int[Tensor, "n k"], sizes: Sequence[int]) -> Int[Tensor, " n"]:
-    """The number whose digits are ``values``, in the mixed base ``sizes``.
+    """Return the number whose digits are ``values``, in the mixed base ``sizes``.
 
     Example:
         >>> encode(torch.tensor([[1, 2], [0, 1]]), (2, 3)).tolist()
@@ -23,7 +23,7 @@ def encode(values: Int[Tensor, "n k"], sizes: Sequence[int]) -> Int[Tensor, " n"
     """
     if prod(sizes) > _LARGEST_CODE:
         raise SupportTooLargeError(
-            f"{len(sizes)} values together take {prod(sizes):,} forms, more than a code of 64 bits can tell apart; "
+            f"{len(sizes)} values together take {prod(sizes):,} forms, more than a 64-bit code can distinguish; "
             "use smaller regions or coarser variables"
         )
     code = torch.zeros(values.shape[0], dtype=torch.int64, device=values.device)
@@ -33,25 +33,32 @@ def encode(values: Int[Tensor, "n k"], sizes: Sequence[int]) -> Int[Tensor, " n"
 
 
 def decode(codes: Int[Tensor, " n"], sizes: Sequence[int]) -> Int[Tensor, "n k"]:
-    """The digits of each code: the inverse of :func:`encode`."""
-    digits = []
-    for size in reversed(sizes):
-        digits.append(codes % size)
-        codes = codes // size
-    empty = torch.zeros(codes.shape[0], 0, dtype=torch.int64, device=codes.device)
-    return torch.stack(digits[::-1], dim=1) if digits else empty
+    """Return the digits of each code: the inverse of :func:`encode`."""
+    digits = torch.empty(len(codes), len(sizes), dtype=torch.int64, device=codes.device)
+    for column in range(len(sizes) - 1, -1, -1):
+        digits[:, column] = codes % sizes[column]
+        codes = codes // sizes[column]
+    return digits
+
+
+def n_factors(size: int, place: str) -> int:
+    """Return the number of binary factors of a variable with ``size`` values, the first the most significant bit."""
+    bits = size.bit_length() - 1
+    if bits < 1 or size != 2**bits:
+        raise InputError(f"{place} takes {size} values, no power of two: it has no binary factors")
+    return bits
 
 
 def all_values(sizes: Sequence[int], limit: int = ENUMERATION_LIMIT) -> Int[Tensor, "n k"]:
-    """Every combination of values, in the order of their codes.
+    """Return every combination of values, in the order of their codes.
 
     Raises:
-        SupportTooLargeError: there are more than ``limit``.
+        SupportTooLargeError: there are more than ``limit`` combinations.
     """
     count = prod(sizes)
     if count > limit:
         raise SupportTooLargeError(
             f"{len(sizes)} variables take {count:,} values together, more than the limit of {limit:,}; "
-            "sample them instead (counted_events), or raise the limit"
+            "draw samples instead (inputs.sample, counted_events), or raise the limit"
         )
     return decode(torch.arange(count), sizes)

@@ -1,7 +1,7 @@
 r"""Disentangled activations and gradients, separable weights, factorised probabilities (hierarchy, Defs 3–5).
 
-z_α consists of k binary factors, the first the most significant bit, so that a column over the values of z_α is a
-tensor of k axes of length 2. Node j stands for factor j:
+z_α consists of k binary factors, the first the most significant bit, so a column over the values of z_α is a tensor
+with k axes of length 2. Node j stands for factor j:
 
 .. math:: F_{\alpha,:j} = 1 \otimes … \otimes f_j \otimes … \otimes 1, \qquad
           \tilde G_{\alpha,:j} = p_1 \otimes … \otimes \tilde g_j \otimes … \otimes p_k.
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.hierarchy.codes import n_factors
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,41 @@ class Nearest:
         return cls(nearest, distance, distance / norm if norm else 0.0)
 
 
-def nearest_disentangled(activations: Float[Tensor, "m k"]) -> Nearest:
-    """The nearest disentangled activations (Def. 3): column j averaged over all factors but j."""
-    return Nearest.of(activations, _along_own_factor(activations, None))
+def nearest_disentangled(matrix: Float[Tensor, "m k"], marginals: Float[Tensor, "k 2"] | None = None) -> Nearest:
+    """Find the nearest disentangled activations F (Def. 3) or, given the factors' marginals, gradients G̃ (Def. 4).
 
+    Args:
+        matrix: F or G̃; a row for each value of z_α and a column for each of its k = log₂ m factors.
+        marginals: rows p_j = [P(factor j = 0), P(factor j = 1)], for gradients; see :func:`factor_marginals`.
 
-def nearest_disentangled_gradient(gradients: Float[Tensor, "m k"], marginals: Float[Tensor, "k 2"]) -> Nearest:
-    """The nearest disentangled gradients G̃ (Def. 4), given p_j = [P(factor j = 0), P(factor j = 1)] in each row."""
-    return Nearest.of(gradients, _along_own_factor(gradients, marginals))
+    Returns:
+        The nearest matrix and its distance.
+
+    Example:
+        >>> nearest_disentangled(torch.tensor([[0.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 2.0]])).relative
+        0.0
+    """
+    k = n_factors(len(matrix), "z")
+    if matrix.shape[1] != k:
+        raise InputError(
+            f"{len(matrix)} values have {k} binary factors, but there are {matrix.shape[1]} nodes; the definition is "
+            "about one node per factor (disentanglement_score takes any number)"
+        )
+    rest = torch.ones(k, 2).to(matrix) if marginals is None else marginals
+    columns = []
+    for j in range(k):
+        # Project onto {r ⊗ … ⊗ v ⊗ … ⊗ r}: v is free on the column's own axis, r = 1 or p on the others.
+        tensor = matrix[:, j].reshape(*(2,) * k)
+        for axis in range(k):
+            if axis != j:
+                r = rest[axis].view(*(2 if a == axis else 1 for a in range(k)))
+                tensor = (tensor * r).sum(dim=axis, keepdim=True) * r / r.square().sum()
+        columns.append(tensor.reshape(-1))
+    return Nearest.of(matrix, torch.stack(columns, dim=1))
 
 
 def disentangled(factors: Float[Tensor, "k 2"], marginals: Float[Tensor, "k 2"] | None = None) -> Float[Tensor, "m k"]:
-    """The matrix with f_j (or g̃_j, with p in the other places) in column j."""
+    """Build the matrix with f_j in column j (Def. 3) or, given the marginals, g̃_j (Def. 4)."""
     rest = torch.ones_like(factors) if marginals is None else marginals
     k = len(factors)
     columns = [kron([factors[j] if i == j else rest[i] for i in range(k)]) for j in range(k)]
@@ -58,7 +82,7 @@ def disentangled(factors: Float[Tensor, "k 2"], marginals: Float[Tensor, "k 2"] 
 
 
 def nearest_separable(weight: Float[Tensor, "n k"], sets: Sequence[Sequence[int]]) -> Nearest:
-    """The nearest separable weights (Def. 5): column j keeps the rows of S_j, the rest is zero."""
+    """Find the nearest separable weights (Def. 5): column j keeps the rows of S_j, the rest is zero."""
     _check_sets(sets, weight.shape[0], weight.shape[1])
     mask = torch.zeros_like(weight)
     for column, rows in enumerate(sets):
@@ -67,7 +91,7 @@ def nearest_separable(weight: Float[Tensor, "n k"], sets: Sequence[Sequence[int]
 
 
 def factorised(blocks: Sequence[Float[Tensor, "2 _"]], sets: Sequence[Sequence[int]]) -> Float[Tensor, "m n"]:
-    """P_αβ = ⊗_i P(β[S_i] | α[i]) from its blocks, 2 × 2^|S_i| each; columns in the order of β's own factors."""
+    """Build P_αβ = ⊗_i P(β[S_i] | α[i]) from its blocks, 2 × 2^|S_i| each; columns in the order of β's own factors."""
     width = sum(len(rows) for rows in sets)
     _check_sets(sets, width, len(blocks))
     for block, rows in zip(blocks, sets, strict=True):
@@ -79,16 +103,8 @@ def factorised(blocks: Sequence[Float[Tensor, "2 _"]], sets: Sequence[Sequence[i
     return axes.reshape(len(product), -1)
 
 
-@dataclass(frozen=True)
-class Factorisation:
-    """The blocks P(β[S_i] | α[i]) of a P_αβ, and how far their tensor product is from it."""
-
-    blocks: tuple[Float[Tensor, "2 _"], ...]
-    nearest: Nearest
-
-
-def factorise(matrix: Float[Tensor, "m n"], sets: Sequence[Sequence[int]]) -> Factorisation:
-    """Marginal blocks of P_αβ: exact if P_αβ is a tensor product with respect to the sets."""
+def factor_blocks(matrix: Float[Tensor, "m n"], sets: Sequence[Sequence[int]]) -> list[Float[Tensor, "2 _"]]:
+    """Return the marginal blocks P(β[S_i] | α[i]) of P_αβ."""
     k, width = len(sets), matrix.shape[1].bit_length() - 1
     if matrix.shape != (2**k, 2**width):
         raise InputError(f"a matrix of shape {tuple(matrix.shape)} has no {k} binary factors in its rows")
@@ -101,54 +117,28 @@ def factorise(matrix: Float[Tensor, "m n"], sets: Sequence[Sequence[int]]) -> Fa
         block = block.mean(dim=[axis for axis in range(k) if axis != i], keepdim=True) if k > 1 else block
         kept = block.permute(i, *(k + factor for factor in rows), *(a for a in range(k) if a != i), *others)
         blocks.append(kept.reshape(2, -1))
-    return Factorisation(tuple(blocks), Nearest.of(matrix, factorised(blocks, sets)))
+    return blocks
+
+
+def nearest_factorised(matrix: Float[Tensor, "m n"], sets: Sequence[Sequence[int]]) -> Nearest:
+    """Return the product of P_αβ's marginal blocks; its distance is 0 if and only if P_αβ factorises."""
+    return Nearest.of(matrix, factorised(factor_blocks(matrix, sets), sets))
 
 
 def factor_marginals(prior: Float[Tensor, " m"]) -> Float[Tensor, "k 2"]:
-    """p_j = [P(factor j = 0), P(factor j = 1)] of each binary factor, in rows."""
-    k = _bits(len(prior))
-    tensor = prior.view(*(2,) * k)
-    if k == 1:
-        return tensor.unsqueeze(0)
-    return torch.stack([tensor.sum(dim=[axis for axis in range(k) if axis != j]) for j in range(k)])
+    """Return a row p_j = [P(factor j = 0), P(factor j = 1)] for each binary factor."""
+    return torch.stack([prior.view(2**j, 2, -1).sum(dim=(0, 2)) for j in range(n_factors(len(prior), "z"))])
 
 
 def kron(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensor product a ⊗ b ⊗ … of them all."""
+    """Return the tensor product a ⊗ b ⊗ … of all tensors."""
     return reduce(torch.kron, tensors)
-
-
-def _along_own_factor(matrix: Float[Tensor, "m k"], marginals: Float[Tensor, "k 2"] | None) -> Float[Tensor, "m k"]:
-    """Each column projected onto {r ⊗ … ⊗ v ⊗ … ⊗ r}: v free at the column's own place, r = 1 or p elsewhere."""
-    k = _bits(len(matrix))
-    if matrix.shape[1] != k:
-        raise InputError(
-            f"{len(matrix)} values have {k} binary factors, but there are {matrix.shape[1]} nodes; one node per factor "
-            "is what the definition speaks about (disentanglement_score takes any number)"
-        )
-    rest = torch.ones(k, 2).to(matrix) if marginals is None else marginals
-    columns = []
-    for j in range(k):
-        tensor = matrix[:, j].reshape(*(2,) * k)
-        for axis in range(k):
-            if axis != j:
-                r = rest[axis].view(*(2 if a == axis else 1 for a in range(k)))
-                tensor = (tensor * r).sum(dim=axis, keepdim=True) * r / r.square().sum()
-        columns.append(tensor.reshape(-1))
-    return torch.stack(columns, dim=1)
-
-
-def _bits(size: int) -> int:
-    bits = size.bit_length() - 1
-    if size != 2**bits or bits < 1:
-        raise InputError(f"there are {size} values, which is no power of two: they have no binary factors")
-    return bits
 
 
 def _check_sets(sets: Sequence[Sequence[int]], rows: int, columns: int) -> None:
     used = [row for chosen in sets for row in chosen]
     if len(sets) != columns or len(set(used)) != len(used) or not set(used) <= set(range(rows)):
         raise InputError(
-            f"the sets {[list(chosen) for chosen in sets]} are to be disjoint, one for each of {columns} columns, "
+            f"the sets {[list(chosen) for chosen in sets]} must be disjoint, one for each of {columns} columns, "
             f"with rows from 0 … {rows - 1}"
         )

@@ -1,4 +1,4 @@
-"""Probabilities between neighbouring summarisation variables: P_αβ, P^b_αβ, Λ_α (hierarchy, Table 3)."""
+"""Probabilities between the variables of neighbouring regions: P_αβ, P^b_αβ, Λ_α (hierarchy, Table 3)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,24 +10,24 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.hierarchy.codes import ENUMERATION_LIMIT
 from gatelab.hierarchy.fields import ReceptiveFields
+from gatelab.hierarchy.inputs import ROW_TOLERANCE, check_distributions
 from gatelab.hierarchy.teacher import Teacher
 
 # Larger matrices are kept sparse: they have at most as many entries as there are inputs.
 DENSE_LIMIT = 2**18
-_ROW_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Events:
-    """The distribution of a teacher's variables, as far as training sees it.
+    """The part of the distribution of a teacher's variables that training sees.
 
-    Rows of values that never occur are zero.
+    Values that never occur have rows of zeros.
 
     Attributes:
         fields: the hierarchy.
         priors: region → P(z_α), the diagonal of Λ_α.
         matrices: (parent α, child β) → P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse.
-        targets: what the student's top nodes should say for each value at the top.
+        targets: the wanted output of the student's top nodes for each value at the top.
         samples: how many inputs were counted; None if the numbers are exact.
     """
 
@@ -38,13 +38,13 @@ class Events:
     samples: int | None = None
 
     def matrix(self, parent: str, child: str) -> Tensor:
-        """P_αβ = P(z_β | z_α), m_α × m_β."""
+        """Return P_αβ = P(z_β | z_α), m_α × m_β."""
         if (parent, child) not in self.matrices:
             raise InputError(f"'{parent}' is no parent of '{child}'; its children are {self.fields.children(parent)}")
         return self.matrices[parent, child]
 
     def backward(self, parent: str, child: str) -> Tensor:
-        """P^b_αβ = P(z_α | z_β), m_α × m_β, by Bayes: Λ_β (P^b)ᵀ = Pᵀ Λ_α."""
+        """Return P^b_αβ = P(z_α | z_β), m_α × m_β, by Bayes: Λ_β (P^b)ᵀ = Pᵀ Λ_α."""
         matrix = self.matrix(parent, child)
         rows, columns = self.priors[parent], self.priors[child]
         inverse = torch.where(columns > 0, 1 / columns, 0)
@@ -54,22 +54,15 @@ class Events:
         return _sparse(index, matrix.values() * rows[index[0]] * inverse[index[1]], matrix.shape)
 
     def error(self, parent: str, child: str) -> Tensor:
-        """Standard error of each entry of P_αβ: √(P (1 − P) / count of z_α); 0 where exact."""
-        matrix = self.matrix(parent, child)
-        dense = matrix.to_dense() if matrix.is_sparse else matrix
+        """Return the standard error of each entry of P_αβ, √(P (1 − P) / count of z_α); 0 if P_αβ is exact."""
+        matrix = self.matrix(parent, child).to_dense()
         if self.samples is None:
-            return torch.zeros_like(dense)
+            return torch.zeros_like(matrix)
         counts = (self.samples * self.priors[parent]).unsqueeze(1)
-        return (dense * (1 - dense) / counts.clamp(min=1)).clamp(min=0).sqrt()
-
-    def count(self, region: str) -> Float[Tensor, " m"]:
-        """How often each value of z_α was seen."""
-        if self.samples is None:
-            raise InputError("these probabilities are exact, nothing was counted; use priors")
-        return self.priors[region] * self.samples
+        return (matrix * (1 - matrix) / counts.clamp(min=1)).clamp(min=0).sqrt()
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Events":
-        """The same on another device or in another precision."""
+        """Return a copy on another device or in another precision."""
         return replace(
             self,
             priors={region: prior.to(device=device, dtype=dtype) for region, prior in self.priors.items()},
@@ -79,17 +72,43 @@ class Events:
 
 
 def exact_events(teacher: Teacher, limit: int = ENUMERATION_LIMIT) -> Events:
-    """The probabilities by visiting every input.
+    """Compute the probabilities by visiting every input.
+
+    Args:
+        teacher: rules and input distribution.
+        limit: the largest number of inputs to visit.
+
+    Returns:
+        Exact probabilities, in float64.
 
     Raises:
-        SupportTooLargeError: more than ``limit`` inputs; the message names the sampling alternative.
+        SupportTooLargeError: there are more than ``limit`` inputs; :func:`counted_events` estimates from a sample.
+
+    Example:
+        >>> from gatelab.hierarchy import rules, string_fields
+        >>> exact_events(Teacher(string_fields(2, []), rules.parity)).matrix("top", "x0").tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
     """
     x, probability = teacher.inputs.support(limit)
     return _events(teacher, x, probability, None)
 
 
 def counted_events(teacher: Teacher, x: Int[Tensor, "n d"]) -> Events:
-    """The probabilities estimated by counting over a sample, or a batch (hierarchy, Section 3: P̃)."""
+    """Estimate the probabilities by counting over a sample or a batch (hierarchy, Section 3: P̃).
+
+    Args:
+        teacher: rules; its input distribution is not used.
+        x: the sample.
+
+    Returns:
+        Relative frequencies, with ``samples`` set to n.
+
+    Example:
+        >>> from gatelab.hierarchy import rules, string_fields
+        >>> x = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 0]])
+        >>> counted_events(Teacher(string_fields(2, []), rules.parity), x).priors["top"].tolist()
+        [0.25, 0.75]
+    """
     weights = torch.full((len(x),), 1 / max(1, len(x)), dtype=torch.float64, device=x.device)
     return _events(teacher, x, weights, len(x))
 
@@ -100,31 +119,42 @@ def given_events(
     matrices: Mapping[tuple[str, str], Float[Tensor, "_ _"]],
     targets: Float[Tensor, "m k"] | None = None,
 ) -> Events:
-    """The probabilities as specified, (parent, child) → P(z_β | z_α); priors follow from the top.
+    """Take the probabilities as specified; the priors below the top follow from them.
 
-    Targets are the identity by default: every value at the top a class of its own.
+    Args:
+        fields: the hierarchy.
+        top_prior: P(z_ω).
+        matrices: (parent, child) → P(z_β | z_α), one for each edge of the hierarchy.
+        targets: a row for each value of z_ω; by default the identity, a class for each value.
+
+    Returns:
+        The probabilities.
 
     Raises:
-        InputError: rows that do not sum to one, sizes that do not fit, or parents that disagree about a child.
+        InputError: rows do not sum to one, sizes do not fit, or the parents of a child disagree about it.
+
+    Example:
+        >>> from gatelab.hierarchy import string_fields
+        >>> p = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+        >>> matrices = {("top", "x0"): p, ("top", "x1"): p}
+        >>> given_events(string_fields(2, []), torch.tensor([0.5, 0.5]), matrices).priors["x0"].tolist()
+        [0.75, 0.25]
     """
     if set(matrices) != set(fields.edges):
         raise InputError(
             f"matrices are given for {sorted(matrices)}; the hierarchy has the edges {sorted(fields.edges)}"
         )
-    _check_rows(f"the prior of '{fields.top}'", top_prior.unsqueeze(0))
+    check_distributions(f"the prior of '{fields.top}'", top_prior.unsqueeze(0))
     priors = {fields.top: top_prior}
     for parent in reversed(fields.inner):
         for child in fields.children(parent):
-            matrix = matrices[parent, child]
-            _check_rows(f"P of ('{parent}', '{child}')", matrix)
+            matrix, place = matrices[parent, child], f"P of ('{parent}', '{child}')"
+            check_distributions(place, matrix)
             if len(matrix) != len(priors[parent]):
-                raise InputError(
-                    f"P of ('{parent}', '{child}') has {len(matrix)} rows, but '{parent}' takes "
-                    f"{len(priors[parent])} values"
-                )
+                raise InputError(f"{place} has {len(matrix)} rows, but '{parent}' takes {len(priors[parent])} values")
             prior = priors[parent] @ matrix
             known = priors.setdefault(child, prior)
-            if known.shape != prior.shape or not torch.allclose(known, prior, atol=_ROW_TOLERANCE):
+            if known.shape != prior.shape or not torch.allclose(known, prior, atol=ROW_TOLERANCE):
                 raise InputError(
                     f"the parents of '{child}' disagree about its probabilities: {known.tolist()} and, from "
                     f"'{parent}', {prior.tolist()}; a joint distribution has one marginal"
@@ -135,60 +165,42 @@ def given_events(
 
 
 def times(matrix: Tensor, values: Float[Tensor, "k w"]) -> Float[Tensor, "m w"]:
-    """P F. Torch's own sparse product sorts and converts on every call; few columns make that the larger part."""
+    """Return P F."""
     if not matrix.is_sparse:
         return matrix @ values
-    (rows, columns), entries = matrix.indices(), matrix.values()
-    return _scattered(rows, entries, values.index_select(0, columns), matrix.shape[0])
+    # Torch's sparse product sorts and converts on every call; with few columns that would take most of the time.
+    rows, columns = matrix.indices()
+    terms = matrix.values().unsqueeze(1) * values.index_select(0, columns)
+    return values.new_zeros(matrix.shape[0], values.shape[1]).index_add_(0, rows, terms)
 
 
 def transposed_times(matrix: Tensor, values: Float[Tensor, "m w"]) -> Float[Tensor, "k w"]:
-    """Pᵀ G̃."""
+    """Return Pᵀ G̃."""
     if not matrix.is_sparse:
         return matrix.T @ values
-    (rows, columns), entries = matrix.indices(), matrix.values()
-    return _scattered(columns, entries, values.index_select(0, rows), matrix.shape[1])
-
-
-def _scattered(
-    index: Int[Tensor, " k"], entries: Float[Tensor, " k"], values: Float[Tensor, "k w"], size: int
-) -> Float[Tensor, "m w"]:
-    return values.new_zeros(size, values.shape[1]).index_add_(0, index, entries.unsqueeze(1) * values)
-
-
-def _check_rows(what: str, matrix: Float[Tensor, "m k"]) -> None:
-    sums = matrix.sum(dim=1)
-    bad = ((sums - 1).abs() > _ROW_TOLERANCE) | (matrix < 0).any(dim=1) | sums.isnan()
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0])
-        raise InputError(
-            f"{what}: row {row} sums to {sums[row].item():g} with least entry {matrix[row].min().item():g}; "
-            "rows are distributions, divide each by its sum"
-        )
+    rows, columns = matrix.indices()
+    terms = matrix.values().unsqueeze(1) * values.index_select(0, rows)
+    return values.new_zeros(matrix.shape[1], values.shape[1]).index_add_(0, columns, terms)
 
 
 def _events(teacher: Teacher, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"], samples: int | None) -> Events:
-    z = teacher(x)
-    priors = {region: _sums(z[region], weights, teacher.sizes[region]) for region in teacher.fields.bottom_up}
+    z, sizes = teacher(x), teacher.sizes
+    priors = {region: torch.bincount(z[region], weights, sizes[region]) for region in teacher.fields.bottom_up}
     matrices = {}
     for parent, child in teacher.fields.edges:
-        shape = (teacher.sizes[parent], teacher.sizes[child])
+        m, k = sizes[parent], sizes[child]
         inverse = torch.where(priors[parent] > 0, 1 / priors[parent], 0)
-        code = z[parent] * shape[1] + z[child]
-        if shape[0] * shape[1] <= DENSE_LIMIT:
-            matrices[parent, child] = _sums(code, weights, shape[0] * shape[1]).view(shape) * inverse.unsqueeze(1)
+        code = z[parent] * k + z[child]
+        if m * k <= DENSE_LIMIT:
+            matrices[parent, child] = torch.bincount(code, weights, m * k).view(m, k) * inverse.unsqueeze(1)
         else:
             present, index = torch.unique(code, return_inverse=True)
-            rows, columns = present // shape[1], present % shape[1]
-            values = _sums(index, weights, len(present)) * inverse[rows]
-            matrices[parent, child] = _sparse(torch.stack([rows, columns]), values, torch.Size(shape))
+            rows, columns = present // k, present % k
+            values = torch.bincount(index, weights) * inverse[rows]
+            matrices[parent, child] = _sparse(torch.stack([rows, columns]), values, torch.Size((m, k)))
     return Events(teacher.fields, priors, matrices, teacher.targets.to(x.device), samples)
 
 
-def _sums(codes: Int[Tensor, " n"], weights: Float[Tensor, " n"], size: int) -> Float[Tensor, " m"]:
-    return torch.bincount(codes, weights, minlength=size)
-
-
 def _sparse(index: Int[Tensor, "2 k"], values: Float[Tensor, " k"], shape: torch.Size) -> Tensor:
-    # The indices come sorted and unique, so that nothing needs to be merged.
+    # The indices are sorted and unique already, so nothing needs to be merged.
     return torch.sparse_coo_tensor(index, values, shape, is_coalesced=True, check_invariants=False)

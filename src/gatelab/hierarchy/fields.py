@@ -7,18 +7,21 @@ from gatelab.errors import InputError
 
 
 class ReceptiveFields:
-    """Regions of the positions 0 … d−1; α is a parent of β if α ⊋ β with no region strictly between.
+    """Regions of the positions 0 … d−1; α is a parent of β if α ⊋ β and no region lies strictly between them.
 
-    The layer number is 0 for the top region, which covers everything, and l(β) = l(α) + 1 for a parent α. Siblings may
-    overlap. Regions without children are the leaves: what stands there is read from the input.
+    The top region covers everything and has layer number 0; a child's layer number is its parent's plus one. Siblings
+    may overlap. Regions without children are leaves; their variables are read from the input.
 
     Attributes:
         regions: name → positions, ascending.
         bottom_up: names, children before parents.
         top: the name of the region that covers everything.
 
+    Args:
+        regions: name → positions, in any order.
+
     Raises:
-        InputError: the regions are no hierarchy.
+        InputError: the regions do not form a hierarchy.
 
     Example:
         >>> fields = ReceptiveFields({"a": [0], "b": [1], "c": [2], "ab": [0, 1], "bc": [1, 2], "all": [0, 1, 2]})
@@ -51,8 +54,13 @@ class ReceptiveFields:
 
     @cached_property
     def inner(self) -> tuple[str, ...]:
-        """Regions with children, from below."""
+        """Regions with children, children before parents."""
         return tuple(name for name in self.bottom_up if self._children[name])
+
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """Inner regions without the top."""
+        return tuple(name for name in self.inner if name != self.top)
 
     @cached_property
     def edges(self) -> tuple[tuple[str, str], ...]:
@@ -65,19 +73,19 @@ class ReceptiveFields:
         return max(self._layers.values())
 
     def positions(self, name: str) -> tuple[int, ...]:
-        """The input positions of a region."""
+        """Return the input positions of a region."""
         return self.regions[self._known(name)]
 
     def parents(self, name: str) -> tuple[str, ...]:
-        """The smallest regions that contain this one."""
+        """Return the smallest regions that contain this one."""
         return self._parents[self._known(name)]
 
     def children(self, name: str) -> tuple[str, ...]:
-        """The largest regions inside this one, by position."""
+        """Return the largest regions inside this one, ordered by position."""
         return self._children[self._known(name)]
 
     def layer(self, name: str) -> int:
-        """Layer number: 0 at the top."""
+        """Return the layer number: 0 at the top."""
         return self._layers[self._known(name)]
 
     def __repr__(self) -> str:
@@ -93,21 +101,20 @@ class ReceptiveFields:
 
     def _check_regions(self) -> None:
         if not self.regions:
-            raise InputError("a hierarchy needs at least one region; none was given")
-        seen: dict[tuple[int, ...], str] = {}
+            raise InputError("no regions were given; a hierarchy needs at least one region")
+        names: dict[tuple[int, ...], str] = {}
         for name, positions in self.regions.items():
             if not name or "." in name:
-                raise InputError(
-                    f"'{name}' cannot name a region, since nodes are stored under it; use a name without '.'"
-                )
+                # Parameters of the student are stored under the region's name, and "." separates modules.
+                raise InputError(f"'{name}' cannot name a region; use a name without '.'")
             if not positions:
                 raise InputError(f"region '{name}' is empty; give it positions or leave it out")
-            if positions in seen:
+            if positions in names:
                 raise InputError(
-                    f"regions '{seen[positions]}' and '{name}' cover the same positions {list(positions)}: "
-                    "neither contains the other; merge them, their nodes share one receptive field"
+                    f"regions '{names[positions]}' and '{name}' cover the same positions {list(positions)}; "
+                    "merge them into one region, whose nodes share one receptive field"
                 )
-            seen[positions] = name
+            names[positions] = name
 
     def _find_top(self) -> str:
         top = self.bottom_up[-1]
@@ -116,11 +123,11 @@ class ReceptiveFields:
         if missing:
             raise InputError(
                 f"no region covers everything: the largest, '{top}', leaves out positions {sorted(missing)}; "
-                "add a top region that covers all"
+                "add a top region that covers all positions"
             )
         if everything != set(range(len(everything))):
             absent = sorted(set(range(max(everything) + 1)) - everything)
-            raise InputError(f"positions {absent} are in no region; number them 0 … d−1 without gaps")
+            raise InputError(f"positions {absent} are in no region; number the positions 0 … d−1 without gaps")
         return top
 
     def _find_parents(self) -> dict[str, tuple[str, ...]]:
@@ -128,7 +135,8 @@ class ReceptiveFields:
         parents = {}
         for name in self.bottom_up:
             mask, minimal = masks[name], []
-            for other in self.bottom_up:  # ascending in size: what is kept first cannot contain what comes later
+            # Candidates come in ascending size, so that one kept earlier cannot contain one that comes later.
+            for other in self.bottom_up:
                 larger = masks[other]
                 if larger != mask and larger & mask == mask and not any(masks[m] & larger == masks[m] for m in minimal):
                     minimal.append(other)
@@ -137,23 +145,23 @@ class ReceptiveFields:
 
     def _check_cover(self) -> None:
         for name, children in self._children.items():
-            seen = {position for child in children for position in self.regions[child]}
-            unseen = sorted(set(self.regions[name]) - seen)
-            if children and unseen:
+            covered = {position for child in children for position in self.regions[child]}
+            uncovered = sorted(set(self.regions[name]) - covered)
+            if children and uncovered:
                 raise InputError(
-                    f"region '{name}': positions {unseen} are in none of its children {', '.join(children)}, so that "
-                    "nothing could tell it about them; add regions for them"
+                    f"region '{name}': positions {uncovered} are in none of its children {', '.join(children)}, so "
+                    "no child can pass them on; add regions for them"
                 )
 
     def _find_layers(self) -> dict[str, int]:
         layers = {self.top: 0}
         for name in reversed(self.bottom_up[:-1]):
-            found = {parent: layers[parent] + 1 for parent in self._parents[name]}
-            if len(set(found.values())) > 1:
-                told = ", ".join(f"{layer} below '{parent}'" for parent, layer in found.items())
+            candidates = {parent: layers[parent] + 1 for parent in self._parents[name]}
+            if len(set(candidates.values())) > 1:
+                listed = ", ".join(f"{layer} below '{parent}'" for parent, layer in candidates.items())
                 raise InputError(
-                    f"region '{name}' would stand in several layers ({told}), so that layer numbers do not exist; "
-                    "add or remove regions until all ways up are equally long"
+                    f"region '{name}' would stand in several layers ({listed}), so it has no layer number; "
+                    "add or remove regions until all ways to the top are equally long"
                 )
-            layers[name] = next(iter(found.values()))
+            layers[name] = next(iter(candidates.values()))
         return layers

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gatelab.errors import InputError, SupportTooLargeError
+from gatelab.errors import InputError
 from gatelab.hierarchy.codes import ENUMERATION_LIMIT, all_values
+
+ROW_TOLERANCE = 1e-6
 
 
 class Inputs(ABC):
@@ -23,51 +25,46 @@ class Inputs(ABC):
 
     @property
     def support_size(self) -> int:
-        """Number of inputs that :meth:`support` lists."""
+        """Number of strings; :meth:`support` leaves out those of probability zero."""
         return self.values**self.n_positions
 
     def support(self, limit: int = ENUMERATION_LIMIT) -> tuple[Int[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Every input with positive probability, and its probability in float64.
+        """Return every input with positive probability, and its probability in float64.
 
         Raises:
             SupportTooLargeError: there are more than ``limit`` strings.
         """
-        if self.support_size > limit:
-            raise SupportTooLargeError(
-                f"the inputs have {self.values}^{self.n_positions} = {self.support_size:,} forms, more than the limit "
-                f"of {limit:,}; draw samples instead (inputs.sample, counted_events), or raise the limit"
-            )
         x = all_values((self.values,) * self.n_positions, limit)
         probability = self.probability(x)
         return x[probability > 0], probability[probability > 0]
 
     @abstractmethod
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """The probability of each input, in float64."""
+        """Return the probability of each input, in float64."""
 
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
-        """Independent draws."""
+        """Draw n independent inputs."""
 
 
 class Independent(Inputs):
-    """Positions independent of each other.
+    """Independent positions.
 
     Args:
         probabilities: (d, v), a distribution for each position.
     """
 
     def __init__(self, probabilities: Float[Tensor, "d v"]):
-        self.probabilities = _distribution("position", probabilities.double())
+        self.probabilities = _normalised("the probabilities of the positions", probabilities)
         self.n_positions, self.values = self.probabilities.shape
 
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """Π_i p_i(x_i)."""
+        """Return Π_i p_i(x_i)."""
         table = self.probabilities.to(x.device)
         return table[torch.arange(self.n_positions, device=x.device), x].prod(dim=1)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
-        """Independent draws."""
+        """Draw n independent inputs."""
         return torch.multinomial(self.probabilities, n, replacement=True, generator=generator).T.contiguous()
 
 
@@ -82,7 +79,7 @@ class Uniform(Independent):
 
     def __init__(self, n_positions: int, values: int = 2):
         if n_positions < 1 or values < 2:
-            raise InputError(f"{n_positions} positions with {values} values each; take at least one with two")
+            raise InputError(f"{n_positions} positions with {values} values each; use at least one with two")
         super().__init__(torch.full((n_positions, values), 1 / values, dtype=torch.float64))
 
 
@@ -92,12 +89,12 @@ class MarkovChain(Inputs):
     Args:
         n_positions: d.
         initial: (v,), the distribution of the first position.
-        transition: (v, v), row a the distribution of the next value after a.
+        transition: (v, v); row a is the distribution of the value that follows a.
     """
 
     def __init__(self, n_positions: int, initial: Float[Tensor, " v"], transition: Float[Tensor, "v v"]):
-        self.initial = _distribution("initial", initial.double().unsqueeze(0))[0]
-        self.transition = _distribution("transition", transition.double())
+        self.initial = _normalised("the initial distribution", initial.unsqueeze(0))[0]
+        self.transition = _normalised("the transition matrix", transition)
         self.n_positions, self.values = n_positions, len(initial)
         if self.transition.shape != (self.values, self.values):
             raise InputError(
@@ -105,12 +102,12 @@ class MarkovChain(Inputs):
             )
 
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """p(x_0) Π_i T(x_{i−1}, x_i)."""
+        """Return p(x_0) Π_i T(x_{i−1}, x_i)."""
         initial, transition = self.initial.to(x.device), self.transition.to(x.device)
         return initial[x[:, 0]] * transition[x[:, :-1], x[:, 1:]].prod(dim=1)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
-        """Independent draws of the whole string."""
+        """Draw n independent strings."""
         columns = [torch.multinomial(self.initial, n, replacement=True, generator=generator)]
         for _ in range(self.n_positions - 1):
             columns.append(torch.multinomial(self.transition[columns[-1]], 1, generator=generator)[:, 0])
@@ -118,10 +115,10 @@ class MarkovChain(Inputs):
 
 
 class Empirical(Inputs):
-    """What a data set holds, each example equally likely or with a weight.
+    """The examples of a data set, equally likely or with weights.
 
     Args:
-        x: (n, d) values; see :func:`discretise`.
+        x: (n, d) values; :func:`discretise` makes them from real data.
         values: v; by default the largest value plus one.
         weights: of the examples; they need not sum to one.
     """
@@ -144,24 +141,24 @@ class Empirical(Inputs):
         return len(self._x)
 
     def support(self, limit: int = ENUMERATION_LIMIT) -> tuple[Int[Tensor, "n d"], Float[Tensor, " n"]]:
-        """The different examples and how often each occurs; they are at hand, so that no limit applies."""
+        """Return the different examples and their frequencies; they are in memory, so no limit applies."""
         del limit
         return self._x, self._probability
 
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """The frequency of each x in the data."""
+        """Return the frequency of each x in the data."""
         together, index = torch.unique(torch.cat([self._x, x]), dim=0, return_inverse=True)
         table = torch.zeros(len(together), dtype=torch.float64, device=x.device)
         table[index[: len(self._x)]] = self._probability
         return table[index[len(self._x) :]]
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
-        """Draws with replacement."""
+        """Draw n examples with replacement."""
         return self._x[torch.multinomial(self._probability, n, replacement=True, generator=generator)]
 
 
 def discretise(x: Float[Tensor, " n *shape"], levels: int = 2) -> Int[Tensor, "n d"]:
-    """Real data as values 0 … levels−1: equal parts of the range between the data's least and greatest value.
+    """Cut real data into the values 0 … levels−1: equal parts of the range from the smallest to the largest value.
 
     Example:
         >>> discretise(torch.tensor([[0.0, 0.4], [0.6, 1.0]])).tolist()
@@ -174,14 +171,20 @@ def discretise(x: Float[Tensor, " n *shape"], levels: int = 2) -> Int[Tensor, "n
     return scaled.floor().clamp(max=levels - 1).long()
 
 
-def _distribution(what: str, rows: Float[Tensor, "r v"]) -> Float[Tensor, "r v"]:
-    """Return the rows if each is a distribution."""
+def check_distributions(what: str, rows: Float[Tensor, "m k"]) -> None:
+    """Raise an InputError unless every row is a distribution."""
     sums = rows.sum(dim=1)
-    bad = ((rows < 0).any(dim=1) | ((sums - 1).abs() > 1e-6) | sums.isnan()).nonzero()
+    bad = ((rows < 0).any(dim=1) | ((sums - 1).abs() > ROW_TOLERANCE) | sums.isnan()).nonzero()
     if len(bad):
         row = int(bad[0])
         raise InputError(
-            f"{what} {row}: probabilities {rows[row].tolist()} sum to {sums[row].item():g}; "
-            "they must not be negative and must sum to one"
+            f"{what}: row {row} sums to {sums[row].item():g} with least entry {rows[row].min().item():g}; a row must "
+            "have no negative entry and must sum to one"
         )
-    return rows / sums.unsqueeze(1)
+
+
+def _normalised(what: str, rows: Float[Tensor, "m k"]) -> Float[Tensor, "m k"]:
+    """Return the rows in float64 with the rounding of their sums removed."""
+    rows = rows.double()
+    check_distributions(what, rows)
+    return rows / rows.sum(dim=1, keepdim=True)

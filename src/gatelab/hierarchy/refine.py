@@ -1,4 +1,4 @@
-"""Teachers that remember more than they need: from z_α alone to all of x_α."""
+"""Teachers that remember more than the label needs: from z_α alone to all of x_α."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from gatelab.hierarchy.teacher import Teacher
 
 @dataclass(frozen=True)
 class _Memory:
-    """What each refined value of a region stands for: the teacher's own z, and the values at some positions."""
+    """Refined values of a region: for each, the teacher's z and the values at some positions."""
 
     positions: tuple[int, ...]
     z: Int[Tensor, " m"]
@@ -22,16 +22,26 @@ class _Memory:
 
 
 def refined(teacher: Teacher, keep: int) -> Teacher:
-    """The teacher with z'_α = (z_α, what stands at the first ``keep`` positions of α); its targets stay as they are.
+    """Return a teacher whose z'_α is z_α together with the first ``keep`` positions of α; labels stay the same.
 
-    keep = 0 is the teacher itself (on values that occur), keep = d carries all information (hierarchy, Thm. 3). The
-    first positions of a region are among the first positions of its children, so that z' is again computed from below.
+    Args:
+        teacher: the teacher to refine.
+        keep: number of positions. 0 gives the teacher itself, on values that occur; d carries all information.
+
+    Returns:
+        The refined teacher.
 
     Raises:
-        SupportTooLargeError: a region's contents are too many to list.
+        SupportTooLargeError: a region has too many contents to list.
+
+    Example:
+        >>> from gatelab.hierarchy import rules, string_fields
+        >>> refined(Teacher(string_fields(4, [2]), rules.parity), 1).sizes["h1_0"]
+        4
     """
+    # The first positions of a region are among the first positions of its children: z' is computed from below, as z is.
     if keep < 0:
-        raise InputError(f"keep is {keep}; it counts positions, 0 for none")
+        raise InputError(f"keep is {keep}; it is a number of positions, 0 for none")
     fields, v = teacher.fields, teacher.inputs.values
     memories, rules = {}, {}
     for leaf in fields.leaves:
@@ -39,41 +49,41 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
         kept = all_values((v,) * len(positions))
         memories[leaf] = _Memory(positions, torch.arange(len(kept)), kept)
     for region in fields.inner:
-        memory, known = _remember(teacher, region, keep)
-        rules[region] = _rule(teacher, region, [memories[child] for child in fields.children(region)], memory, known)
+        positions = fields.positions(region)[:keep]
+        base = (teacher.sizes[region], *(v,) * len(positions))
+        known = _occurring(teacher, region, positions, base)
+        digits = decode(known, base)
+        memory = _Memory(positions, digits[:, 0], digits[:, 1:])
+        rules[region] = _rule(teacher.rules[region], [memories[c] for c in fields.children(region)], memory, base)
         memories[region] = memory
     old = memories[fields.top].z
     return Teacher(fields, rules, teacher.inputs, labels=teacher.labels[old], targets=teacher.targets[old])
 
 
 def full_information(teacher: Teacher) -> Teacher:
-    """The teacher whose every z_α tells all of x_α: P(x_α | z_α) is a delta function (hierarchy, Thm. 3)."""
+    """Return a teacher whose every z_α determines x_α: P(x_α | z_α) is a delta function (hierarchy, Thm. 3)."""
     return refined(teacher, teacher.fields.n_positions)
 
 
-def _remember(teacher: Teacher, region: str, keep: int) -> tuple[_Memory, Int[Tensor, " m"]]:
-    """The refined values of a region, and their codes in ascending order."""
-    fields, v = teacher.fields, teacher.inputs.values
-    positions = fields.positions(region)
-    contents = all_values((v,) * len(positions))
-    x = torch.zeros(len(contents), fields.n_positions, dtype=torch.int64)
-    x[:, list(positions)] = contents
-    kept = positions[:keep]
-    base = (teacher.sizes[region], *(v,) * len(kept))
-    known = torch.unique(encode(torch.cat([teacher(x)[region].unsqueeze(1), x[:, list(kept)]], dim=1), base))
-    values = decode(known, base)
-    return _Memory(kept, values[:, 0], values[:, 1:]), known
+def _occurring(teacher: Teacher, region: str, kept: tuple[int, ...], base: tuple[int, ...]) -> Int[Tensor, " m"]:
+    """Return the codes of (z, kept positions) that occur for some content of the region, ascending."""
+    positions = list(teacher.fields.positions(region))
+    contents = all_values((teacher.inputs.values,) * len(positions))
+    x = torch.zeros(len(contents), teacher.fields.n_positions, dtype=torch.int64)
+    x[:, positions] = contents
+    return torch.unique(encode(torch.cat([teacher(x)[region].unsqueeze(1), x[:, list(kept)]], dim=1), base))
 
 
-def _rule(teacher: Teacher, region: str, children: list[_Memory], memory: _Memory, known: Int[Tensor, " m"]) -> Rule:
+def _rule(own: Rule, children: list[_Memory], memory: _Memory, base: tuple[int, ...]) -> Rule:
+    """Compute (z, kept) from the children's memories: z by the teacher's own rule, kept by copying."""
     source = {}  # position → (child, column) that remembers it
     for index, child in enumerate(children):
         source |= {position: (index, column) for column, position in enumerate(child.positions)}
-    base = (teacher.sizes[region], *(teacher.inputs.values,) * len(memory.positions))
+    known = encode(torch.cat([memory.z.unsqueeze(1), memory.kept], dim=1), base)
 
     def apply(z: Int[Tensor, "n c"]) -> Int[Tensor, " n"]:
-        own = torch.stack([child.z.to(z.device)[z[:, i]] for i, child in enumerate(children)], dim=1)
-        digits = [teacher.rules[region].apply(own)]
+        old = torch.stack([child.z.to(z.device)[z[:, i]] for i, child in enumerate(children)], dim=1)
+        digits = [own.apply(old)]
         for position in memory.positions:
             index, column = source[position]
             digits.append(children[index].kept.to(z.device)[z[:, index], column])

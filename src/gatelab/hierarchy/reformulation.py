@@ -5,11 +5,10 @@ r"""Gradient descent on the teacher's variables instead of the inputs (hierarchy
     \tilde G_\beta = D_\beta \circ \sum_{\alpha \in pa(\beta)} P_{\alpha\beta}^T \tilde G_\alpha W_{\beta\alpha}^T,
     \qquad \Delta W_{\beta\alpha} = (P_{\alpha\beta} F_\beta)^T \tilde G_\alpha
 
-F, D and G̃ have one row for each value of z_α and one column for each node. At the top G_ω = T − F_ω with T the
-targets, one-hot labels say; at the leaves F_β is the student's code of the values.
+F, D and G̃ have one row for each value of z_α and one column for each node. At the top G_ω = T − F_ω, where T holds the
+targets; at the leaves F_β is the student's encoding of the values.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,13 +18,9 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, standardise
 from gatelab.hierarchy.events import Events, times, transposed_times
-from gatelab.hierarchy.marginals import fitting_targets, observe_student, squared_loss
+from gatelab.hierarchy.marginals import Observation, fitting_targets, observe_student, squared_loss
 from gatelab.hierarchy.student import LocalNetwork, Norm
 from gatelab.hierarchy.teacher import Teacher
-
-# Region and what its gates see, one row per value of z_α → gating probabilities D_α.
-Gates = Callable[[str, Float[Tensor, "m w"]], Float[Tensor, "m w"]]
-GateSource = Callable[[LocalNetwork], Gates]
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class Reformulated:
         activations: region → F_α, leaves included.
         gates: inner region → D_α.
         gradients: inner region → G̃_α, at the weighted sums.
-        weights: inner region → ΔW_α, the children's ΔW_βα on top of each other as in the student.
+        weights: inner region → ΔW_α, the children's ΔW_βα stacked as in the student.
         biases, scales, shifts: inner region → the moves of b, c₁ and c₀, where they exist.
         loss: ½ Σ_z P(z_ω) ‖T − F_ω‖².
     """
@@ -51,114 +46,91 @@ class Reformulated:
     loss: float
 
 
-def own_gates(student: LocalNetwork) -> Gates:
-    """D_α = 1 where the averaged node is positive: no input is needed, and exact if z_α tells all of x_α."""
-    del student
-    return lambda _region, gated: (gated > 0).to(gated.dtype)
-
-
-def measured_gates(teacher: Teacher) -> GateSource:
-    """D_α = P(gate open | z_α), measured on the student at every input of the teacher (hierarchy, Section 3)."""
-
-    def source(student: LocalNetwork) -> Gates:
-        observation = observe_student(student, teacher)
-        return lambda region, gated: observation.gate(region).to(gated)
-
-    return source
-
-
 @torch.no_grad()
-def reformulate(student: LocalNetwork, events: Events, gates: GateSource = own_gates) -> Reformulated:
-    """F, D, G̃ and ΔW of a student, from probabilities between the teacher's variables alone.
+def reformulate(student: LocalNetwork, events: Events, gates_from: Teacher | None = None) -> Reformulated:
+    """Compute F, D, G̃ and ΔW of a student from the probabilities between the teacher's variables alone.
 
     Batch norm takes its mean and variance over z_α, with Λ_α as weights (Eq. 83).
+
+    Args:
+        student: the network; nothing of it changes.
+        events: probabilities on the same receptive fields.
+        gates_from: measure D_α = P(gate open | z_α) on the student at every input of this teacher (hierarchy,
+            Section 3). By default D_α = 1 where the averaged node is positive; exact if z_α determines x_α.
+
+    Returns:
+        Activations, gates, gradients and the moves of all parameters.
+
+    Example:
+        >>> from gatelab.hierarchy import exact_events, rules, string_fields, student_for
+        >>> teacher = Teacher(string_fields(4, [2]), rules.parity)
+        >>> student = student_for(teacher, 3, dtype=torch.float64)
+        >>> reformulate(student, exact_events(teacher)).weights["h1_0"].shape
+        torch.Size([4, 3])
     """
     if student.fields.regions != events.fields.regions:
         raise InputError("student and events have different receptive fields; build both on the same ones")
-    upward = _Forward(student, events, gates(student))
     top = student.fields.top
-    prior = events.priors[top]
-    target = fitting_targets(student, events.targets)
-    output = upward.activations[top]
-    downward = _Backward(student, events, upward, prior.unsqueeze(1) * (target - output))
-    loss = squared_loss(output, target, prior).item()
-    return Reformulated(
-        upward.activations,
-        upward.gates,
-        _from_below(downward.gradients),
-        _from_below(downward.weights),
-        _from_below(downward.biases),
-        _from_below(downward.scales),
-        _from_below(downward.shifts),
-        loss,
-    )
-
-
-def _from_below(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The way back finds the top first; the student's parameters begin below."""
-    return dict(reversed(found.items()))
-
-
-class _Forward:
-    """F_α from below, and what the way back needs of it."""
-
-    def __init__(self, student: LocalNetwork, events: Events, gates: Gates):
-        self.activations = {leaf: student.encodings[leaf].detach() for leaf in student.fields.leaves}
-        self.gates: dict[str, Tensor] = {}
-        self.norms: dict[str, Standardised] = {}
-        for region in student.fields.inner:
-            unit = student.units[region]
-            # P (F W) instead of (P F) W: P is the largest factor, and W often makes F narrower.
-            raw = sum(
-                (
-                    times(events.matrix(region, child), self.activations[child] @ weight)
-                    for child, weight in student.incoming(region).items()
-                ),
-                start=events.priors[region].new_zeros(()),
+    events = events.to(student.weights[top].device, student.weights[top].dtype)
+    measured = None if gates_from is None else observe_student(student, gates_from)
+    activations, gates, norms = _forward(student, events, measured)
+    output, target, prior = activations[top], fitting_targets(student, events.targets), events.priors[top]
+    gradients, weights, biases, scales, shifts = ({} for _ in range(5))
+    arriving = {top: prior.unsqueeze(1) * (target - output)}
+    for region, options in reversed(student.options.items()):
+        gradient, gate = arriving.pop(region), gates[region]
+        if options.norm is not Norm.AFTER_RELU:
+            gradient = gate * gradient
+        if options.norm is not Norm.NONE:
+            gradient, scales[region], shifts[region] = batch_norm_backward(
+                norms[region], gradient, student.scales[region], events.priors[region]
             )
-            if unit.bias:
-                raw = raw + student.biases[region]
-            gated = self._normalised(student, events, region, raw) if unit.norm is Norm.AFTER_LINEAR else raw
-            self.gates[region] = gates(region, gated) if unit.relu else torch.ones_like(gated)
-            active = self.gates[region] * gated
-            normalise = unit.norm is Norm.AFTER_RELU
-            self.activations[region] = self._normalised(student, events, region, active) if normalise else active
+        if options.norm is Norm.AFTER_RELU:
+            gradient = gate * gradient
+        gradients[region] = gradient
+        parts = []
+        for child, weight in student.incoming(region).items():
+            # Pᵀ G̃ serves both the child's gradient and, as Fᵀ (Pᵀ G̃), the move of the weights.
+            passed = transposed_times(events.matrix(region, child), gradient)
+            parts.append(activations[child].T @ passed)
+            if child in student.options:
+                arriving[child] = arriving.get(child, 0) + passed @ weight.T
+        weights[region] = torch.cat(parts)
+        if options.bias:
+            biases[region] = gradient.sum(dim=0)
+    # The backward pass finds the top first; the student's parameters start at the bottom.
+    gradients, weights, biases, scales, shifts = (
+        dict(reversed(by_region.items())) for by_region in (gradients, weights, biases, scales, shifts)
+    )
+    loss = squared_loss(output, target, prior).item()
+    return Reformulated(activations, gates, gradients, weights, biases, scales, shifts, loss)
 
-    def _normalised(self, student: LocalNetwork, events: Events, region: str, f: Tensor) -> Tensor:
-        norm = standardise(f, events.priors[region], student.units[region].eps, f"region '{region}'")
-        self.norms[region] = norm
-        return student.scales[region] * norm.values + student.shifts[region]
 
+def _forward(
+    student: LocalNetwork, events: Events, measured: Observation | None
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Standardised]]:
+    """Compute F_α and D_α from the leaves up, and what batch norm's backward pass needs."""
+    activations = {leaf: student.encodings[leaf].detach() for leaf in student.fields.leaves}
+    gates: dict[str, Tensor] = {}
+    norms: dict[str, Standardised] = {}
 
-class _Backward:
-    """G̃_α from above, and the moves of all parameters."""
+    def normalised(region: str, f: Tensor) -> Tensor:
+        norms[region] = standardise(f, events.priors[region], student.options[region].eps, f"region '{region}'")
+        return student.scales[region] * norms[region].values + student.shifts[region]
 
-    def __init__(self, student: LocalNetwork, events: Events, forward: _Forward, top: Float[Tensor, "m k"]):
-        self.gradients: dict[str, Tensor] = {}
-        self.weights: dict[str, Tensor] = {}
-        self.biases: dict[str, Tensor] = {}
-        self.scales: dict[str, Tensor] = {}
-        self.shifts: dict[str, Tensor] = {}
-        arriving = {student.fields.top: top}
-        for region in reversed(student.fields.inner):
-            unit, gradient = student.units[region], arriving.pop(region)
-            gate = forward.gates[region]
-            if unit.norm is Norm.NONE:
-                gradient = gate * gradient
-            else:
-                inward = gate * gradient if unit.norm is Norm.AFTER_LINEAR else gradient
-                gradient, self.scales[region], self.shifts[region] = batch_norm_backward(
-                    forward.norms[region], inward, student.scales[region], events.priors[region]
-                )
-                gradient = gate * gradient if unit.norm is Norm.AFTER_RELU else gradient
-            self.gradients[region] = gradient
-            parts = []
-            for child, weight in student.incoming(region).items():
-                # Pᵀ G̃ serves both the child's gradient and, as Fᵀ (Pᵀ G̃), the weights' move.
-                passed = transposed_times(events.matrix(region, child), gradient)
-                parts.append(forward.activations[child].T @ passed)
-                if child in student.units:
-                    arriving[child] = arriving.get(child, 0) + passed @ weight.T
-            self.weights[region] = torch.cat(parts)
-            if unit.bias:
-                self.biases[region] = gradient.sum(dim=0)
+    for region, options in student.options.items():
+        f = student.biases[region] if options.bias else torch.zeros(()).to(student.weights[region])
+        for child, weight in student.incoming(region).items():
+            # P (F W) instead of (P F) W: P is the largest factor, and W often makes F narrower.
+            f = f + times(events.matrix(region, child), activations[child] @ weight)
+        if options.norm is Norm.AFTER_LINEAR:
+            f = normalised(region, f)
+        if not options.relu:
+            gates[region] = torch.ones_like(f)
+        elif measured is None:
+            gates[region] = (f > 0).to(f.dtype)
+        else:
+            gates[region] = measured.gate(region).to(f)
+        f = gates[region] * f
+        activations[region] = normalised(region, f) if options.norm is Norm.AFTER_RELU else f
+    return activations, gates, norms

@@ -1,7 +1,10 @@
-"""Summarisation functions φ_α: from the children's variables to the region's own (hierarchy, Section 2.2)."""
+"""Rules φ_α that compute a region's variable from its children's variables (hierarchy, Section 2.2).
+
+A rule maker sees the region and the sizes of its children, and returns the rule: ``Teacher(fields, parity)``.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -12,7 +15,8 @@ from gatelab.errors import InputError
 from gatelab.hierarchy.codes import decode, encode
 from gatelab.hierarchy.fields import ReceptiveFields
 
-Function = Callable[[Int[Tensor, "n c"]], Int[Tensor, " n"]]
+# (n, children) values → (n,) values.
+Combine = Callable[[Int[Tensor, "n c"]], Int[Tensor, " n"]]
 
 
 @dataclass(frozen=True)
@@ -22,28 +26,28 @@ class Rule:
     Attributes:
         apply: (n, children) values → (n,) values of the region.
         children: m_β, the number of values of each child.
-        values: m_α.
+        values: m_α, the number of values of the region.
     """
 
-    apply: Function
+    apply: Combine
     children: tuple[int, ...]
     values: int
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rule is wanted: the region, and how many values each of its children takes."""
+class RuleContext:
+    """What a rule maker knows: the region, and how many values each of its children takes."""
 
     fields: ReceptiveFields
     region: str
     children: tuple[int, ...]
 
 
-RuleMaker = Callable[[Place], Rule]
+RuleMaker = Callable[[RuleContext], Rule]
 
 
 def lookup(table: Int[Tensor, "*children"], values: int | None = None) -> Rule:
-    """φ as a table with one axis for each child; ``values`` defaults to the largest entry plus one."""
+    """Return φ as a table with one axis for each child; ``values`` defaults to the largest entry plus one."""
     size = int(table.max()) + 1 if values is None else values
     if int(table.min()) < 0 or int(table.max()) >= size:
         raise InputError(
@@ -53,62 +57,58 @@ def lookup(table: Int[Tensor, "*children"], values: int | None = None) -> Rule:
     return Rule(lambda z: flat.to(z.device)[encode(z, children)], children, size)
 
 
-def function(apply: Function, values: int) -> RuleMaker:
-    """A user's function of the children's values."""
-
-    def make(place: Place) -> Rule:
-        return Rule(apply, place.children, values)
-
-    return make
+def from_function(apply: Combine, values: int) -> RuleMaker:
+    """Make rules of your own function of the children's values, with results 0 … values−1."""
+    return lambda context: Rule(apply, context.children, values)
 
 
 def random_table(values: int, generator: torch.Generator | None = None) -> RuleMaker:
-    """A table drawn uniformly, in which every value occurs if there is room."""
+    """Make uniformly random tables in which every value occurs if the table is large enough."""
 
-    def make(place: Place) -> Rule:
-        count = prod(place.children)
+    def make(context: RuleContext) -> Rule:
+        count = prod(context.children)
         entries = torch.randint(values, (count,), generator=generator)
         chosen = torch.randperm(count, generator=generator)[: min(values, count)]
         entries[chosen] = torch.arange(len(chosen))
-        return lookup(entries.view(place.children), values)
+        return lookup(entries.view(context.children), values)
 
     return make
 
 
-def joint(place: Place) -> Rule:
-    """Everything the children say: one value for each combination of theirs."""
-    return Rule(lambda z: encode(z, place.children), place.children, prod(place.children))
+def joint(context: RuleContext) -> Rule:
+    """Keep everything: one value for each combination of the children's values."""
+    return Rule(lambda z: encode(z, context.children), context.children, prod(context.children))
 
 
-def parity(place: Place) -> Rule:
-    """The sum of the children's values, modulo 2."""
-    return Rule(lambda z: z.sum(dim=1) % 2, place.children, 2)
+def parity(context: RuleContext) -> Rule:
+    """Add the children's values modulo 2."""
+    return Rule(lambda z: z.sum(dim=1) % 2, context.children, 2)
 
 
-def majority(place: Place) -> Rule:
-    """The value that most children have; of several, the smallest."""
-    values = max(place.children)
+def majority(context: RuleContext) -> Rule:
+    """Take the value that most children have; in a tie, the smallest."""
+    values = max(context.children)
 
     def apply(z: Int[Tensor, "n c"]) -> Int[Tensor, " n"]:
         counts = (z.unsqueeze(2) == torch.arange(values, device=z.device)).sum(dim=1)
-        # argmax need not return the first of several maxima; the small slope makes the smallest value win.
+        # argmax may return any of several maxima; the small slope makes the smallest value win.
         return (counts * values - torch.arange(values, device=z.device)).argmax(dim=1)
 
-    return Rule(apply, place.children, values)
+    return Rule(apply, context.children, values)
 
 
 def grammar(productions: Mapping[tuple[int, ...], int], values: int, otherwise: int = 0) -> RuleMaker:
-    """A rule by productions: the children's symbols → a symbol; whatever has no production is ``otherwise``."""
+    """Make rules of productions, the children's symbols → a symbol; other combinations give ``otherwise``."""
 
-    def make(place: Place) -> Rule:
-        table = torch.full(place.children, otherwise, dtype=torch.int64)
+    def make(context: RuleContext) -> Rule:
+        table = torch.full(context.children, otherwise, dtype=torch.int64)
         for symbols, result in productions.items():
-            if len(symbols) != len(place.children) or any(
-                not 0 <= s < size for s, size in zip(symbols, place.children, strict=True)
+            if len(symbols) != len(context.children) or any(
+                not 0 <= s < size for s, size in zip(symbols, context.children, strict=True)
             ):
                 raise InputError(
-                    f"region '{place.region}': production {symbols} → {result} does not fit children that take "
-                    f"{place.children} values"
+                    f"region '{context.region}': production {symbols} → {result} does not fit children that take "
+                    f"{context.children} values"
                 )
             table[symbols] = result
         return lookup(table, values)
@@ -116,51 +116,48 @@ def grammar(productions: Mapping[tuple[int, ...], int], values: int, otherwise: 
     return make
 
 
-def per_factor(combine: Callable[[Int[Tensor, "n c"]], Int[Tensor, " n"]]) -> RuleMaker:
-    """Binary factors kept apart: factor i of the region is ``combine`` of factor i of each child.
+def per_factor(combine: Combine) -> RuleMaker:
+    """Keep binary factors apart: factor i of the region is ``combine`` of factor i of each child.
 
-    Children must take 2^k values each, with one k; so does the region. The first factor is the most significant bit.
+    Every child must take 2^k values, with the same k; so does the region. The first factor is the most significant bit.
     """
 
-    def make(place: Place) -> Rule:
-        bits = place.children[0].bit_length() - 1
-        if any(size != 2**bits for size in place.children):
+    def make(context: RuleContext) -> Rule:
+        bits = context.children[0].bit_length() - 1
+        if any(size != 2**bits for size in context.children):
             raise InputError(
-                f"region '{place.region}': children take {place.children} values; factors need 2^k, all alike"
+                f"region '{context.region}': children take {context.children} values; factors need 2^k, all equal"
             )
 
         def apply(z: Int[Tensor, "n c"]) -> Int[Tensor, " n"]:
             factors = torch.stack([decode(column, (2,) * bits) for column in z.T], dim=2)  # n, factor, child
             return encode(torch.stack([combine(factors[:, i]) for i in range(bits)], dim=1), (2,) * bits)
 
-        return Rule(apply, place.children, 2**bits)
+        return Rule(apply, context.children, 2**bits)
 
     return make
 
 
-@dataclass(frozen=True)
-class QuantisedConvolution:
-    """One layer of a CNN with weights shared over positions, its ``bits`` channels cut to signs.
+def quantised_convolution(bits: int, generator: torch.Generator | None = None) -> RuleMaker:
+    """Make one layer of a CNN whose ``bits`` channels are cut to signs.
 
     Children's values enter as bits ±1; channel c of the region is on if Σ w_c · bits > 0. Regions in one layer of the
     hierarchy share w, as in a convolution.
     """
+    weights: dict[tuple[int, tuple[int, ...]], Tensor] = {}
 
-    bits: int
-    generator: torch.Generator | None = None
-    _weights: dict[tuple[int, tuple[int, ...]], Tensor] = field(default_factory=dict, repr=False)
-
-    def __call__(self, place: Place) -> Rule:
-        """The rule of one region."""
-        widths = [max(1, (size - 1).bit_length()) for size in place.children]
-        key = (place.fields.layer(place.region), place.children)
-        if key not in self._weights:
-            self._weights[key] = torch.randn(self.bits, sum(widths), generator=self.generator, dtype=torch.float64)
-        weight = self._weights[key]
+    def make(context: RuleContext) -> Rule:
+        widths = [max(1, (size - 1).bit_length()) for size in context.children]
+        key = (context.fields.layer(context.region), context.children)
+        if key not in weights:
+            weights[key] = torch.randn(bits, sum(widths), generator=generator, dtype=torch.float64)
+        weight = weights[key]
 
         def apply(z: Int[Tensor, "n c"]) -> Int[Tensor, " n"]:
             codes = [decode(column, (2,) * width) for column, width in zip(z.T, widths, strict=True)]
             signs = torch.cat(codes, dim=1).double() * 2 - 1
-            return encode((signs @ weight.to(z.device).T > 0).long(), (2,) * self.bits)
+            return encode((signs @ weight.to(z.device).T > 0).long(), (2,) * bits)
 
-        return Rule(apply, place.children, 2**self.bits)
+        return Rule(apply, context.children, 2**bits)
+
+    return make

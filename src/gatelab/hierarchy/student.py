@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import standardise
+from gatelab.hierarchy.codes import encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.teacher import Teacher
 from gatelab.models.init import glorot_
 
 
 class Norm(StrEnum):
-    """Where batch norm stands in a unit."""
+    """Where batch norm stands in a region."""
 
     NONE = "none"
     AFTER_LINEAR = "after the linear map"
@@ -24,14 +25,18 @@ class Norm(StrEnum):
 
 
 @dataclass(frozen=True)
-class Unit:
-    """What the nodes of a region do with their weighted sum.
+class NodeOptions:
+    """What the nodes of a region do with their weighted sums.
 
     Attributes:
         relu: whether a gate follows.
         norm: where batch norm stands.
         bias: whether nodes have biases.
-        eps: batch norm's ε; 0 is the theory's, and refuses nodes that do not vary.
+        eps: batch norm's ε; 0 is the theory's value and refuses nodes that do not vary.
+
+    Example:
+        >>> NodeOptions(norm=Norm.AFTER_RELU, eps=1e-5).norm.value
+        'after the ReLU'
     """
 
     relu: bool = True
@@ -41,14 +46,14 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class State:
+class RegionState:
     """One region's nodes at every input.
 
     Attributes:
         raw: f^raw, the weighted sums.
-        gated: what the gate sees: raw, or raw normalised.
-        active: behind the gate.
-        output: f, what the parents read: active, or active normalised.
+        gated: the input of the gate: raw, or raw normalised.
+        active: the output of the gate.
+        output: f, the values that the parents read: active, or active normalised.
     """
 
     raw: Float[Tensor, "n w"]
@@ -63,11 +68,10 @@ class State:
 
 
 class LocalNetwork(nn.Module):
-    """n_α nodes for each region, which read the nodes of the children; no weights are shared.
+    """A network with n_α nodes in each region, which read the nodes of the children; no weights are shared.
 
-    Leaves stand for what is read there: f = one node for each value by default (hierarchy, Section 3: F_β = I), or any
-    code of the values. Batch norm always uses the statistics of the batch at hand, with the inputs' probabilities as
-    weights where they are given.
+    By default a leaf has one node for each value of its content (hierarchy, Section 3: F_β = I). Batch norm always
+    uses the statistics of the current batch, weighted by the inputs' probabilities where they are given.
 
     Attributes:
         fields: the hierarchy.
@@ -77,13 +81,19 @@ class LocalNetwork(nn.Module):
     Args:
         fields: the hierarchy.
         nodes: n_α for every inner region but the top, or by name.
-        outputs: nodes of the top region, one for each class.
-        values: how many values a position takes.
-        encodings: leaf → (values, nodes) table of what its nodes say; the identity where missing.
-        hidden: what inner regions do.
-        top: what the top region does.
+        outputs: number of nodes of the top region, one for each class.
+        values: number of values that a position takes.
+        encodings: leaf → (values, nodes) table of its nodes' outputs; the identity where missing.
+        hidden: options of the hidden regions; ReLU and bias by default.
+        top: options of the top region; linear with bias by default.
         dtype: of the parameters.
         generator: for the Glorot-uniform weights; biases start at 0.
+
+    Example:
+        >>> from gatelab.hierarchy import string_fields
+        >>> network = LocalNetwork(string_fields(4, [2]), 3, 2)
+        >>> network(torch.tensor([[0, 1, 1, 0]])).shape
+        torch.Size([1, 2])
     """
 
     def __init__(
@@ -94,15 +104,15 @@ class LocalNetwork(nn.Module):
         *,
         values: int = 2,
         encodings: Mapping[str, Float[Tensor, "_ _"]] | None = None,
-        hidden: Unit | None = None,
-        top: Unit | None = None,
+        hidden: NodeOptions | None = None,
+        top: NodeOptions | None = None,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
         super().__init__()
         self.fields, self.values = fields, values
-        hidden, top = hidden or Unit(), top or Unit(relu=False)
-        self.units = {region: top if region == fields.top else hidden for region in fields.inner}
+        hidden, top = hidden or NodeOptions(), top or NodeOptions(relu=False)
+        self.options = {region: top if region == fields.top else hidden for region in fields.inner}
         self._nodes = _widths(fields, nodes, outputs)
         self.encodings = nn.ParameterDict()
         for leaf in fields.leaves:
@@ -113,89 +123,95 @@ class LocalNetwork(nn.Module):
             self.encodings[leaf] = nn.Parameter(code.to(dtype or code.dtype), requires_grad=False)
             self._nodes[leaf] = code.shape[1]
         self.weights, self.biases, self.scales, self.shifts = (nn.ParameterDict() for _ in range(4))
-        for region in fields.inner:
-            width, unit = self._nodes[region], self.units[region]
+        for region, options in self.options.items():
+            width = self._nodes[region]
             fan_in = sum(self._nodes[child] for child in fields.children(region))
             self.weights[region] = nn.Parameter(glorot_(torch.empty(fan_in, width, dtype=dtype), generator))
-            if unit.bias:
+            if options.bias:
                 self.biases[region] = nn.Parameter(torch.zeros(width, dtype=dtype))
-            if unit.norm is not Norm.NONE:
+            if options.norm is not Norm.NONE:
                 self.scales[region] = nn.Parameter(torch.ones(width, dtype=dtype))
                 self.shifts[region] = nn.Parameter(torch.zeros(width, dtype=dtype))
 
     def n_nodes(self, region: str) -> int:
-        """n_α."""
+        """Return n_α."""
         return self._nodes[region]
 
     def incoming(self, region: str) -> dict[str, Float[Tensor, "_ w"]]:
-        """Child β → W_βα, the weights from its nodes: views of the region's weight."""
+        """Return child β → W_βα, the weights from its nodes, as views of the region's weight."""
         children = self.fields.children(region)
         parts = self.weights[region].split([self._nodes[child] for child in children])
         return dict(zip(children, parts, strict=True))
 
-    def states(self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> dict[str, State]:
-        """Every inner region's nodes at each input; ``weights`` are the inputs' probabilities, for batch norm."""
+    def states(self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> dict[str, RegionState]:
+        """Return the nodes of every inner region at each input; batch norm weights inputs by ``weights``."""
         if x.ndim != 2 or x.shape[1] != self.fields.n_positions or len(x) == 0:
             raise InputError(f"x has shape {tuple(x.shape)}; this network reads (n, {self.fields.n_positions})")
-        outputs = {leaf: self._read(leaf, x) for leaf in self.fields.leaves}
-        states = {}
-        for region in self.fields.inner:
+        outputs, states = {}, {}
+        for leaf in self.fields.leaves:
+            positions = list(self.fields.positions(leaf))
+            outputs[leaf] = self.encodings[leaf][encode(x[:, positions], (self.values,) * len(positions))]
+        for region, options in self.options.items():
             raw = torch.cat([outputs[child] for child in self.fields.children(region)], dim=1) @ self.weights[region]
-            if region in self.biases:
+            if options.bias:
                 raw = raw + self.biases[region]
-            unit = self.units[region]
-            gated = self._normalised(region, raw, weights) if unit.norm is Norm.AFTER_LINEAR else raw
-            # A sum with 0 keeps tensors apart that would otherwise be one, so that each has a gradient of its own.
-            active = torch.relu(gated) if unit.relu else gated + 0
-            output = self._normalised(region, active, weights) if unit.norm is Norm.AFTER_RELU else active
-            states[region] = State(raw, gated, active, output)
+            gated = self._normalised(region, raw, weights) if options.norm is Norm.AFTER_LINEAR else raw
+            # Adding 0 makes a new tensor, so that gated and active have gradients of their own.
+            active = torch.relu(gated) if options.relu else gated + 0
+            output = self._normalised(region, active, weights) if options.norm is Norm.AFTER_RELU else active
+            states[region] = RegionState(raw, gated, active, output)
             outputs[region] = output
         return states
 
     def forward(self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, "n k"]:
-        """The top region's nodes at each input."""
+        """Return the top region's nodes at each input."""
         return self.states(x, weights)[self.fields.top].output
 
-    def _read(self, leaf: str, x: Int[Tensor, "n d"]) -> Float[Tensor, "n w"]:
-        code = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        for position in self.fields.positions(leaf):
-            code = code * self.values + x[:, position]
-        return self.encodings[leaf][code]
-
     def _normalised(self, region: str, f: Tensor, weights: Tensor | None) -> Tensor:
-        tilde = standardise(f, weights, self.units[region].eps, f"region '{region}'").values
-        return self.scales[region] * tilde + self.shifts[region]
+        standardised = standardise(f, weights, self.options[region].eps, f"region '{region}'").values
+        return self.scales[region] * standardised + self.shifts[region]
 
 
 def student_for(
     teacher: Teacher,
     nodes: int | Mapping[str, int],
     *,
-    encodings: Mapping[str, Float[Tensor, "_ _"]] | None = None,
-    hidden: Unit | None = None,
-    top: Unit | None = None,
+    hidden: NodeOptions | None = None,
     dtype: torch.dtype | None = None,
     generator: torch.Generator | None = None,
 ) -> LocalNetwork:
-    """A student with the teacher's receptive fields and classes."""
+    """Build a student with the teacher's receptive fields and classes.
+
+    Args:
+        teacher: whose regions, values and number of outputs the student takes.
+        nodes: n_α for every hidden region, or by name.
+        hidden: options of the hidden regions.
+        dtype: of the parameters.
+        generator: for the weights.
+
+    Returns:
+        The student; :class:`LocalNetwork` has further options.
+
+    Example:
+        >>> from gatelab.hierarchy import rules, string_fields
+        >>> student_for(Teacher(string_fields(4, [2]), rules.parity), 3).n_nodes("h1_0")
+        3
+    """
     return LocalNetwork(
         teacher.fields,
         nodes,
         teacher.n_outputs,
         values=teacher.inputs.values,
-        encodings=encodings,
         hidden=hidden,
-        top=top,
         dtype=dtype,
         generator=generator,
     )
 
 
 def _widths(fields: ReceptiveFields, nodes: int | Mapping[str, int], outputs: int) -> dict[str, int]:
-    hidden = [region for region in fields.inner if region != fields.top]
-    widths = dict.fromkeys(hidden, nodes) if isinstance(nodes, int) else {r: nodes.get(r, 0) for r in hidden}
+    widths = {region: nodes if isinstance(nodes, int) else nodes.get(region, 0) for region in fields.hidden}
     widths[fields.top] = outputs
     empty = [region for region, width in widths.items() if width < 1]
     if empty:
-        raise InputError(f"regions {', '.join(empty)} have no nodes, so that nothing passes; give each at least one")
+        raise InputError(f"regions {', '.join(empty)} have no nodes, so nothing passes; give each at least one")
     return widths

@@ -1,4 +1,4 @@
-"""The teacher: discrete summarisation variables z_α, computed from below; the label stands at the top."""
+"""The teacher: discrete variables z_α, computed from small regions to large ones; the top variable is the label."""
 
 from collections.abc import Mapping
 
@@ -10,32 +10,48 @@ from gatelab.errors import InputError
 from gatelab.hierarchy.codes import encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.inputs import Inputs, Uniform
-from gatelab.hierarchy.rules import Place, Rule, RuleMaker
+from gatelab.hierarchy.rules import Rule, RuleContext, RuleMaker
 
 
 class Teacher:
     """Rules φ_α on a hierarchy, and the distribution of the inputs (hierarchy, Section 2.2).
 
-    The variable of a leaf is what stands there (several positions: one number). The label is z_ω itself, or a class
-    for each of its values; the student is to answer with one node for each class, or with any other target.
+    The variable of a leaf is the content of the leaf; several positions make one number. The label is z_ω, or a class
+    for each value of z_ω.
 
     Attributes:
         fields: the hierarchy.
         inputs: the distribution of x.
+        rules: inner region → its rule.
         sizes: region → m_α, the number of values of z_α.
         labels: the class of each value of z_ω.
-        targets: what the student's top nodes should say for each value of z_ω; one-hot labels by default.
+        targets: the wanted output of the student's top nodes for each value of z_ω.
+
+    Args:
+        fields: the hierarchy.
+        rules: one rule maker for all inner regions, or a rule or rule maker for each of them.
+        inputs: the distribution of x; uniform bits by default.
+        top: the rule or rule maker of the top region, if it differs.
+        labels: class of each value of z_ω; by default the value itself.
+        targets: a row for each value of z_ω; one-hot labels by default.
 
     Raises:
-        InputError: rules that are missing, too many, or made for other children.
+        InputError: rules are missing, superfluous, or made for other children.
+
+    Example:
+        >>> from gatelab.hierarchy import rules, string_fields
+        >>> teacher = Teacher(string_fields(4, [2]), rules.parity)
+        >>> teacher.label(torch.tensor([[0, 1, 1, 1], [1, 1, 0, 0]])).tolist()
+        [1, 0]
     """
 
     def __init__(
         self,
         fields: ReceptiveFields,
-        rules: Mapping[str, Rule],
+        rules: RuleMaker | Mapping[str, Rule | RuleMaker],
         inputs: Inputs | None = None,
         *,
+        top: Rule | RuleMaker | None = None,
         labels: Int[Tensor, " m"] | None = None,
         targets: Float[Tensor, "m k"] | None = None,
     ):
@@ -45,24 +61,27 @@ class Teacher:
             raise InputError(
                 f"the inputs have {self.inputs.n_positions} positions, the receptive fields {fields.n_positions}"
             )
-        self.rules = dict(rules)
-        self.sizes = _sizes(fields, self.rules, self.inputs.values)
-        top = self.sizes[fields.top]
-        self.labels = torch.arange(top) if labels is None else labels
-        if len(self.labels) != top:
-            raise InputError(f"there are {len(self.labels)} labels for the {top} values of '{fields.top}'")
+        chosen = rules if isinstance(rules, Mapping) else dict.fromkeys(fields.inner, rules)
+        if top is not None:
+            chosen = {**chosen, fields.top: top}
+        self.sizes = {leaf: self.inputs.values ** len(fields.positions(leaf)) for leaf in fields.leaves}
+        self.rules = self._made(chosen)
+        n_values = self.sizes[fields.top]
+        self.labels = torch.arange(n_values) if labels is None else labels
+        if len(self.labels) != n_values:
+            raise InputError(f"there are {len(self.labels)} labels for the {n_values} values of '{fields.top}'")
         classes = torch.eye(int(self.labels.max()) + 1, dtype=torch.float64)
         self.targets = classes.to(self.labels.device)[self.labels] if targets is None else targets
-        if len(self.targets) != top:
-            raise InputError(f"there are {len(self.targets)} targets for the {top} values of '{fields.top}'")
+        if len(self.targets) != n_values:
+            raise InputError(f"there are {len(self.targets)} targets for the {n_values} values of '{fields.top}'")
 
     @property
     def n_outputs(self) -> int:
-        """How many nodes a student needs at the top."""
+        """Number of nodes that a student needs at the top."""
         return self.targets.shape[1]
 
     def __call__(self, x: Int[Tensor, "n d"]) -> dict[str, Int[Tensor, " n"]]:
-        """All summarisation variables of each input: region → z_α(x)."""
+        """Return all variables of each input: region → z_α(x)."""
         self._check(x)
         z = {leaf: self.contents(leaf, x) for leaf in self.fields.leaves}
         for region in self.fields.inner:
@@ -77,27 +96,17 @@ class Teacher:
         return z
 
     def label(self, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
-        """The class of each input."""
+        """Return the class of each input."""
         return self.labels.to(x.device)[self(x)[self.fields.top]]
 
     def target(self, x: Int[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """What the student should answer to each input."""
+        """Return the output wanted of the student for each input."""
         return self.targets.to(x.device)[self(x)[self.fields.top]]
 
     def contents(self, region: str, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
-        """What stands in a region, x_α, as one number."""
+        """Return the content x_α of a region as one number."""
         positions = list(self.fields.positions(region))
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
-
-    def factors(self, region: str) -> int:
-        """How many binary factors z_α consists of: log₂ m_α, the first the most significant bit."""
-        size = self.sizes[region]
-        bits = size.bit_length() - 1
-        if size != 2**bits:
-            raise InputError(
-                f"region '{region}' takes {size} values, which is no power of two: it has no binary factors"
-            )
-        return bits
 
     def _check(self, x: Tensor) -> None:
         d, v = self.fields.n_positions, self.inputs.values
@@ -106,60 +115,25 @@ class Teacher:
         if int(x.min()) < 0 or int(x.max()) >= v:
             raise InputError(f"x holds values {int(x.min())} … {int(x.max())}; this teacher reads 0 … {v - 1}")
 
-
-def build_teacher(
-    fields: ReceptiveFields,
-    maker: RuleMaker | Mapping[str, RuleMaker],
-    inputs: Inputs | None = None,
-    *,
-    top: RuleMaker | None = None,
-) -> Teacher:
-    """A teacher whose rules are made to measure.
-
-    Args:
-        fields: the hierarchy.
-        maker: makes the rule of every region, or one maker for each region's name.
-        inputs: the distribution of x; uniform bits by default.
-        top: the maker for the top region, if another.
-
-    Example:
-        >>> from gatelab.hierarchy import parity, string_fields
-        >>> teacher = build_teacher(string_fields(4, [2]), parity)
-        >>> teacher.label(torch.tensor([[0, 1, 1, 1], [1, 1, 0, 0]])).tolist()
-        [1, 0]
-    """
-    inputs = Uniform(fields.n_positions) if inputs is None else inputs
-    makers = dict(maker) if isinstance(maker, Mapping) else dict.fromkeys(fields.inner, maker)
-    if top is not None:
-        makers[fields.top] = top
-    missing = [region for region in fields.inner if region not in makers]
-    if missing:
-        raise InputError(f"regions {', '.join(missing)} have no rule; give a maker for each region that has children")
-    sizes = {leaf: inputs.values ** len(fields.positions(leaf)) for leaf in fields.leaves}
-    rules = {}
-    for region in fields.inner:
-        place = Place(fields, region, tuple(sizes[child] for child in fields.children(region)))
-        rules[region] = makers[region](place)
-        sizes[region] = rules[region].values
-    return Teacher(fields, rules, inputs)
-
-
-def _sizes(fields: ReceptiveFields, rules: Mapping[str, Rule], values: int) -> dict[str, int]:
-    unknown = [region for region in rules if region not in fields.inner]
-    missing = [region for region in fields.inner if region not in rules]
-    if unknown or missing:
-        raise InputError(
-            f"rules are wanted for regions with children, and for no others; missing: {', '.join(missing) or 'none'}, "
-            f"too many: {', '.join(unknown) or 'none'}"
-        )
-    sizes = {leaf: values ** len(fields.positions(leaf)) for leaf in fields.leaves}
-    for region in fields.inner:
-        children = fields.children(region)
-        expected, found = rules[region].children, tuple(sizes[child] for child in children)
-        if expected != found:
+    def _made(self, chosen: Mapping[str, Rule | RuleMaker]) -> dict[str, Rule]:
+        """Make the rules, children before parents, and note how many values each region takes."""
+        superfluous = [region for region in chosen if region not in self.fields.inner]
+        missing = [region for region in self.fields.inner if region not in chosen]
+        if superfluous or missing:
             raise InputError(
-                f"region '{region}': its rule is made for children that take {expected} values; "
-                f"the children {', '.join(children)} take {found}"
+                f"every region with children needs a rule, and no other region; missing: {', '.join(missing) or 'none'}"
+                f", superfluous: {', '.join(superfluous) or 'none'}"
             )
-        sizes[region] = rules[region].values
-    return sizes
+        rules = {}
+        for region in self.fields.inner:
+            children = self.fields.children(region)
+            sizes = tuple(self.sizes[child] for child in children)
+            rule = chosen[region]
+            rule = rule if isinstance(rule, Rule) else rule(RuleContext(self.fields, region, sizes))
+            if rule.children != sizes:
+                raise InputError(
+                    f"region '{region}': its rule is made for children that take {rule.children} values; "
+                    f"the children {', '.join(children)} take {sizes}"
+                )
+            rules[region], self.sizes[region] = rule, rule.values
+        return rules

@@ -1,4 +1,4 @@
-"""Two ways to train one student: the reformulation, and ordinary gradient descent on all inputs."""
+"""Two ways to train one student: the reformulation, and ordinary gradient descent on inputs."""
 
 from collections.abc import Sequence
 
@@ -8,78 +8,69 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.events import Events
-from gatelab.hierarchy.marginals import fitting_targets, squared_loss
-from gatelab.hierarchy.reformulation import GateSource, own_gates, reformulate
+from gatelab.hierarchy.marginals import labelled_inputs, squared_loss
+from gatelab.hierarchy.reformulation import reformulate
 from gatelab.hierarchy.student import LocalNetwork
 from gatelab.hierarchy.teacher import Teacher
 
 
 class ReformulatedTrainer:
-    """Trains a student on the teacher's variables: no input is ever visited (hierarchy, Thm. 4).
+    """Train a student on the teacher's variables; no input is ever visited (hierarchy, Thm. 4).
 
     Args:
-        student: whose parameters move.
-        events: probabilities; exact, counted, given, or a new estimate for each batch (assign ``trainer.events``).
-        learning_rate: W ← W + η ΔW.
-        gates: where the gating probabilities D come from; :func:`own_gates` by default.
+        student: the network whose parameters move.
+        events: exact, counted or given probabilities; assign ``trainer.events`` for a new estimate in each batch.
+        learning_rate: η in W ← W + η ΔW.
+        gates_from: see :func:`reformulate`.
+
+    Example:
+        >>> from gatelab.hierarchy import exact_events, rules, string_fields, student_for
+        >>> teacher = Teacher(string_fields(4, [2]), rules.parity)
+        >>> trainer = ReformulatedTrainer(student_for(teacher, 3), exact_events(teacher), 0.1)
+        >>> trainer.step() >= trainer.step()
+        True
     """
 
-    def __init__(self, student: LocalNetwork, events: Events, learning_rate: float, gates: GateSource = own_gates):
-        self.student, self.learning_rate, self._gates = student, _positive(learning_rate), gates
+    def __init__(self, student: LocalNetwork, events: Events, learning_rate: float, gates_from: Teacher | None = None):
+        self.student, self.learning_rate, self._gates_from = student, _positive(learning_rate), gates_from
         self.events = events
-
-    @property
-    def events(self) -> Events:
-        """The probabilities of the next step, in the student's precision and on its device."""
-        return self._events
-
-    @events.setter
-    def events(self, events: Events) -> None:
-        parameter = self.student.weights[self.student.fields.top]
-        self._events = events.to(parameter.device, parameter.dtype)
 
     @torch.no_grad()
     def step(self) -> float:
-        """Move all parameters once; return the loss before."""
-        found = reformulate(self.student, self._events, self._gates)
-        student = self.student
-        pairs = (
-            (student.weights, found.weights),
-            (student.biases, found.biases),
-            (student.scales, found.scales),
-            (student.shifts, found.shifts),
-        )
-        for parameters, moves in pairs:
-            for region, move in moves.items():
-                parameters[region].add_(move, alpha=self.learning_rate)
-        return found.loss
+        """Move all parameters once; return the loss before the step."""
+        moves = reformulate(self.student, self.events, self._gates_from)
+        for kind in ("weights", "biases", "scales", "shifts"):
+            for region, move in getattr(moves, kind).items():
+                getattr(self.student, kind)[region].add_(move, alpha=self.learning_rate)
+        return moves.loss
 
 
 class GradientTrainer:
-    """Trains a student by gradient descent on ½ E‖target − f_ω‖² over every input of the teacher, or a sample.
+    """Train a student by gradient descent on ½ E‖target − f_ω‖² over every input of the teacher, or over a sample.
 
     Args:
-        student: whose parameters move.
+        student: the network whose parameters move.
         teacher: gives inputs and targets.
         learning_rate: the step η.
-        x: a sample to train on instead of all inputs, each equally likely.
+        x: a sample to train on instead of all inputs, every row equally likely.
+
+    Example:
+        >>> from gatelab.hierarchy import rules, string_fields, student_for
+        >>> teacher = Teacher(string_fields(4, [2]), rules.parity)
+        >>> trainer = GradientTrainer(student_for(teacher, 3), teacher, 0.1)
+        >>> trainer.step() > trainer.step()
+        True
     """
 
     def __init__(
         self, student: LocalNetwork, teacher: Teacher, learning_rate: float, x: Int[Tensor, "n d"] | None = None
     ):
         self.student, self.learning_rate = student, _positive(learning_rate)
-        parameter = student.weights[student.fields.top]
-        if x is None:
-            x, weights = teacher.inputs.support()
-        else:
-            weights = torch.full((len(x),), 1 / max(1, len(x)), dtype=torch.float64)
-        self._x, self._weights = x.to(parameter.device), weights.to(parameter)
-        self._target = fitting_targets(student, teacher.targets)[teacher(self._x)[teacher.fields.top]]
+        self._x, self._weights, self._target = labelled_inputs(student, teacher, x)
         self._parameters = [p for p in student.parameters() if p.requires_grad]
 
     def step(self, batch: Int[Tensor, " b"] | None = None) -> float:
-        """Move all parameters once, by all examples or by those of a batch; return the loss before."""
+        """Move all parameters once, on all examples or on those of a batch; return the loss before the step."""
         loss, gradients = self._gradients(self._parameters, batch)
         with torch.no_grad():
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
@@ -87,7 +78,7 @@ class GradientTrainer:
         return loss
 
     def update(self, batch: Int[Tensor, " b"] | None = None) -> dict[str, Float[Tensor, "_ _"]]:
-        """Region → ΔW_α = E[f_k g_j], the direction in which a step would move the weights (Eq. 17); nothing moves."""
+        """Return region → ΔW_α = E[f_k g_j], the direction of a step (Eq. 17); nothing moves."""
         weights = self.student.weights
         _, gradients = self._gradients(list(weights.values()), batch)
         return {region: -gradient for region, gradient in zip(weights, gradients, strict=True)}

@@ -4,20 +4,21 @@ import pytest
 import torch
 
 from gatelab.data import NLGP
-from gatelab.dynamics import GatedLinearFlow, moments_of, open_gates
+from gatelab.dynamics import GatedLinearFlow, moments_of
+from gatelab.dynamics.localisation import open_gates
 from gatelab.lab import Verdict
 from gatelab.models import CellGates, MeanReadoutNetwork
 from gatelab.papers import find_experiment
-from gatelab.papers.gdln.best_gates import off_diagonal_share
+from gatelab.papers.gdln.best_gates import off_diagonal_share, ring_half_spaces
 from gatelab.papers.gdln.evolving_gates import even_switches
 from gatelab.papers.gdln.fields import (
     Activation,
     Descent,
+    initial_weights,
     neighbour_correlation,
     pulse_widths,
     recorded_steps,
     relu_descent,
-    starts,
     train_fields,
 )
 from gatelab.papers.gdln.predict_location import _hits_elsewhere
@@ -61,13 +62,12 @@ def test_training_is_that_of_the_module():
         ((network(x)[:, 0] - y).square().mean() / 2).backward()
         optimiser.step()
     torch.testing.assert_close(fields.weights[-1, 0], network.weights.detach())
-    torch.testing.assert_close(fields.bias[-1, 0], network.hidden.bias.detach())
 
 
 def test_descent_without_flips_is_the_flow():
     """While no gate flips, small steps of the ReLU network are its gated linear flow."""
     x, y = NLGP((1.0, 0.3), 3.0, (10,)).sample(60, generator=torch.Generator().manual_seed(0))
-    start = starts([5], 2, 10, 1.0)
+    start = initial_weights([5], 2, 10, 1.0)
     fields = relu_descent(x, y, start, 50, 1e-4, records=5)
     gates = open_gates(fields.weights[:, 0], x)
     assert torch.equal(gates[0], gates[-1])
@@ -97,3 +97,4 @@ def test_small_parts():
     x, y = NLGP((1.0, 0.3), 3.0, (10,)).sample(400, generator=torch.Generator().manual_seed(0))
     assert off_diagonal_share(moments_of(x, y, CellGates(x[:3]))) < 1e-12
     assert off_diagonal_share(moments_of(x, y, x[:, :3] > 0)) > 0.05
+    torch.testing.assert_close(ring_half_spaces(4, 2).normals, torch.tensor([[1.0, 0, -1, 0], [-1, 0, 1, 0]]))

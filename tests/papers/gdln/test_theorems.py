@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from gatelab.data import NLGP
+from gatelab.dynamics import GatedLinearFlow, GatedMoments, NeuralRace, PiecewiseFlow
+from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.lab import Verdict
+from gatelab.models import MeanReadoutNetwork
 from gatelab.papers import find_theorems
-from gatelab.papers.gdln import theorems as gdln
-from gatelab.papers.gdln import theorems_printed as gdln_findings
+from gatelab.papers.gdln import problem, theorems, theorems_printed
 
 
 def verdict(identifier):
@@ -21,22 +24,22 @@ def scaled(function, factor):
 @pytest.mark.parametrize(
     ("identifier", "owner", "name"),
     [
-        ("gdln-11", gdln.GatedLinearFlow, "weights"),
-        ("gdln-descent", gdln.GatedLinearFlow, "weights"),
-        ("gdln-limit", gdln.GatedLinearFlow, "limit"),
-        ("gdln-16", gdln, "minimum_loss"),
-        ("gdln-16", gdln, "minimum_loss_balanced"),
-        ("gdln-16", gdln.GatedLinearFlow, "loss"),
-        ("gdln-3.4", gdln.GatedLinearFlow, "limit"),
-        ("gdln-3.4", gdln.DenseFlow, "at"),
-        ("gdln-3.5", gdln.GatedLinearFlow, "weights"),
-        ("gdln-3.5", gdln.GatedLinearFlow, "time_constants"),
-        ("gdln-nlgp", gdln.NLGP, "correlation"),
-        ("gdln-circulant", gdln.GatedLinearFlow, "weights"),
-        ("gdln-piecewise", gdln.PiecewiseFlow, "weights"),
-        ("gdln-race", gdln.NeuralRace, "loss"),
-        ("gdln-18-printed", gdln_findings, "gate_objective"),
-        ("gdln-18-printed", gdln_findings, "printed_gate_objective"),
+        ("gdln-11", GatedLinearFlow, "weights"),
+        ("gdln-descent", GatedLinearFlow, "weights"),
+        ("gdln-limit", GatedLinearFlow, "limit"),
+        ("gdln-16", theorems, "minimum_loss"),
+        ("gdln-16", theorems, "minimum_loss_balanced"),
+        ("gdln-16", GatedLinearFlow, "loss"),
+        ("gdln-3.4", GatedLinearFlow, "limit"),
+        ("gdln-3.4", DenseFlow, "at"),
+        ("gdln-3.5", GatedLinearFlow, "weights"),
+        ("gdln-3.5", GatedLinearFlow, "time_constants"),
+        ("gdln-nlgp", NLGP, "correlation"),
+        ("gdln-circulant", GatedLinearFlow, "weights"),
+        ("gdln-piecewise", PiecewiseFlow, "weights"),
+        ("gdln-race", NeuralRace, "loss"),
+        ("gdln-18-printed", theorems_printed, "objective"),
+        ("gdln-18-printed", theorems_printed, "printed_objective"),
     ],
 )
 def test_a_wrong_result_fails(monkeypatch, identifier, owner, name):
@@ -45,25 +48,25 @@ def test_a_wrong_result_fails(monkeypatch, identifier, owner, name):
 
 
 def test_wrong_gates_fail(monkeypatch):
-    monkeypatch.setattr(gdln.MeanReadoutNetwork, "frozen_gates", lambda _: gdln.half_spaces(3, torch.Generator()))
+    monkeypatch.setattr(MeanReadoutNetwork, "frozen_gates", lambda _: problem.half_spaces(3, torch.Generator()))
     assert verdict("gdln-2") is Verdict.FAILS
 
 
 def test_the_printed_flow_equation_would_fail(monkeypatch):
     """Moments as if the inner 1/K were missing: the theorem that holds fails, and the finding, too."""
-    right = gdln.moments_of
+    right = problem.moments_of
 
     def without_inner_factor(*args):
-        found = right(*args)
-        return gdln.GatedMoments(found.units * found.A, found.b, found.units, found.power)
+        moments = right(*args)
+        return GatedMoments(moments.units * moments.A, moments.b, moments.units, moments.power)
 
-    monkeypatch.setattr(gdln, "moments_of", without_inner_factor)
+    monkeypatch.setattr(problem, "moments_of", without_inner_factor)
     assert verdict("gdln-8") is Verdict.FAILS
     assert verdict("gdln-limit") is Verdict.FAILS
 
 
 @pytest.mark.parametrize("identifier", ["gdln-11-printed", "gdln-31-printed"])
 def test_findings_need_the_true_flow(monkeypatch, identifier):
-    right = gdln_findings.integrated
-    monkeypatch.setattr(gdln_findings, "integrated", lambda *args: 1.01 * right(*args))
+    right = theorems_printed.integrated
+    monkeypatch.setattr(theorems_printed, "integrated", lambda *args: 1.01 * right(*args))
     assert verdict(identifier) is Verdict.FAILS

@@ -1,18 +1,23 @@
-"""The theorems of the hierarchy paper fail when what they measure is wrong."""
+"""The theorems of the hierarchy paper fail when the measured code is wrong; every equation has a home."""
+
+import pkgutil
 
 import pytest
 import torch
 
 from gatelab.lab import Verdict
-from gatelab.papers import find_theorems
+from gatelab.papers import find_experiment, find_theorems
+from gatelab.papers.hierarchy import EQUATIONS
 from gatelab.papers.hierarchy import theorems as hierarchy
 from gatelab.papers.hierarchy import theorems_batchnorm as hierarchy_batchnorm
 from gatelab.papers.hierarchy import theorems_expressibility as hierarchy_expressibility
 from gatelab.papers.hierarchy import theorems_factors as hierarchy_factors
 
+THEOREMS = {theorem.id for theorem in find_theorems("hierarchy")}
+
 
 def broken(right, factor=1.01):
-    """The same with everything a little too large."""
+    """Return the function with its result a little too large."""
 
     def wrong(*args, **kwargs):
         return right(*args, **kwargs) * factor
@@ -51,7 +56,7 @@ def test_a_wrong_formula_fails(monkeypatch, identifier, module, name):
     assert fails(identifier)
 
 
-def test_a_wrong_way_back_fails(monkeypatch):
+def test_a_wrong_backward_pass_fails(monkeypatch):
     right = hierarchy_batchnorm.batch_norm_backward
     monkeypatch.setattr(hierarchy_batchnorm, "batch_norm_backward", leaky_backward(right))
     assert fails("hierarchy-5")
@@ -103,10 +108,18 @@ def test_an_entangled_matrix_fails(monkeypatch, identifier):
     assert fails(identifier)
 
 
+def test_every_equation_names_something_that_exists():
+    for name in EQUATIONS.values():
+        if name.startswith("hierarchy-"):
+            assert find_theorems(name) if name in THEOREMS else find_experiment(name)
+        else:
+            assert callable(pkgutil.resolve_name(name))
+
+
 def test_probabilities_that_do_not_factorise_fail(monkeypatch):
     right = hierarchy_factors.factorised
     monkeypatch.setattr(hierarchy_factors, "factorised", lambda blocks, sets: right(blocks, sets).flip(0))
-    assert not fails("hierarchy-8")  # events renamed, still factorised
+    assert not fails("hierarchy-8")  # the events are renamed, but still factorise
     monkeypatch.setattr(
         hierarchy_factors, "factorised", lambda blocks, sets: right(blocks, sets)[torch.tensor([1, 0, 2, 3])]
     )

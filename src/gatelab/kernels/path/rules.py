@@ -1,4 +1,4 @@
-"""What becomes of the paths at each kind of node: the rules of the path kernel for general architectures."""
+"""The rules of the path kernel: what each kind of module or operation does to a signal."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from gatelab.network.tracing import value_sources
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model as its rules read it."""
+    """A traced model, as the rules read it."""
 
     model: nn.Module
     graph: Graph
@@ -36,14 +36,14 @@ class Architecture:
     gate_names: Mapping[Node, str]
 
     def rule(self, node: Node) -> "Rule | None":
-        """The rule for a node that is no gate; None if there is none."""
+        """Return the rule for a node that is not a gate; None if there is none."""
         if node.op == "call_module":
             module = self.modules[str(node.target)]
             return next((rule for kind, rule in MODULE_RULES.items() if isinstance(module, kind)), None)
         return OPERATION_RULES.get(node_operation(node) or "")
 
     def refuse_what_has_no_rule(self) -> None:
-        """Name every node on the way to the output for which there is no rule."""
+        """Raise an error that names every node before the output that has no rule."""
         operations = ("call_module", "call_function", "call_method")
         wanted = ancestors(self.output, sources=value_sources)
         nodes = [node for node in self.graph.nodes if node.op in operations and node in wanted]
@@ -58,7 +58,7 @@ class Architecture:
 
     @property
     def output(self) -> Node:
-        """The node at which paths end: what the model returns, or what its final softmax or sigmoid is given."""
+        """The node at which paths end: the model's output, or the input of a final softmax or sigmoid."""
         (output,) = (node for node in self.graph.nodes if node.op == "output")
         node = output.args[0]
         while isinstance(node, Node) and self._is_final(node):
@@ -75,12 +75,12 @@ class Architecture:
 
 @dataclass
 class Reading:
-    """One set of examples on its way through an architecture.
+    """The signals of one set of examples, followed through an architecture.
 
     Attributes:
         gates: the examples' gates.
-        normalise: weights of variance 1 / fan in behind the first layer; 1 otherwise.
-        biases: whether paths start at biases too.
+        normalise: weights have variance 1 / fan in behind the first layer, and 1 otherwise.
+        biases: whether paths also start at biases.
         layers: the weight layers met so far.
     """
 
@@ -118,11 +118,11 @@ class Reading:
         return rule(self, node, inputs)
 
     def where(self, node: Node) -> str:
-        """A node by name and place."""
+        """Return a node's name and place, for error messages."""
         return describe(node, self.architecture.modules)
 
     def options(self, node: Node, names: tuple[str, ...], **defaults: Any) -> dict[str, Any]:
-        """A module's attributes or a function's arguments, under the same names."""
+        """Return a module's attributes or a function's arguments, under the same names."""
         if node.op == "call_module":
             module = self.architecture.modules[str(node.target)]
             return {name: getattr(module, name, defaults.get(name)) for name in names}
@@ -138,7 +138,7 @@ class Reading:
         gates = layer.gates().to(self.x.dtype)
         if layer.kind is not GateKind.MAX_POOL:
             return signal.times(gates + layer.slope * (1 - gates))
-        # Capture takes adaptive pooling for a gate only if its windows are all alike, and then they tile the image.
+        # Capture accepts adaptive pooling only if its windows are all alike; then they tile the image.
         window = (signal.size[0] // layer.shape[1], signal.size[1] // layer.shape[2])
         pool = self._max_pool(node)
         if isinstance(pool, MaxPool):
@@ -148,12 +148,12 @@ class Reading:
 
     def _max_pool(self, node: Node) -> MaxPool | AdaptiveMaxPool:
         if node_operation(node) == "gated_max_pool":
-            made: Any = node.args[2]  # fx notes a dataclass as a call of its constructor
+            made: Any = node.args[2]  # fx records a dataclass as a call of its constructor
             return made.target(**made.kwargs)
         return max_pooling(node, self.architecture.modules)
 
     def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
-        """Register a weight layer; its number is the origin of its field."""
+        """Register a weight layer and return its number, the origin of its field."""
         weight = parameter(self.architecture.model, weight_name, self.where(node))
         met = self._met.setdefault(id(weight), node)
         if met is not node:
@@ -259,7 +259,7 @@ def _flatten(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
 
 
 def _ones(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    """Values that start at ones: the input acts through the gates alone (DLGN-PWC)."""
+    """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
     if any(term.origin != INPUT for signal in inputs for term in signal.terms):
         raise UnsupportedModelError(f"{reading.where(node)}: values that start behind the input have no rule")
     return path_terms.input_signal(torch.ones_like(reading.x))
@@ -296,7 +296,7 @@ def _concatenate(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
 
 
 def _pass(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    """What belongs to the values: batch-norm and dropout in evaluation mode."""
+    """Pass a signal on: batch-norm and dropout in evaluation mode belong to the values."""
     del reading, node
     (signal,) = inputs
     return signal
@@ -348,7 +348,7 @@ def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool |
 
 
 def _channels(signal: Signal, start: int, count: int) -> Signal:
-    """Some consecutive channels of a signal, as one group of a convolution sees them."""
+    """Some consecutive channels of a signal, the input of one group of a convolution."""
     terms = []
     for term in signal.terms:
         low, high = max(start, term.channel), min(start + count, term.channel + term.multiplier.shape[1])

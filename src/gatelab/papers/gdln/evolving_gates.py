@@ -1,5 +1,6 @@
 """gdln, 2.3: how many switches of the gates does a prediction of the network need?"""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from statistics import mean
 
@@ -12,12 +13,13 @@ from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Sample, greater
-from gatelab.papers.gdln.training import GatesConfig, Training, cell_per_gain
+from gatelab.lab.verdicts import greater
+from gatelab.papers.gdln.samples import bound, numbers
+from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 
 class EvolvingConfig(GatesConfig):
-    """How many switches of the gates a prediction needs."""
+    """Gates renewed at some of the network's switches, or by the flow itself."""
 
     runs: int = Field(default=16, ge=1)
     rate: float = Field(default=0.05, gt=0)
@@ -27,7 +29,7 @@ class EvolvingConfig(GatesConfig):
 
 
 def even_switches(flips: Float[Tensor, " steps"], count: int) -> list[int]:
-    """Records at which to renew the gates so that equal numbers of flips lie between: 0 first, then up to ``count``."""
+    """Return up to ``count`` records, after record 0, at which to renew the gates, with equal flips between them."""
     total = flips.cumsum(0)
     places = {0}
     for part in range(1, count + 1):
@@ -36,12 +38,9 @@ def even_switches(flips: Float[Tensor, " steps"], count: int) -> list[int]:
     return sorted(place for place in places if place < len(flips))
 
 
-def _evolving_work(config: EvolvingConfig, cell: Cell, context: Context) -> Result:
+def _work(config: EvolvingConfig, cell: Cell, context: Context) -> Result:
     training = Training(config, cell, context, 0.5)
-    kept: dict[str, list[float]] = {str(count): [] for count in config.switches}
-    used: dict[str, list[float]] = {str(count): [] for count in config.switches}
-    own: dict[str, list[float]] = {str(tolerance): [] for tolerance in config.tolerances}
-    restarts: dict[str, list[float]] = {str(tolerance): [] for tolerance in config.tolerances}
+    kept, used, own, restarts = (defaultdict[str, list[float]](list) for _ in range(4))
     for run in range(config.runs):
         gates, start = training.gates(run), training.weights[0, run]
         flips = sign_flip_rate(gates).mean(dim=1)
@@ -52,18 +51,19 @@ def _evolving_work(config: EvolvingConfig, cell: Cell, context: Context) -> Resu
             kept[str(count)].append(training.error(flow.weights(training.horizon), run))
             used[str(count)].append(float(len(places) - 1))
         for tolerance in config.tolerances:
-            found = self_gated_flow(training.x, training.y, start, training.horizon, tolerance=tolerance)
-            own[str(tolerance)].append(training.error(found.flow.weights(training.horizon), run))
-            restarts[str(tolerance)].append(float(len(found.flips)))
+            renewed = self_gated_flow(training.x, training.y, start, training.horizon, tolerance=tolerance)
+            own[str(tolerance)].append(training.error(renewed.flow.weights(training.horizon), run))
+            restarts[str(tolerance)].append(float(len(renewed.flips)))
         context.tell(0.5 + (run + 1) / config.runs / 2, f"run {run + 1} of {config.runs}")
-    return {"kept": kept, "used": used, "own": own, "restarts": restarts}
+    return {"kept": dict(kept), "used": dict(used), "own": dict(own), "restarts": dict(restarts)}
 
 
-def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings:
+def _findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings:
     rows, curves, claims = [], [], []
+    segments = tuple(float(count + 1) for count in config.switches)
     for name, r in results.items():
         rows += [
-            (name, "the network's", key, f"{mean(r['used'][key]):.0f}", Sample(tuple(values), percent=False).text())
+            (name, "the network's", key, f"{mean(r['used'][key]):.0f}", numbers(values).text())
             for key, values in r["kept"].items()
         ]
         rows += [
@@ -72,21 +72,17 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
                 f"its own, at {100 * float(key):g} % flips",
                 "",
                 f"{mean(r['restarts'][key]):.0f}",
-                Sample(tuple(values), percent=False).text(),
+                numbers(values).text(),
             )
             for key, values in r["own"].items()
         ]
-        errors = [Sample(tuple(r["kept"][str(count)]), percent=False) for count in config.switches]
-        curves.append(
-            Curve(
-                name, tuple(float(c + 1) for c in config.switches), tuple(max(e.mean, 1e-6) for e in errors), line=True
-            )
-        )
+        errors = [numbers(r["kept"][str(count)]) for count in config.switches]
+        curves.append(Curve(name, segments, tuple(max(e.mean, 1e-6) for e in errors), line=True))
         claims += [
             greater(f"{name}: the most switches predict better than one (relative error)", errors[1], errors[-1]),
             greater(
                 f"{name}: {config.switches[-1]} switches predict the network to a relative error of 0.05",
-                Sample((0.05,) * config.runs, percent=False),
+                bound(0.05, config.runs),
                 errors[-1],
             ),
         ]
@@ -112,9 +108,9 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
         ),
         tuple(claims),
         (
-            "The network's switches are read off its training; a flow's own need no training at all.",
-            "Which site wins is decided early and by little: a small error there may end at another site, and the "
-            "error of a single run need not fall step by step.",
+            "The network's switches come from its training; the flow's own switches need no training.",
+            "A small margin decides early which site wins. A small error there may end at another site, so the error "
+            "of a single run need not fall with every switch.",
         ),
     )
 
@@ -124,21 +120,12 @@ EVOLVING_GATES = Experiment(
     "How many switches of the gates a prediction needs",
     EvolvingConfig,
     {
-        "smoke": {
-            "runs": 2,
-            "examples": 100,
-            "horizon": 5.0,
-            "records": 20,
-            "sites": 20,
-            "lengths": (2.0, 0.1),
-            "switches": (0, 1, 4),
-            "tolerances": (0.1,),
-        },
+        "smoke": SMOKE | {"records": 20, "switches": (0, 1, 4), "tolerances": (0.1,)},
         "quick": {},
         "paper": {"runs": 30, "examples": 40_000, "rate": 0.01, "records": 2000},
     },
     cell_per_gain,
-    _evolving_work,
-    _evolving_findings,
+    _work,
+    _findings,
 )
 EXPERIMENTS = (EVOLVING_GATES,)

@@ -1,8 +1,10 @@
 """Receptive fields while they form: networks with a fixed mean readout, trained on fresh batches (gdln, Section 1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import log10
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,29 +14,31 @@ from gatelab.data import TwoClasses
 from gatelab.models import MeanReadoutNetwork
 from gatelab.models.gdln import Erf
 
+Tell = Callable[[float, str], None]
+
 
 class Activation(StrEnum):
-    """The notes' three activations."""
+    """The three activations of the notes."""
 
     RELU = "ReLU"
     ERF = "erf"
     SIGMOID = "sigmoid"
 
     def module(self) -> nn.Module:
-        """As a module."""
+        """Return the activation as a module."""
         return {Activation.RELU: nn.ReLU, Activation.ERF: Erf, Activation.SIGMOID: nn.Sigmoid}[self]()
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How networks are trained: descent on ½(y − ŷ)² over fresh balanced batches.
+    """Gradient descent on ½(y − ŷ)² over fresh balanced batches.
 
     Attributes:
-        steps: how many.
-        rate: of the hidden layer; the readout's bias moves at no more than 0.5, where its own curvature of 1 allows it.
-        batch: examples in a step.
-        scale: of the first weights.
-        bias: where biases start; None leaves them out.
+        steps: number of steps.
+        rate: learning rate of the hidden layer. That of the readout's bias is capped at 0.5, since its curvature is 1.
+        batch: examples per step.
+        scale: scale of the initial weights.
+        bias: initial value of the biases; None for no biases.
     """
 
     steps: int
@@ -44,20 +48,17 @@ class Descent:
     bias: float | None = None
 
 
-@dataclass(frozen=True)
-class Fields:
-    """What was recorded of all runs.
+class Fields(NamedTuple):
+    """The records of all runs.
 
     Attributes:
-        steps: when, 0 first.
-        weights: (times, runs, units, sites).
-        bias: of the hidden units; zeros if there are none.
-        loss: ½⟨(y − ŷ)²⟩ on the batch of the moment.
+        steps: recorded steps, 0 first.
+        weights: receptive fields (times, runs, units, sites).
+        loss: ½⟨(y − ŷ)²⟩ on the current batch.
     """
 
     steps: tuple[int, ...]
     weights: Float[Tensor, "t r k d"]
-    bias: Float[Tensor, "t r k"]
     loss: Float[Tensor, "t r"]
 
 
@@ -69,47 +70,32 @@ def train_fields(
     descent: Descent,
     *,
     records: int = 40,
-    tell: Callable[[float, str], None] | None = None,
+    tell: Tell | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Fields:
-    """Train one network from each seed; all see the same batches, so that they differ by their start alone."""
-    networks = [
-        MeanReadoutNetwork(
-            source.dim,
-            units,
-            activation.module(),
-            bias=descent.bias,
-            scale=descent.scale,
-            dtype=dtype,
-            generator=torch.Generator().manual_seed(seed),
-        )
-        for seed in seeds
-    ]
-    weights = torch.stack([network.weights.detach() for network in networks]).requires_grad_()
-    bias = torch.full((len(seeds), units), descent.bias or 0.0, dtype=dtype, requires_grad=descent.bias is not None)
-    readout = torch.zeros(len(seeds), dtype=dtype, requires_grad=descent.bias is not None)
-    moving = [
-        (p, rate)
-        for p, rate in ((weights, descent.rate), (bias, descent.rate), (readout, min(descent.rate, 0.5)))
-        if p.requires_grad
-    ]
+    """Train one network per seed; all see the same batches, so they differ only by their initial weights."""
+    biased = descent.bias is not None
+    weights = initial_weights(seeds, units, source.dim, descent.scale, dtype).requires_grad_()
+    bias = torch.full((len(seeds), units), descent.bias or 0.0, dtype=dtype, requires_grad=biased)
+    readout = torch.zeros(len(seeds), dtype=dtype, requires_grad=biased)
+    rates = [(weights, descent.rate)]
+    if biased:
+        rates += [(bias, descent.rate), (readout, min(descent.rate, 0.5))]
     sigma = activation.module()
-    wanted = recorded_steps(descent.steps, records)
-    kept: list[tuple[Tensor, Tensor, Tensor]] = []
     stream = source.stream(descent.batch, generator=torch.Generator().manual_seed(seeds[0] + 10_000), dtype=dtype)
-    for step, (x, y) in zip(range(descent.steps + 1), stream, strict=False):
-        hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
-        losses = (sigma(hidden).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
-        if step in wanted:
-            kept.append((weights.detach().clone(), bias.detach().clone(), losses.detach()))
-        gradients = torch.autograd.grad(losses.sum(), [p for p, _ in moving])
-        with torch.no_grad():
-            for (parameter, rate), gradient in zip(moving, gradients, strict=True):
-                parameter.sub_(rate * gradient)
-        if tell is not None and step % 100 == 0:
-            tell(step / descent.steps, f"step {step} of {descent.steps}")
-    recorded = [torch.stack(part) for part in zip(*kept, strict=True)]
-    return Fields(tuple(sorted(wanted)), recorded[0], recorded[1], recorded[2])
+
+    def states() -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in stream:
+            hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
+            losses = (sigma(hidden).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
+            yield weights, losses
+            # No loss depends on another network's parameters, so their sum has each network's own gradient.
+            gradients = torch.autograd.grad(losses.sum(), [parameter for parameter, _ in rates])
+            with torch.no_grad():
+                for (parameter, rate), gradient in zip(rates, gradients, strict=True):
+                    parameter.sub_(rate * gradient)
+
+    return _recorded(states(), descent.steps, records, tell)
 
 
 def relu_descent(
@@ -120,46 +106,57 @@ def relu_descent(
     rate: float,
     *,
     records: int,
-    tell: Callable[[float, str], None] | None = None,
+    tell: Tell | None = None,
 ) -> Fields:
-    """Descent of bias-free ReLU networks on all of a fixed data set, where only gates stand between it and linearity.
+    """Train bias-free ReLU networks by descent on all of a fixed data set; only their gates make them nonlinear.
 
-    One step of rate η is time η of the flow with τ = 1.
+    One step with rate η advances the flow with τ = 1 by time η.
     """
-    w, K = initial.clone(), initial.shape[1]
+
+    def states() -> Iterator[tuple[Tensor, Tensor]]:
+        w, K = initial, initial.shape[1]
+        while True:
+            hidden = torch.einsum("nd,rkd->rnk", x, w)
+            error = y - hidden.clamp(min=0).mean(dim=2)
+            yield w, error.square().mean(dim=1) / 2
+            w = w + torch.einsum("rnk,nd->rkd", (hidden > 0) * error[:, :, None], x) * (rate / (K * len(x)))
+
+    return _recorded(states(), steps, records, tell)
+
+
+def _recorded(states: Iterator[tuple[Tensor, Tensor]], steps: int, records: int, tell: Tell | None) -> Fields:
+    """Run a training loop that yields weights and losses before every step, and record some of them."""
     wanted = recorded_steps(steps, records)
     kept = []
-    for step in range(steps + 1):
-        hidden = torch.einsum("nd,rkd->rnk", x, w)
-        error = y - hidden.clamp(min=0).mean(dim=2)
+    for step, (weights, losses) in zip(range(steps + 1), states, strict=False):
         if step in wanted:
-            kept.append((w, error.square().mean(dim=1) / 2))
-        w = w + torch.einsum("rnk,nd->rkd", (hidden > 0) * error[:, :, None], x) * (rate / (K * len(x)))
+            kept.append((weights.detach().clone(), losses.detach()))
         if tell is not None and step % 100 == 0:
             tell(step / steps, f"step {step} of {steps}")
-    weights, losses = (torch.stack(part) for part in zip(*kept, strict=True))
-    return Fields(tuple(sorted(wanted)), weights, weights.new_zeros(weights.shape[:3]), losses)
+    all_weights, all_losses = (torch.stack(part) for part in zip(*kept, strict=True))
+    return Fields(tuple(sorted(wanted)), all_weights, all_losses)
 
 
-def starts(seeds: Sequence[int], units: int, dim: int, scale: float) -> Float[Tensor, "r k d"]:
-    """First weights, one network for each seed, in float64: Gaussian with variance scale²/d."""
-    drawn = [
-        torch.randn(units, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in seeds
-    ]
-    return torch.stack(drawn) * (scale / dim**0.5)
+def initial_weights(
+    seeds: Sequence[int], units: int, dim: int, scale: float, dtype: torch.dtype = torch.float64
+) -> Float[Tensor, "r k d"]:
+    """Return the initial weights of one network per seed: Gaussian with variance scale²/d."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    networks = [MeanReadoutNetwork(dim, units, scale=scale, dtype=dtype, generator=g) for g in generators]
+    return torch.stack([network.weights.detach() for network in networks])
 
 
 def recorded_steps(steps: int, records: int) -> set[int]:
-    """0, the last, and steps between that grow with time: early training changes most."""
-    grown = torch.logspace(0, torch.log10(torch.tensor(float(max(steps, 1)))).item(), max(records - 1, 1))
-    return {0, steps, *(min(steps, round(step)) for step in grown.tolist())}
+    """Return 0, the last step, and steps between them in geometric progression: early training changes most."""
+    between = torch.logspace(0, log10(max(steps, 1)), max(records - 1, 1))
+    return {0, steps, *(min(steps, round(step)) for step in between.tolist())}
 
 
 def pulse_widths(sites: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Wide pulses, 20 to 25 % of the sites, and narrow ones, 5 to 10 %."""
+    """Return the ranges of wide pulses, 20 to 25 % of the sites, and narrow ones, 5 to 10 %."""
     return (sites // 5, sites // 4), (max(1, sites // 20), max(1, sites // 10))
 
 
 def neighbour_correlation(weights: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape"]:
-    """Σ w_i w_{i+1} / Σ w_i² on a ring: near 1 for smooth fields, negative for short-range oscillations."""
+    """Return Σ w_i w_{i+1} / Σ w_i² on a ring: near 1 for smooth fields, negative for short-range oscillations."""
     return (weights * weights.roll(1, -1)).sum(dim=-1) / weights.square().sum(dim=-1)

@@ -13,12 +13,13 @@ from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.papers.gdln.fields import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
+from gatelab.papers.gdln.samples import bound, numbers
 
 PULSES = ("pulses", "turned and centred pulses")
 
 
 class LocalisationConfig(SeededConfig):
-    """Fields of single units on NLGPs and pulses."""
+    """Receptive fields of single units on NLGPs and pulses."""
 
     runs: int = Field(default=4, ge=1)
     sites: int = Field(default=40, ge=20)
@@ -29,8 +30,12 @@ class LocalisationConfig(SeededConfig):
     units: int = Field(default=1, ge=1)
     activations: tuple[Activation, ...] = tuple(Activation)
 
+    def gain_names(self) -> list[str]:
+        """Return the gains as text, which names a kind of data."""
+        return [f"{gain:g}" for gain in self.gains]
+
     def source(self, kind: str, long_first: bool) -> TwoClasses:
-        """The data: a gain as text, or a kind of pulse; y = 1 where structure is long if ``long_first``."""
+        """Return the data of a kind; if ``long_first``, y = 1 is the class with long-range structure."""
         order = 1 if long_first else -1
         if kind in PULSES:
             first, second = pulse_widths(self.sites)[::order]
@@ -40,34 +45,36 @@ class LocalisationConfig(SeededConfig):
         return NLGP((one, zero), float(kind), (self.sites,))
 
     def descent(self, activation: Activation, kind: str) -> Descent:
-        """ReLU needs no biases; the others start with a negative one, from which a unit answers to large inputs.
+        """Return how to train: ReLU without biases, the others with negative ones, so that units see large inputs.
 
-        erf is odd, so that a positive one is the same with the classes swapped.
+        erf is odd, so a positive bias gives the same with the classes swapped.
         """
-        # Pulses of half amplitude have a few large eigenvalues, which limit the step of a unit without saturation.
-        rate = {Activation.RELU: 0.2 if kind in PULSES else 0.3, Activation.ERF: 1.0, Activation.SIGMOID: 10.0}
         if activation is Activation.RELU:
-            return Descent(3 * self.steps if kind == PULSES[1] else self.steps, rate[activation], self.batch)
-        start = {Activation.ERF: -1.0, Activation.SIGMOID: -2.0}[activation]
-        return Descent(2 * self.steps, rate[activation], self.batch, scale=1.0, bias=start)
+            # Pulses of half amplitude have a few large eigenvalues, which limit the step of a unit without saturation.
+            steps = 3 * self.steps if kind == PULSES[1] else self.steps
+            return Descent(steps, 0.2 if kind in PULSES else 0.3, self.batch)
+        rate, bias = {Activation.ERF: (1.0, -1.0), Activation.SIGMOID: (10.0, -2.0)}[activation]
+        return Descent(2 * self.steps, rate, self.batch, scale=1.0, bias=bias)
+
+
+def _order(long_first: bool) -> str:
+    return "ξ₁ > ξ₂" if long_first else "ξ₁ < ξ₂"
 
 
 def _name(activation: Activation, kind: str, long_first: bool) -> str:
-    order = "ξ₁ > ξ₂" if long_first else "ξ₁ < ξ₂"
-    return f"{activation}, {kind if kind in PULSES else f'gain {kind}'}, {order}"
+    return f"{activation}, {kind if kind in PULSES else f'gain {kind}'}, {_order(long_first)}"
 
 
 def _cells(config: LocalisationConfig) -> list[Cell]:
-    kinds = [f"{gain:g}" for gain in config.gains] + list(PULSES)
     return [
         Cell(
-            _name(activation, kind, first),
-            {"activation": activation.value, "kind": kind, "first": first},
+            _name(activation, kind, long_first),
+            {"activation": activation.value, "kind": kind, "first": long_first},
             weight=1.0 if activation is Activation.RELU else 2.0,
         )
         for activation in config.activations
-        for kind in kinds
-        for first in (True, False)
+        for kind in (*config.gain_names(), *PULSES)
+        for long_first in (True, False)
     ]
 
 
@@ -88,7 +95,7 @@ def _work(config: LocalisationConfig, cell: Cell, context: Context) -> Result:
 
 
 def _ipr(result: Result) -> Sample:
-    return Sample(tuple(result["ipr"][-1]), percent=False)
+    return numbers(result["ipr"][-1])
 
 
 def _row(name: str, result: Result) -> tuple[str, ...]:
@@ -107,84 +114,76 @@ def _row(name: str, result: Result) -> tuple[str, ...]:
 
 
 def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[Claim]:
-    # Twice what Gaussian noise has.
-    local = Sample((6 / config.sites,) * config.runs, percent=False)
-    names = [f"{gain:g}" for gain in config.gains]
+    # Gaussian noise has 3/n.
+    local, zero = bound(6 / config.sites, config.runs), bound(0.0, config.runs)
+    softest, *sharp = config.gain_names()
     claims = []
     for activation in config.activations:
         for first in (True, False):
-            own = {gain: _ipr(results[_name(activation, gain, first)]) for gain in names}
-            claims.append(greater(f"{_name(activation, names[0], first)}: not local (IPR)", local, own[names[0]]))
-            claims += [greater(f"{_name(activation, gain, first)}: local", own[gain], local) for gain in names[1:]]
-    nothing = Sample((0.0,) * config.runs, percent=False)
+            names = {gain: _name(activation, gain, first) for gain in (softest, *sharp)}
+            claims.append(greater(f"{names[softest]}: not local (IPR)", local, _ipr(results[names[softest]])))
+            claims += [greater(f"{names[gain]}: local", _ipr(results[names[gain]]), local) for gain in sharp]
     if Activation.RELU in config.activations:
         smooth, rough = (
-            Sample(tuple(results[_name(Activation.RELU, names[-1], first)]["neighbours"]), percent=False)
-            for first in (True, False)
+            numbers(results[_name(Activation.RELU, sharp[-1], first)]["neighbours"]) for first in (True, False)
         )
         claims += [
-            greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, nothing),
-            greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", nothing, rough),
+            greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, zero),
+            greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", zero, rough),
         ]
-        claims += [
-            greater(
-                f"ReLU on {kind}, wide ones y = 1: local (IPR)",
-                _ipr(results[_name(Activation.RELU, kind, True)]),
-                local,
-            )
-            for kind in PULSES
-        ]
+        ends = {kind: _ipr(results[_name(Activation.RELU, kind, True)]) for kind in PULSES}
+        claims += [greater(f"ReLU on {kind}, wide ones y = 1: local (IPR)", ipr, local) for kind, ipr in ends.items()]
     return claims
 
 
-def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:
+def _figures(config: LocalisationConfig, results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
     figures = []
+    gains = config.gain_names()
     for activation in config.activations:
         curves = []
-        for gain in config.gains:
-            result = results[_name(activation, f"{gain:g}", True)]
+        for gain in gains:
+            result = results[_name(activation, gain, True)]
             means = tuple(map(mean, result["ipr"]))
-            curves.append(Curve(f"gain {gain:g}", tuple(float(s) for s in result["steps"]), means, line=True))
-        figures.append(
-            FigureFacts(
-                f"{activation}: localisation over training, ξ₁ > ξ₂",
-                Plot("step", "IPR", tuple(curves)),
-                f"1 is a single site, 1/n = {1 / config.sites:.3f} a flat field.",
-            )
-        )
+            curves.append(Curve(f"gain {gain}", tuple(float(s) for s in result["steps"]), means, line=True))
+        title = f"{activation}: localisation over training, {_order(True)}"
+        caption = f"1 is a single site, 1/n = {1 / config.sites:.3f} a flat field."
+        figures.append(FigureFacts(title, Plot("step", "IPR", tuple(curves)), caption))
     sites = tuple(float(site - config.sites // 2) for site in range(config.sites))
+    shown = config.activations[0]
     for first in (True, False):
         curves = tuple(
-            Curve(f"gain {gain:g}", sites, tuple(results[_name(activation, f"{gain:g}", first)]["field"]), line=True)
-            for activation in config.activations[:1]
-            for gain in config.gains
+            Curve(f"gain {gain}", sites, tuple(results[_name(shown, gain, first)]["field"]), line=True)
+            for gain in gains
         )
-        title = f"{config.activations[0]}: receptive fields at the end, {'ξ₁ > ξ₂' if first else 'ξ₁ < ξ₂'}"
-        figures.append(FigureFacts(title, Plot("site, from the peak", "weight", curves), "Of one run each."))
-    columns = ("data", "IPR", "sites", "neighbours", "Gabor width", "frequency", "R²", "loss")
-    rows = tuple(_row(name, result) for name, result in results.items())
-    claims = _claims(config, results)
-    sharp, soft = (_ipr(results[_name(config.activations[0], f"{config.gains[g]:g}", True)]).mean for g in (-1, 0))
+        title = f"{shown}: receptive fields at the end, {_order(first)}"
+        figures.append(FigureFacts(title, Plot("site, from the peak", "weight", curves), "One run each."))
+    return tuple(figures)
+
+
+def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:
+    gains = config.gain_names()
+    shown = config.activations[0]
+    sharp, soft = (_ipr(results[_name(shown, gain, True)]).mean for gain in (gains[-1], gains[0]))
     return Findings(
         "gdln, Section 1: localisation of receptive fields",
-        f"With {config.activations[0]} and ξ₁ > ξ₂ the inverse participation ratio ends at {sharp:.2f} for the "
-        f"sharpest gain and at {soft:.2f} in the Gaussian limit.",
+        f"With {shown} and ξ₁ > ξ₂ the inverse participation ratio (IPR) ends at {sharp:.2f} for the sharpest gain and "
+        f"at {soft:.2f} in the Gaussian limit.",
         (
             Table(
                 f"Fields at the end of training, {config.runs} runs",
-                columns,
-                rows,
+                ("data", "IPR", "sites", "neighbours", "Gabor width", "frequency", "R²", "loss"),
+                tuple(_row(name, result) for name, result in results.items()),
                 "Neighbours: Σ w_i w_{i+1}/Σ w_i². Gabor: width in sites, frequency in cycles per site.",
             ),
         ),
-        tuple(figures),
-        tuple(claims),
+        _figures(config, results),
+        tuple(_claims(config, results)),
         (
             "Local means an IPR above 6/n, twice that of Gaussian noise.",
-            "Runs share their batches; they differ by their start.",
-            "erf and sigmoid start with a negative bias; erf is odd, so that a positive one swaps the classes' roles.",
-            "Pulses as the notes define them are told apart by how many sites are on, which needs no locality; "
-            "turned over with probability ½ and centred they are not.",
+            "Runs share their batches; they differ by their initial weights.",
+            "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
+            "The number of sites that are on separates the notes' pulses, and that needs no locality. It does not "
+            "separate pulses that are inverted with probability ½ and centred.",
         ),
     )
 

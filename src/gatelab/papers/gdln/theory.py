@@ -2,29 +2,29 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from math import log10
 
-import numpy as np
 import torch
 from pydantic import Field
-from scipy.integrate import solve_ivp
-from torch import Tensor
 
 from gatelab.data import SinglePulse
-from gatelab.dynamics import GatedLinearFlow, GatedMoments, exact_moments, kmeans_cells, random_half_spaces
+from gatelab.dynamics import GatedLinearFlow, exact_moments
+from gatelab.dynamics.gate_search import kmeans_cells, random_half_spaces
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Verdict
 from gatelab.models import ChosenGates, NodeGates
 from gatelab.papers.gdln.fields import pulse_widths
+from gatelab.papers.gdln.samples import plain_claim
+from gatelab.papers.gdln.simulation import descended, integrated
 
-MOMENTS = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # at which theory meets simulation, as shares
+SHARES = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # of the time, at which theory meets simulation
 
 
 class Case(StrEnum):
-    """The notes' cases."""
+    """The cases of the notes."""
 
     GENERAL = "general gates"
     SINGLE = "single gate"
@@ -33,7 +33,7 @@ class Case(StrEnum):
 
 
 class TheoryConfig(SeededConfig):
-    """Single pulses under given gates: their moments are exact, so that theory has nothing to fit."""
+    """Single pulses under given gates; their moments are exact, so the theory has no free parameter."""
 
     runs: int = Field(default=3, ge=1)
     sites: int = Field(default=40, ge=8)
@@ -42,15 +42,15 @@ class TheoryConfig(SeededConfig):
     steps: tuple[int, ...] = (4000, 8000, 16000)
 
     def source(self) -> SinglePulse:
-        """Wide and narrow pulses, half of them turned over."""
+        """Return wide and narrow pulses, half of them inverted."""
         return SinglePulse(pulse_widths(self.sites), (self.sites,), inverted=True)
 
     def gates(self, case: Case, generator: torch.Generator) -> NodeGates:
-        """Half-spaces, one of them, k-means cells, or half-spaces each twice."""
-        count = {Case.GENERAL: self.units, Case.SINGLE: 1, Case.REDUNDANT: self.units // 2}.get(case, 0)
+        """Return half-spaces, a single one, k-means cells, or half-spaces in pairs."""
         if case is Case.EXCLUSIVE:
             examples = torch.cat([self.source().support(label) for label in (0, 1)])
             return kmeans_cells(examples, self.units, seed=generator.initial_seed())
+        count = {Case.GENERAL: self.units, Case.SINGLE: 1, Case.REDUNDANT: self.units // 2}[case]
         halves = random_half_spaces(self.sites, count, generator=generator, dtype=torch.float64)
         twice = [place for place in range(count) for _ in range(2)]
         return ChosenGates(halves, twice) if case is Case.REDUNDANT else halves
@@ -64,42 +64,22 @@ def _cells(config: TheoryConfig) -> list[Cell]:
     ]
 
 
-def simulated(moments: GatedMoments, initial: Tensor, times: Tensor) -> Tensor:
-    """Gradient flow by a Runge-Kutta method of order eight, which knows A and b but not the closed form."""
-    A, b, K = moments.A.numpy(), moments.b.numpy(), moments.units
-
-    def rate(_time: float, w: np.ndarray) -> np.ndarray:
-        return (b - A @ w / K) / K
-
-    span = (0.0, float(times[-1]))
-    found = solve_ivp(rate, span, initial.flatten().numpy(), "DOP853", times.numpy(), rtol=1e-10, atol=1e-12)
-    return torch.from_numpy(found.y.T.copy()).view(len(times), *initial.shape)
-
-
-def descended(moments: GatedMoments, initial: Tensor, horizon: float, steps: int) -> Tensor:
-    """Where ``steps`` steps of gradient descent end."""
-    w, K, step = initial.flatten(), moments.units, horizon / steps
-    A, b = moments.A * (-step / K**2), moments.b * (step / K)
-    for _ in range(steps):
-        w = torch.addmv(w, A, w).add_(b)
-    return w.view_as(initial)
-
-
 def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
     case, generator = Case(cell.parameters["case"]), torch.Generator().manual_seed(int(cell.parameters["seed"]))
     gates = config.gates(case, generator)
     moments = exact_moments(config.source(), gates)
     initial = 0.1 * torch.randn(gates.count, config.sites, generator=generator, dtype=torch.float64)
     flow = GatedLinearFlow.from_moments(moments, initial=initial)
-    times = config.horizon * torch.tensor((0.0, *MOMENTS), dtype=torch.float64)
-    dense = config.horizon * torch.logspace(np.log10(MOMENTS[0]), 0, 60, dtype=torch.float64)
-    theory, simulation = flow.weights(times), simulated(moments, initial, times)
+    times = config.horizon * torch.tensor((0.0, *SHARES), dtype=torch.float64)
+    dense = config.horizon * torch.logspace(log10(SHARES[0]), 0, 60, dtype=torch.float64)
+    theory, simulation = flow.weights(times), integrated(moments, initial, times, rtol=1e-10, atol=1e-12)
     moved = int((theory[-1] - theory[0]).abs().argmax())
-    context.tell(0.5, "gradient flow followed")
-    gaps = [
-        float((descended(moments, initial, config.horizon, steps) - theory[-1]).abs().max()) for steps in config.steps
-    ]
-    kept = (initial[0] - initial[1]) if case is Case.REDUNDANT else torch.zeros(1)
+    context.tell(0.5, "gradient flow integrated")
+    ends = [descended(moments, initial, config.horizon, steps) for steps in config.steps]
+    drift = None
+    if case is Case.REDUNDANT:
+        difference = simulation[:, 0] - simulation[:, 1]
+        drift = float((difference - difference[0]).abs().max())
     return {
         "times": times.tolist(),
         "dense": dense.tolist(),
@@ -109,52 +89,15 @@ def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
             "simulation": simulation.flatten(1)[:, moved].tolist(),
         },
         "difference": float((theory - simulation).abs().max()),
-        "descent": gaps,
+        "descent": [float((end - theory[-1]).abs().max()) for end in ends],
         "groups": len(flow.groups),
         "components": len(flow.components),
-        "drift": float((simulation[:, 0] - simulation[:, 1] - kept).abs().max()) if case is Case.REDUNDANT else None,
+        "drift": drift,
     }
 
 
-def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
-    rows, claims, figures = [], [], []
-    for case in Case:
-        own = [result for name, result in results.items() if name.startswith(f"{case}, ")]
-        worst = max(result["difference"] for result in own)
-        orders = [fitted_power([config.horizon / count for count in config.steps], result["descent"]) for result in own]
-        off = max(abs(order - 1) for order in orders)
-        shown = own[0]
-        rows.append(
-            (
-                case.value,
-                f"{worst:.1e}",
-                ", ".join(f"{gap:.1e}" for gap in shown["descent"]),
-                ", ".join(f"{order:.3f}" for order in orders),
-                str(shown["groups"]),
-                str(shown["components"]),
-            )
-        )
-        claims += [
-            Claim(
-                f"{case}: theory and simulated gradient flow differ by less than 1e-6",
-                _decide(worst < 1e-6),
-                f"largest difference of a weight over all times and runs {worst:.1e}",
-            ),
-            Claim(
-                f"{case}: gradient descent approaches it linearly in the step",
-                _decide(off < 0.05),
-                f"fitted orders {', '.join(f'{order:.3f}' for order in orders)}; linear means 1 ± 0.05",
-            ),
-        ]
-        drifts = [result["drift"] for result in own if result["drift"] is not None]
-        if drifts:
-            claims.append(
-                Claim(
-                    "redundant gates: w₁ − w₂ stays what it was",
-                    _decide(max(drifts) < 1e-6),
-                    f"largest drift in the simulation {max(drifts):.1e}",
-                )
-            )
+def _figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
+    figures = []
     for what, label, log in (("loss", "L = ½⟨(y − ŷ)²⟩", True), ("weight", "the weight that moves most", False)):
         curves = []
         for case in Case:
@@ -163,10 +106,45 @@ def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
                 Curve(f"{case}, simulation", tuple(shown["times"][1:]), tuple(shown[what]["simulation"][1:])),
                 Curve(f"{case}, theory", tuple(shown["dense"]), tuple(shown[what]["theory"]), line=True),
             ]
-        caption = "Lines are the closed form, points an integrated gradient flow."
-        figures.append(
-            FigureFacts(f"Theory over simulation: {what}", Plot("time / τ", label, tuple(curves), log=log), caption)
+        caption = "Lines are the closed form, points the integrated gradient flow."
+        plot = Plot("time / τ", label, tuple(curves), log=log)
+        figures.append(FigureFacts(f"Theory over simulation: {what}", plot, caption))
+    return tuple(figures)
+
+
+def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
+    rows, claims = [], []
+    for case in Case:
+        own = [result for name, result in results.items() if name.startswith(f"{case}, ")]
+        worst = max(result["difference"] for result in own)
+        orders = [fitted_power([config.horizon / count for count in config.steps], result["descent"]) for result in own]
+        shown_orders, shown = ", ".join(f"{order:.3f}" for order in orders), own[0]
+        rows.append(
+            (
+                case.value,
+                f"{worst:.1e}",
+                ", ".join(f"{gap:.1e}" for gap in shown["descent"]),
+                shown_orders,
+                str(shown["groups"]),
+                str(shown["components"]),
+            )
         )
+        claims += [
+            plain_claim(
+                f"{case}: theory and simulated gradient flow differ by less than 1e-6",
+                worst < 1e-6,
+                f"largest difference of a weight over all times and runs {worst:.1e}",
+            ),
+            plain_claim(
+                f"{case}: gradient descent approaches it linearly in the step",
+                max(abs(order - 1) for order in orders) < 0.05,
+                f"fitted orders {shown_orders}; linear means 1 ± 0.05",
+            ),
+        ]
+        if case is Case.REDUNDANT:
+            drift = max(result["drift"] for result in own)
+            evidence = f"largest drift in the simulation {drift:.1e}"
+            claims.append(plain_claim("redundant gates: w₁ − w₂ is conserved", drift < 1e-6, evidence))
     worst = max(result["difference"] for result in results.values())
     return Findings(
         "gdln, Section 4: theory over simulation",
@@ -180,19 +158,15 @@ def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
                     f"descent − theory, {' / '.join(map(str, config.steps))} steps",
                     "orders",
                     "different gates",
-                    "solved apart",
+                    "solved separately",
                 ),
                 tuple(rows),
             ),
         ),
-        tuple(figures),
+        _figures(results),
         tuple(claims),
-        ("Single pulses, half of them turned over; moments are exact sums over their support.",),
+        ("Single pulses, half of them inverted; moments are exact sums over their support.",),
     )
-
-
-def _decide(holds: bool) -> Verdict:
-    return Verdict.HOLDS if holds else Verdict.FAILS
 
 
 THEORY = Experiment(

@@ -1,4 +1,4 @@
-"""ReLU networks of which only the gates stand between them and a linear flow (gdln, Section 2)."""
+"""ReLU networks that differ from a linear flow only by their gates, trained on a fixed sample (gdln, Section 2)."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -6,14 +6,16 @@ from pydantic import Field
 from torch import Tensor
 
 from gatelab.data import NLGP
-from gatelab.dynamics import open_gates
+from gatelab.dynamics.localisation import open_gates
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.runs import Cell, Context
-from gatelab.papers.gdln.fields import relu_descent, starts
+from gatelab.papers.gdln.fields import initial_weights, relu_descent
+
+SMOKE = {"runs": 2, "examples": 100, "horizon": 5.0, "records": 10, "sites": 20, "lengths": (2.0, 0.1)}
 
 
 class GatesConfig(SeededConfig):
-    """ReLU networks on a fixed sample of an NLGP, by descent on all of it."""
+    """ReLU networks on a fixed sample of an NLGP, trained by descent on all of it."""
 
     runs: int = Field(default=32, ge=1)
     sites: int = Field(default=40, ge=20)
@@ -28,47 +30,40 @@ class GatesConfig(SeededConfig):
 
 
 def cell_per_gain(config: GatesConfig) -> list[Cell]:
-    """The gains as pieces that do not need each other."""
+    """Return one independent cell per gain."""
     return [Cell(f"gain {gain:g}", {"gain": gain}) for gain in config.gains]
 
 
 class Training:
-    """The examples, and what descent made of the networks."""
+    """The examples, and the recorded weights of the networks."""
 
     def __init__(self, config: GatesConfig, cell: Cell, context: Context, share: float = 1.0):
-        """Train; ``share`` of the cell's work is done then."""
+        """Train; training counts as ``share`` of the cell's progress."""
         source = NLGP(config.lengths, float(cell.parameters["gain"]), (config.sites,))
         generator = torch.Generator().manual_seed(config.seed)
         self.x, self.y = source.sample(config.examples, generator=generator, dtype=torch.float64)
-        # A mean over K units makes each K times as slow.
-        self.horizon = config.horizon * config.units
-        rate = config.rate * config.units
-        steps = round(self.horizon / rate)
-        self.fields = relu_descent(
+        # The mean over K units makes each unit K times as slow.
+        self.horizon, rate = config.horizon * config.units, config.rate * config.units
+        steps, self.weights, _ = relu_descent(
             self.x,
             self.y,
-            starts(config.seeds(), config.units, config.sites, config.scale),
-            steps,
+            initial_weights(config.seeds(), config.units, config.sites, config.scale),
+            round(self.horizon / rate),
             rate,
             records=config.records,
             tell=lambda done, text: context.tell(share * done, text),
         )
-        self.times = tuple(step * rate for step in self.fields.steps)
-
-    @property
-    def weights(self) -> Float[Tensor, "t r k d"]:
-        """What was recorded."""
-        return self.fields.weights
+        self.times = tuple(step * rate for step in steps)
 
     def gates(self, run: int) -> Bool[Tensor, "t k n"]:
-        """Of one network, at every record."""
+        """Return the gates of one network at every record."""
         return open_gates(self.weights[:, run], self.x)
 
     def error(self, predicted: Float[Tensor, "k d"], run: int) -> float:
-        """Distance of a prediction from the network's last weights, relative to them."""
+        """Return the distance of a prediction from the network's last weights, relative to their norm."""
         observed = self.weights[-1, run]
         return float((predicted - observed).norm() / observed.norm())
 
-    def place(self, share: float) -> int:
-        """The record nearest to a share of training."""
+    def nearest_record(self, share: float) -> int:
+        """Return the index of the record nearest to a share of training."""
         return min(range(len(self.times)), key=lambda p: abs(self.times[p] - share * self.times[-1]))

@@ -1,4 +1,4 @@
-"""hierarchy, Section 5.2, and beyond: does plain SGD find the factors, with and without batch norm?"""
+"""Beyond Section 5.2: does plain SGD find the factors, with and without batch norm?"""
 
 from collections.abc import Mapping
 
@@ -8,19 +8,20 @@ from pydantic import Field
 from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,
+    NodeOptions,
     Norm,
-    Unit,
-    build_teacher,
+    Teacher,
     disentanglement_score,
     observe_student,
-    per_factor,
     string_fields,
     student_for,
 )
+from gatelab.hierarchy.rules import per_factor
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Sample, greater_within_runs
+from gatelab.lab.verdicts import greater_within_runs
+from gatelab.papers.hierarchy.common import numbers, steps_with_looks
 
 
 class DisentangleConfig(SeededConfig):
@@ -40,17 +41,16 @@ def _work(config: DisentangleConfig, cell: Cell, context: Context) -> Result:
     seed, norm = int(cell.parameters["seed"]), Norm(cell.parameters["norm"])
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(config.factors * config.leaves, [2], leaf=config.factors)
-    teacher = build_teacher(fields, per_factor(lambda bits: bits.min(dim=1).values))
-    hidden = Unit(norm=norm, eps=config.eps)
+    teacher = Teacher(fields, per_factor(lambda bits: bits.min(dim=1).values))
+    hidden = NodeOptions(norm=norm, eps=config.eps)
     student = student_for(teacher, config.nodes, hidden=hidden, dtype=torch.float64, generator=generator)
     trainer, total = GradientTrainer(student, teacher, config.learning_rate), teacher.inputs.support_size
-    every, steps, scores, losses = max(1, config.steps // config.looks), [], [], []
-    for step in range(config.steps + 1):
-        if step % every == 0 or step == config.steps:
+    steps, scores, losses = [], [], []
+    for step, look in steps_with_looks(config.steps, config.looks, context):
+        if look:
             steps.append(step)
             scores.append(disentanglement_score(student, teacher).overall)
             losses.append(observe_student(student, teacher).loss)
-            context.tell(step / config.steps, f"step {step}")
         if step < config.steps:
             trainer.step(torch.randint(total, (config.batch,), generator=generator))
     return {"steps": steps, "scores": scores, "losses": losses}
@@ -67,19 +67,19 @@ def _cells(config: DisentangleConfig) -> list[Cell]:
 def _findings(config: DisentangleConfig, results: Mapping[str, Result]) -> Findings:
     by_norm = {norm: [results[f"{norm.value}, run {run}"] for run in range(config.runs)] for norm in Norm}
     first, last, losses = (
-        {norm: Sample(tuple(r[what][place] for r in runs), percent=False) for norm, runs in by_norm.items()}
+        {norm: numbers(r[what][place] for r in runs) for norm, runs in by_norm.items()}
         for what, place in (("scores", 0), ("scores", -1), ("losses", -1))
     )
     steps = tuple(map(float, by_norm[Norm.NONE][0]["steps"]))
     curves = [
-        mean_curve(_label(norm), steps, [Sample(tuple(r["scores"][i] for r in runs), False) for i in range(len(steps))])
+        mean_curve(_label(norm), steps, [numbers(r["scores"][i] for r in runs) for i in range(len(steps))])
         for norm, runs in by_norm.items()
     ]
     rows = tuple((_label(norm), first[norm].text(), last[norm].text(), losses[norm].text()) for norm in Norm)
     return Findings(
         "hierarchy: does gradient descent find the factors?",
         "; ".join(f"{_label(norm)}: {first[norm].mean:.2f} → {last[norm].mean:.2f}" for norm in Norm)
-        + ". A score of 1 would mean that for each factor there is a node that says this factor and nothing else.",
+        + ". A score of 1 would mean that every factor has a node that depends on this factor and on nothing else.",
         (
             Table(
                 f"Disentanglement score, {config.nodes} nodes for {config.factors} factors in each region",
@@ -97,17 +97,15 @@ def _findings(config: DisentangleConfig, results: Mapping[str, Result]) -> Findi
         ),
         (
             *(greater_within_runs(f"SGD raises the score ({_label(norm)})", last[norm], first[norm]) for norm in Norm),
-            greater_within_runs(
-                "Batch norm after the linear map helps to find the factors", last[Norm.AFTER_LINEAR], last[Norm.NONE]
-            ),
-            greater_within_runs(
-                "Batch norm after the ReLU helps to find the factors", last[Norm.AFTER_RELU], last[Norm.NONE]
+            *(
+                greater_within_runs(f"Batch norm {norm.value} helps to find the factors", last[norm], last[Norm.NONE])
+                for norm in (Norm.AFTER_LINEAR, Norm.AFTER_RELU)
             ),
         ),
         (
-            "The paper shows that disentangled representations can be sustained; that training reaches them is our "
+            "The paper shows that disentangled representations can be sustained. Whether training reaches them is our "
             "question, and these claims are ours.",
-            "The factors are ANDs. A student whose top is linear in the regions' nodes could not answer for XORs.",
+            "The factors are ANDs. A student whose top is linear in the regions' nodes could not compute XORs.",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""hierarchy, Theorem 6: what linear and ReLU networks can say about a region, against its size."""
+"""Theorem 6: what linear and ReLU networks can express about a region, against its size."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -9,19 +9,20 @@ from pydantic import Field
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     LocalNetwork,
+    NodeOptions,
     ReformulatedTrainer,
-    Unit,
-    build_teacher,
+    Teacher,
     exact_events,
     expressibility,
-    joint,
     reformulate,
     string_fields,
 )
+from gatelab.hierarchy.rules import joint
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict, readable
+from gatelab.lab.verdicts import Claim, Verdict, readable
+from gatelab.papers.hierarchy.common import decided, numbers
 
 
 class ExpressibilityConfig(SeededConfig):
@@ -30,21 +31,20 @@ class ExpressibilityConfig(SeededConfig):
     runs: int = Field(default=3, ge=1)
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6)
     steps: int = Field(default=2000, ge=1)
-    learning_rate: float = Field(default=1.0, gt=0)  # over the loss's largest curvature, about 1 + d/2
+    learning_rate: float = Field(default=1.0, gt=0)  # relative to 1 / the loss's largest curvature, about 1 + d/2
 
 
 def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
     size = int(cell.parameters["size"])
-    events = exact_events(build_teacher(string_fields(size, []), joint))
+    events = exact_events(Teacher(string_fields(size, []), joint))
     best = expressibility(events)
     trained: dict[str, list[float]] = {"ReLU": [], "linear": []}
     closed = []
     for name, losses in trained.items():
+        top = NodeOptions(relu=name == "ReLU")
         for number, seed in enumerate(config.seeds()):
             generator = torch.Generator().manual_seed(seed)
-            network = LocalNetwork(
-                events.fields, 1, best.events, top=Unit(relu=name == "ReLU"), dtype=torch.float64, generator=generator
-            )
+            network = LocalNetwork(events.fields, 1, best.events, top=top, dtype=torch.float64, generator=generator)
             trainer = ReformulatedTrainer(network, events, config.learning_rate / (1 + size / 2))
             for _ in range(config.steps):
                 trainer.step()
@@ -68,18 +68,19 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
     linear = [result["linear"] for result in found]
     ratios = [b / a for a, b in pairwise(linear)]
     relu = max(result["relu"] for result in found)
-    trained = [Sample(tuple(result["trained ReLU"]), percent=False) for result in found]
-    trained_linear = [Sample(tuple(result["trained linear"]), percent=False) for result in found]
+    trained = [numbers(result["trained ReLU"]) for result in found]
+    trained_linear = [numbers(result["trained linear"]) for result in found]
     excess = max(abs(sample.mean - best) / best for sample, best in zip(trained_linear, linear, strict=True))
-    solved = [sample.mean < 1e-3 for sample in trained]
     reached = [f"{sample.mean:.2g} at {size} bits" for size, sample in zip(config.sizes, trained, strict=True)]
     rows = tuple(
         (
             *(str(size), str(r["events"]), readable(r["linear"]), t_linear.text(), f"{r['relu']:.1e}", t_relu.text()),
-            Sample(tuple(r["closed"]), percent=False).text(),
+            numbers(r["closed"]).text(),
         )
         for size, r, t_linear, t_relu in zip(config.sizes, found, trained_linear, trained, strict=True)
     )
+    growth = f"each bit multiplies it by {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
+    exponential = "The linear loss is exponential in the region's size"
     return Findings(
         "hierarchy, Theorem 6: expressibility against region size",
         f"The best linear network's loss grows from {readable(linear[0])} to {readable(linear[-1])}, by at least "
@@ -89,7 +90,7 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
                 "‖F_ω − I‖² over d bits",
                 (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
                 rows,
-                "Closed are the nodes of the trained ReLU networks that say nothing to their own event. Trained by"
+                "Closed: the nodes of the trained ReLU networks that are zero for their own event. Trained by"
                 f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
             ),
         ),
@@ -107,28 +108,22 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
                     ),
                     ticks=tuple(map(str, config.sizes)),
                 ),
-                "Of m = 2^d events; F_ω = 0 has the loss m.",
+                "There are m = 2^d events; F_ω = 0 has the loss m.",
             ),
         ),
         (
-            Claim(
-                "The linear loss is exponential in the region's size",
-                Verdict.HOLDS if ratios and min(ratios) >= 2 else Verdict.FAILS if ratios else Verdict.UNDECIDED,
-                f"each bit multiplies it by {', '.join(f'{ratio:.2f}' for ratio in ratios)}",
-            ),
-            Claim(
-                "ReLU networks reach zero loss",
-                Verdict.HOLDS if relu < 1e-10 else Verdict.FAILS,
-                f"constructed: at most {relu:.1e}",
-            ),
-            Claim(
+            decided(exponential, min(ratios) >= 2, growth)
+            if ratios
+            else Claim(exponential, Verdict.UNDECIDED, "there is only one size"),
+            decided("ReLU networks reach zero loss", relu < 1e-10, f"constructed: at most {relu:.1e}"),
+            decided(
                 "Descent on a linear network ends at the Eckart–Young bound",
-                Verdict.HOLDS if excess < 1e-3 else Verdict.FAILS,
+                excess < 1e-3,
                 f"relative distance at most {excess:.1e}",
             ),
-            Claim(
+            decided(
                 "Gradient descent finds the zero that Theorem 6 constructs",
-                Verdict.HOLDS if all(solved) else Verdict.FAILS,
+                all(sample.mean < 1e-3 for sample in trained),
                 f"mean loss after training: {', '.join(reached)}",
             ),
         ),
@@ -142,7 +137,7 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
 
 EXPRESSIBILITY = Experiment(
     "hierarchy-expressibility",
-    "What linear and ReLU networks can say, against region size",
+    "What linear and ReLU networks can express, against region size",
     ExpressibilityConfig,
     {
         "smoke": {"runs": 1, "sizes": (2, 3), "steps": 50},

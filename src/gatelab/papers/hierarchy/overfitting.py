@@ -1,4 +1,4 @@
-"""hierarchy, Section 6: a subtle true cause beside a clean spurious one, and the noise of SGD as a noisy P."""
+"""Section 6: a subtle true cause beside an obvious spurious one, and the noise of SGD as a noisy P."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -6,6 +6,7 @@ from copy import deepcopy
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
@@ -13,22 +14,19 @@ from gatelab.hierarchy import (
     LocalNetwork,
     ReceptiveFields,
     Teacher,
-    build_teacher,
     counted_events,
     full_information,
-    function,
     observe_student,
-    parity,
     reformulate,
     student_for,
 )
+from gatelab.hierarchy.rules import from_function, parity
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs
-
-NOISE = "noise"
+from gatelab.lab.verdicts import Claim, Sample, greater, greater_within_runs
+from gatelab.papers.hierarchy.common import decided, numbers
 
 
 class OverfittingConfig(SeededConfig):
@@ -45,24 +43,23 @@ class OverfittingConfig(SeededConfig):
 
 
 def world(bits: int) -> Teacher:
-    """Positions 0 … bits−1 are α, whose parity is the label; the last two are γ, whose variable is its first bit."""
+    """Return a teacher whose label is the parity of α, the first positions; γ, the last two, shows its first bit."""
     singles = {f"x{position}": [position] for position in range(bits + 2)}
     regions = {**singles, "alpha": range(bits), "gamma": [bits, bits + 1], "top": range(bits + 2)}
-    first = function(lambda z: z[:, 0], 2)
-    return build_teacher(ReceptiveFields(regions), {"alpha": parity, "gamma": first, "top": first})
+    first = from_function(lambda z: z[:, 0], 2)
+    return Teacher(ReceptiveFields(regions), {"alpha": parity, "gamma": first, "top": first})
 
 
 def reliance(student: LocalNetwork, teacher: Teacher, region: str) -> float:
-    """How much the answer depends on z of a region, over all inputs: the standard deviation of E[f_ω | z]."""
+    """Return how much the output depends on z of a region: the standard deviation of E[f_ω | z] over all inputs."""
     seen = observe_student(student, teacher)
     given = seen.given_z(seen.states["top"].output, region)[seen.z[region]]
     centred = given - seen.probability @ given
     return (seen.probability @ centred.square()).sum().sqrt().item()
 
 
-def _train(config: OverfittingConfig, cell: Cell) -> Result:
-    """Full-batch descent and SGD on the same samples, from the same start."""
-    seed, count = int(cell.parameters["seed"]), int(cell.parameters["samples"])
+def _train(config: OverfittingConfig, seed: int, count: int) -> Result:
+    """Train by full-batch descent and by SGD on the same samples, from the same start."""
     teacher, generator = world(config.bits), torch.Generator().manual_seed(1000 * seed + count)
     x = teacher.inputs.sample(count, generator)
     z = teacher(x)
@@ -88,33 +85,26 @@ def _train(config: OverfittingConfig, cell: Cell) -> Result:
 
 
 def _noise(config: OverfittingConfig, seed: int) -> Result:
-    """The spread of ΔW over batches: observed on the student, and predicted from P̃ counted in other batches."""
+    """Return the spread of ΔW over batches: observed on the student, and predicted from P̃ counted in other batches."""
     generator = torch.Generator().manual_seed(seed)
     lossy = world(config.bits)
     student = student_for(lossy, config.nodes, dtype=torch.float64, generator=generator)
-    batches = [lossy.inputs.sample(config.batch, generator) for _ in range(config.draws)]
-    observed = _spread([_stack(GradientTrainer(student, lossy, 1.0, batch).update()) for batch in batches])
-    found = {"observed": observed}
+
+    def spread(teacher: Teacher, update: Callable[[Tensor], Mapping[str, Tensor]]) -> float:
+        batches = [teacher.inputs.sample(config.batch, generator) for _ in range(config.draws)]
+        moves = torch.stack([parameters_to_vector(update(batch).values()) for batch in batches])
+        return moves.var(dim=0).sum().sqrt().item()
+
+    found = {"observed": spread(lossy, lambda batch: GradientTrainer(student, lossy, 1.0, batch).update())}
     for name, teacher in (("full", full_information(lossy)), ("lossy", lossy)):
-        moves = []
-        for _ in range(config.draws):
-            events = counted_events(teacher, teacher.inputs.sample(config.batch, generator))
-            moves.append(_stack(reformulate(student, events).weights))
-        found[name] = _spread(moves)
+        found[name] = spread(teacher, lambda x, t=teacher: reformulate(student, counted_events(t, x)).weights)
     return found
-
-
-def _stack(moves: Mapping[str, Tensor]) -> Tensor:
-    return torch.cat([move.flatten() for move in moves.values()])
-
-
-def _spread(moves: list[Tensor]) -> float:
-    return torch.stack(moves).var(dim=0).sum().sqrt().item()
 
 
 def _work(config: OverfittingConfig, cell: Cell, context: Context) -> Result:
     del context
-    return _noise(config, int(cell.parameters["seed"])) if "samples" not in cell.parameters else _train(config, cell)
+    seed, samples = int(cell.parameters["seed"]), cell.parameters.get("samples")
+    return _noise(config, seed) if samples is None else _train(config, seed, int(samples))
 
 
 def _cells(config: OverfittingConfig) -> list[Cell]:
@@ -124,14 +114,14 @@ def _cells(config: OverfittingConfig) -> list[Cell]:
             for count in config.samples
             for run, seed in enumerate(config.seeds())
         ),
-        *(Cell(f"{NOISE}, run {run}", {"seed": seed}, weight=2.0) for run, seed in enumerate(config.seeds())),
+        *(Cell(f"noise, run {run}", {"seed": seed}, weight=2.0) for run, seed in enumerate(config.seeds())),
     ]
 
 
 def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findings:
     def over_sizes(read: Callable[[Result], float]) -> list[Sample]:
         names = [[f"{count} samples, run {run}" for run in range(config.runs)] for count in config.samples]
-        return [Sample(tuple(read(results[name]) for name in group), percent=False) for group in names]
+        return [numbers(read(results[name]) for name in group) for group in names]
 
     found = {
         (name, what): over_sizes(lambda result, n=name, w=what: result[n][w])
@@ -139,25 +129,27 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
         for what in ("alpha", "gamma", "test")
     }
     epsilons = [sample.mean for sample in over_sizes(lambda result: result["epsilon"])]
-    ratios = {
-        name: Sample(
-            tuple(r[name] / r["observed"] for r in (results[f"{NOISE}, run {run}"] for run in range(config.runs))),
-            False,
-        )
-        for name in ("full", "lossy")
-    }
+    noise = [results[f"noise, run {run}"] for run in range(config.runs)]
+    ratios = {name: numbers(r[name] / r["observed"] for r in noise) for name in ("full", "lossy")}
     few, many = config.samples[0], config.samples[-1]
     true, spurious = found["GD", "alpha"], found["GD", "gamma"]
     return Findings(
-        "hierarchy, Section 6: overfitting to a clean spurious cause",
-        f"With {few} samples the answer depends on the spurious cause by {spurious[0].mean:.2f} and on the true one by "
+        "hierarchy, Section 6: overfitting to an obvious spurious cause",
+        f"With {few} samples the output depends on the spurious cause by {spurious[0].mean:.2f} and on the true one by "
         f"{true[0].mean:.2f}; with {many} by {spurious[-1].mean:.2f} and {true[-1].mean:.2f}.",
-        (_dependence(config, epsilons, found), _noise_table(config, ratios)),
+        (
+            _dependence(config, epsilons, found),
+            Table(
+                f"Noise of ΔW over batches of {config.batch}, predicted from resampled P̃ over observed",
+                ("z", "ratio of standard deviations"),
+                (("determines x", ratios["full"].text()), ("lossy", ratios["lossy"].text())),
+            ),
+        ),
         (_figure(config, epsilons, found),),
         _claims(config, epsilons, found, ratios),
         (
-            "In the paper the subtle cause is invisible to a random start. Parity is nearly so: no bit alone says "
-            "anything about it.",
+            "In the paper a random start cannot see the subtle cause at all. Parity is nearly so: no single bit "
+            "carries information about it.",
         ),
     )
 
@@ -180,14 +172,6 @@ def _dependence(
     )
 
 
-def _noise_table(config: OverfittingConfig, ratios: Mapping[str, Sample]) -> Table:
-    return Table(
-        f"Noise of ΔW over batches of {config.batch}, predicted from resampled P̃ over observed",
-        ("z", "ratio of standard deviations"),
-        (("tells everything", ratios["full"].text()), ("lossy", ratios["lossy"].text())),
-    )
-
-
 def _figure(
     config: OverfittingConfig, epsilons: list[float], found: Mapping[tuple[str, str], list[Sample]]
 ) -> FigureFacts:
@@ -200,7 +184,7 @@ def _figure(
     ]
     spurious = Curve(f"ε, exponent {fitted_power(sizes, epsilons):.2f}", sizes, tuple(epsilons))
     return FigureFacts(
-        "What the answer depends on",
+        "What the output depends on",
         Plot("samples", "standard deviation of E[f_ω | z]", (*curves, spurious), log=True),
         "Mean and standard error.",
     )
@@ -217,10 +201,8 @@ def _claims(
     order = fitted_power(config.samples, epsilons)
     full, lossy = ratios["full"], ratios["lossy"]
     return (
-        Claim(
-            "The spurious correlation ε falls as n^(−1/2)",
-            Verdict.HOLDS if abs(order + 0.5) < 0.15 else Verdict.FAILS,
-            f"fitted exponent {order:.2f}",
+        decided(
+            "The spurious correlation ε falls as n^(−1/2)", abs(order + 0.5) < 0.15, f"fitted exponent {order:.2f}"
         ),
         greater_within_runs(f"With {few} samples the spurious cause outweighs the true one", spurious[0], true[0]),
         greater_within_runs(f"With {many} samples the true cause outweighs it", true[-1], spurious[-1]),
@@ -230,17 +212,17 @@ def _claims(
             found["GD", "test"][middle],
             found["SGD", "test"][middle],
         ),
-        Claim(
+        decided(
             "SGD's noise is that of a resampled P̃",
-            Verdict.HOLDS if abs(full.mean - 1) < 0.1 else Verdict.FAILS,
-            f"predicted over observed: {full.text()} if z tells everything, {lossy.text()} if not",
+            abs(full.mean - 1) < 0.1,
+            f"predicted over observed: {full.text()} if z determines x, {lossy.text()} if not",
         ),
     )
 
 
 OVERFITTING = Experiment(
     "hierarchy-overfitting",
-    "A subtle true cause beside a clean spurious one; SGD as a noisy P",
+    "A subtle true cause beside an obvious spurious one; SGD as a noisy P",
     OverfittingConfig,
     {
         "smoke": {"runs": 2, "bits": 2, "samples": (8, 32), "steps": 20, "draws": 20},

@@ -1,4 +1,4 @@
-"""hierarchy, the paper's ultimate goal: after training, is each node selective to one event z_α = a?"""
+"""The paper's ultimate goal (Sections 1 and 3): after training, is each node selective to one event z_α = a?"""
 
 from collections.abc import Mapping
 
@@ -11,19 +11,19 @@ from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
     Teacher,
-    build_teacher,
     full_information,
-    gradient_selectivity,
     observe_student,
-    random_table,
     selectivity,
     string_fields,
     student_for,
 )
+from gatelab.hierarchy.rules import random_table
+from gatelab.hierarchy.scores import gradient_selectivity
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Sample, greater_within_runs
+from gatelab.papers.hierarchy.common import numbers, steps_with_looks
 
 KINDS = ("the teacher's labels", "random labels")
 
@@ -42,10 +42,10 @@ class SelectivityConfig(SeededConfig):
 
 
 def _teachers(config: SelectivityConfig, seed: int) -> tuple[torch.Generator, Teacher, Teacher]:
-    """The teacher, and the control: the same regions, a label drawn for each input."""
+    """Return the teacher and the control: the same regions, a label drawn for each input."""
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(config.bits, [config.bits // 2])
-    teacher = build_teacher(fields, random_table(config.values, generator), top=random_table(config.classes, generator))
+    teacher = Teacher(fields, random_table(config.values, generator), top=random_table(config.classes, generator))
     everything = full_information(teacher)
     labels = torch.randint(config.classes, (everything.sizes[fields.top],), generator=generator)
     labels[: config.classes] = torch.arange(config.classes)  # so that every class occurs
@@ -57,14 +57,13 @@ def _work(config: SelectivityConfig, cell: Cell, context: Context) -> Result:
     taught = teacher if cell.parameters["kind"] == KINDS[0] else control
     student = student_for(taught, config.nodes, dtype=torch.float64, generator=generator)
     trainer = GradientTrainer(student, taught, config.learning_rate)
-    every, steps, scores, pushes = max(1, config.steps // config.looks), [], [], []
+    steps, scores, pushes = [], [], []
     initial = _sorted(student, teacher)
-    for step in range(config.steps + 1):
-        if step % every == 0 or step == config.steps:
+    for step, look in steps_with_looks(config.steps, config.looks, context):
+        if look:
             steps.append(step)
             scores.append(selectivity(student, teacher).overall)
             pushes.append(_pushed(student, teacher))
-            context.tell(step / config.steps, f"step {step}")
         if step < config.steps:
             trainer.step()
     return {
@@ -78,7 +77,7 @@ def _work(config: SelectivityConfig, cell: Cell, context: Context) -> Result:
 
 
 def _sorted(student: LocalNetwork, teacher: Teacher) -> Tensor:
-    """The selectivity matrix of the first hidden region, the nodes assigned to events first, in the events' order."""
+    """Return the selectivity matrix of the first hidden region: matched nodes first, in the order of the events."""
     matching = next(iter(selectivity(student, teacher).regions.values()))
     assigned = [node for node in matching.nodes.tolist() if node >= 0]
     rest = [node for node in range(len(matching.matrix)) if node not in assigned]
@@ -86,14 +85,10 @@ def _sorted(student: LocalNetwork, teacher: Teacher) -> Tensor:
 
 
 def _pushed(student: LocalNetwork, teacher: Teacher) -> float:
-    """The paper's question: the share of nodes whose gradient is above average for exactly one event."""
+    """Return the share of hidden nodes whose gradient is above average for exactly one event: the paper's question."""
     seen = observe_student(student, teacher)
-    shares = []
-    for region in seen.states:
-        if region != student.fields.top:
-            positive = (gradient_selectivity(seen, region) > 0).sum(dim=1)
-            shares.append((positive == 1).double().mean().item())
-    return sum(shares) / len(shares)
+    positive = [(gradient_selectivity(seen, region) > 0).sum(dim=1) for region in student.fields.hidden]
+    return torch.stack([(counts == 1).double().mean() for counts in positive]).mean().item()
 
 
 def _cells(config: SelectivityConfig) -> list[Cell]:
@@ -105,10 +100,10 @@ def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findi
     runs = {kind: [results[f"{kind}, run {run}"] for run in range(config.runs)] for kind in KINDS}
 
     def sample(kind: str, what: str, place: int) -> Sample:
-        return Sample(tuple(result[what][place] for result in runs[kind]), percent=False)
+        return numbers(result[what][place] for result in runs[kind])
 
     before, after = ({kind: sample(kind, "scores", place) for kind in KINDS} for place in (0, -1))
-    losses = {kind: Sample(tuple(r["loss"] for r in runs[kind]), percent=False) for kind in KINDS}
+    losses = {kind: numbers(r["loss"] for r in runs[kind]) for kind in KINDS}
     taught, control = KINDS
     first, last = (sample(taught, "pushes", place).text() for place in (0, -1))
     steps = tuple(map(float, runs[taught][0]["steps"]))
@@ -144,7 +139,7 @@ def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findi
             ),
             greater_within_runs("More than training on random labels does", after[taught], after[control]),
         ),
-        ("The student never sees the variables; it is full-batch gradient descent on the labels.",),
+        ("The student never sees the variables; it learns the labels by full-batch gradient descent.",),
     )
 
 

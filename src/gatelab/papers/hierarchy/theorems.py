@@ -1,154 +1,134 @@
-"""The theorems of "A theoretical framework for deep and locally connected ReLU network" on training and batch norm.
+"""Theorems 1 to 4: marginalised gradients and the reformulation.
 
-Every input is visited, so that expectations are sums. Inputs come from a Markov chain, regions overlap.
+Every input is visited, so expectations are sums. Inputs come from a Markov chain, and regions overlap.
 """
 
-from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
-    MarkovChain,
+    NodeOptions,
     Norm,
-    Observation,
     ReformulatedTrainer,
     Teacher,
-    Unit,
-    build_teacher,
     conditions,
     exact_events,
     full_information,
-    function,
     observe_student,
-    random_table,
     reformulate,
     string_fields,
     student_for,
 )
-from gatelab.lab.measure import (
-    EXACT,
-    IDENTITY,
-    against,
-    identity,
-    relative_error,
-)
+from gatelab.hierarchy.inputs import MarkovChain
+from gatelab.hierarchy.marginals import Observation
+from gatelab.hierarchy.rules import from_function, random_table
+from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 
 
 def _lossy(seed: int) -> tuple[torch.Generator, Teacher, LocalNetwork]:
-    """A teacher whose variables forget, on overlapping regions of six bits, and a student."""
+    """Return a teacher whose variables forget, on overlapping regions of six bits, and a student."""
     generator = torch.Generator().manual_seed(seed)
     stay = 0.55 + 0.3 * torch.rand(2, generator=generator, dtype=torch.float64)
     transition = torch.stack([torch.stack([stay[0], 1 - stay[0]]), torch.stack([1 - stay[1], stay[1]])])
     inputs = MarkovChain(6, torch.tensor([0.4, 0.6], dtype=torch.float64), transition)
-    teacher = build_teacher(string_fields(6, [3, 2], [1, 1]), random_table(3, generator), inputs)
+    teacher = Teacher(string_fields(6, [3, 2], [1, 1]), random_table(3, generator), inputs)
     return generator, teacher, student_for(teacher, 4, dtype=torch.float64, generator=generator)
 
 
 @theorem(
     "hierarchy-1",
     "Theorem 1",
-    "Marginalised gradients are recursive: g_j(x_k) is the average of g_j(x_j) over what x_j has beyond x_k",
+    "Marginalised gradients are recursive: g_j(x_k) is the average of g_j(x_j) over the part of x_j outside x_k",
 )
 def marginalised_gradients(seed: int) -> Measurement:
-    """For each pair of neighbouring regions; and Eq. 4, which climbs down with them, at every hidden node."""
+    """Compare both averages for each pair of neighbouring regions, and check Eq. 4 at every hidden node."""
     _, teacher, student = _lossy(seed)
     seen = observe_student(student, teacher)
     direct, recursive, collected, own = [], [], [], []
     for parent, child in student.fields.edges:
         g = seen.gradients[parent]
-        direct.append(seen.given_contents(g, child).flatten())
-        recursive.append(seen.given_contents(seen.given_contents(g, parent), child).flatten())
-    for region, state in seen.states.items():
-        if region != student.fields.top:
-            sums = torch.zeros_like(state.raw)
-            for parent in student.fields.parents(region):
-                given = seen.given_contents(seen.gradients[parent], region)
-                sums += given @ student.incoming(parent)[region].detach().T
-            collected.append((state.gate * sums).flatten())
-            own.append(seen.given_contents(seen.gradients[region], region).flatten())
+        direct.append(seen.given_contents(g, child))
+        recursive.append(seen.given_contents(seen.given_contents(g, parent), child))
+    for region in student.fields.hidden:
+        sums = torch.zeros_like(seen.states[region].raw)
+        for parent in student.fields.parents(region):
+            given = seen.given_contents(seen.gradients[parent], region)
+            sums += given @ student.incoming(parent)[region].detach().T
+        collected.append(seen.states[region].gate * sums)
+        own.append(seen.given_contents(seen.gradients[region], region))
+    direct, recursive, collected, own = map(parameters_to_vector, (direct, recursive, collected, own))
     return Measurement(
         (
-            identity("g_j(x_k) against the average of g_j(x_j)", torch.cat(recursive), torch.cat(direct)),
-            identity("Eq. 4: g_k(x_k) against f'_k Σ_j w_jk g_j(x_k)", torch.cat(collected), torch.cat(own)),
+            identity("g_j(x_k) against the average of g_j(x_j)", recursive, direct),
+            identity("Eq. 4: g_k(x_k) against f'_k Σ_j w_jk g_j(x_k)", collected, own),
         ),
-        against(torch.cat(recursive), torch.cat(direct), "g_j(x_k)"),
+        against(recursive, direct, "g_j(x_k)"),
     )
 
 
-@dataclass(frozen=True)
-class _Departure:
-    """How far Eq. 7 is from true at one region, and what the conditions' gaps predict for it."""
+def _departure(
+    seen: Observation,
+    region: str,
+    value: Float[Tensor, "n w"],
+    gate: Float[Tensor, "n w"],
+    raw: Float[Tensor, "n w"],
+    neighbours: list[tuple[str, Tensor, Tensor]],
+    bias: Tensor | float = 0.0,
+) -> tuple[Tensor, Tensor, float]:
+    """Return the error of Eq. 7 at a region, the error that the conditions' gaps predict, and the largest value.
 
-    measured: Float[Tensor, "m w"]
-    predicted: Float[Tensor, "m w"]
-    size: float
-
-
-def _upward(student: LocalNetwork, seen: Observation, region: str) -> _Departure:
-    """f_j(z_α) − f'_j Σ w E[f_k(z_β)|z_α] = Cov(f', f^raw | z_α) − f'_j · (gap of focus)."""
-    state, gate = seen.states[region], seen.gate(region)
-    formula, gap = (torch.zeros_like(gate) for _ in range(2))
-    if region in student.biases:
-        formula += student.biases[region].detach()
-    for child, weight in student.incoming(region).items():
-        leaf = child in student.encodings
-        f = student.encodings[child].detach()[seen.z[child]] if leaf else seen.states[child].output
-        through = seen.given_z(seen.given_z(f, child)[seen.z[child]], region)
+    value(z) − f'(z) Σ w E[neighbour(z')|z] = Cov(f', raw | z) − f'(z) · (gap of focus or broadness); neighbours are
+    (region, values at the inputs, weights).
+    """
+    mean, gate_mean = seen.given_z(value, region), seen.given_z(gate, region)
+    formula, gap = (torch.zeros_like(mean) for _ in range(2))
+    for neighbour, values, weight in neighbours:
+        through = seen.given_z(seen.given_z(values, neighbour)[seen.z[neighbour]], region)
         formula += through @ weight.detach()
-        gap += (through - seen.given_z(f, region)) @ weight.detach()
-    covariance = seen.given_z(state.gate * state.raw, region) - gate * seen.given_z(state.raw, region)
-    if not student.units[region].relu:
-        gate, covariance = torch.ones_like(gate), torch.zeros_like(covariance)
-    measured = seen.activation(region) - gate * formula
-    return _Departure(measured, covariance - gate * gap, seen.activation(region).abs().max().item())
+        gap += (through - seen.given_z(values, region)) @ weight.detach()
+    covariance = seen.given_z(gate * raw, region) - gate_mean * seen.given_z(raw, region)
+    return mean - gate_mean * (formula + bias), covariance - gate_mean * gap, mean.abs().max().item()
 
 
-def _downward(student: LocalNetwork, seen: Observation, region: str) -> _Departure:
-    """g_k(z_β) − f'_k Σ w E[g_j(z_α)|z_β] = Cov(f', g^raw | z_β) − f'_k · (gap of broadness)."""
-    state, gate, raw = seen.states[region], seen.gate(region), seen.raw_gradients[region]
-    formula, gap = (torch.zeros_like(gate) for _ in range(2))
-    for parent in student.fields.parents(region):
-        weight = student.incoming(parent)[region].detach()
-        g = seen.gradients[parent]
-        through = seen.given_z(seen.given_z(g, parent)[seen.z[parent]], region)
-        formula += through @ weight.T
-        gap += (through - seen.given_z(g, region)) @ weight.T
-    covariance = seen.given_z(state.gate * raw, region) - gate * seen.given_z(raw, region)
-    measured = seen.gradient(region) - gate * formula
-    return _Departure(measured, covariance - gate * gap, seen.gradient(region).abs().max().item())
-
-
-def _departures(student: LocalNetwork, teacher: Teacher) -> list[_Departure]:
+def _departures(student: LocalNetwork, teacher: Teacher) -> list[tuple[Tensor, Tensor, float]]:
+    """Apply Eq. 7 upwards at every inner region, and downwards at every hidden one."""
     seen = observe_student(student, teacher)
-    hidden = [region for region in student.fields.inner if region != student.fields.top]
-    return [
-        *(_upward(student, seen, region) for region in student.fields.inner),
-        *(_downward(student, seen, region) for region in hidden),
-    ]
+    outputs = {leaf: student.encodings[leaf].detach()[seen.z[leaf]] for leaf in student.fields.leaves}
+    outputs |= {region: state.output for region, state in seen.states.items()}
+    found = []
+    for region, state in seen.states.items():
+        gate = state.gate if student.options[region].relu else torch.ones_like(state.gate)
+        children = [(child, outputs[child], weight) for child, weight in student.incoming(region).items()]
+        found.append(_departure(seen, region, state.output, gate, state.raw, children, student.biases[region].detach()))
+    for region in student.fields.hidden:
+        parents = [(p, seen.gradients[p], student.incoming(p)[region].T) for p in student.fields.parents(region)]
+        gradient, raw = seen.gradients[region], seen.raw_gradients[region]
+        found.append(_departure(seen, region, gradient, seen.states[region].gate, raw, parents))
+    return found
 
 
 def _noisy(seed: int) -> tuple[Teacher, LocalNetwork]:
-    """A teacher that forgets noise and nothing else: odd positions are coins that no variable above remembers.
+    """Return a teacher that forgets only noise: odd positions are coins that no variable above them remembers.
 
-    The student starts with weights that do not see them either. Then all conditions hold between hidden regions and the
-    top, although z_α is far from telling all of x_α.
+    The student starts with weights that ignore the coins as well. All conditions then hold between hidden regions and
+    the top, although z_α is far from determining x_α.
     """
     generator = torch.Generator().manual_seed(seed)
-    signal = function(lambda z: z[:, 0], 2)
-    pair = function(lambda z: 2 * z[:, 0] + z[:, 1], 4)
-    teacher = build_teacher(string_fields(4, [2]), {"h1_0": signal, "h1_1": signal, "top": pair})
+    signal = from_function(lambda z: z[:, 0], 2)
+    pair = from_function(lambda z: 2 * z[:, 0] + z[:, 1], 4)
+    teacher = Teacher(string_fields(4, [2]), signal, top=pair)
     student = student_for(teacher, 5, dtype=torch.float64, generator=generator)
     with torch.no_grad():
-        for region in ("h1_0", "h1_1"):
+        for region in student.fields.hidden:
             student.incoming(region)[student.fields.children(region)[1]].zero_()
     return teacher, student
 
@@ -159,22 +139,22 @@ def _noisy(seed: int) -> tuple[Teacher, LocalNetwork]:
     "Under focus, broadness and decorrelation, f_j(z_α) and g_k(z_β) follow from their neighbours' (Eq. 7)",
 )
 def reformulation(seed: int) -> Measurement:
-    """Where they hold (forgotten noise) Eq. 7 is exact; where not, it departs by exactly the measured gaps."""
+    """Where the conditions hold (forgotten noise) Eq. 7 is exact; elsewhere its error is exactly the measured gaps."""
     teacher, student = _noisy(seed)
-    gaps = conditions(student, teacher)
-    between = [edge for (_, child), edge in gaps.edges.items() if child not in student.fields.leaves]
-    largest = max(max(edge.focus, edge.broadness) for edge in between)
-    largest = max([largest, *(node.activation.max().item() for node in gaps.nodes.values())])
-    largest = max([largest, *(node.gradient.max().item() for node in gaps.nodes.values())])
-    exact = max(d.measured.abs().max().item() / d.size for d in _departures(student, teacher))
+    found = conditions(student, teacher)
+    gaps = [
+        gap for (_, c), e in found.edges.items() if c not in student.fields.leaves for gap in (e.focus, e.broadness)
+    ]
+    gaps += [gap.max().item() for node in found.nodes.values() for gap in (node.activation, node.gradient)]
+    exact = max(measured.abs().max().item() / size for measured, _, size in _departures(student, teacher))
     _, lossy, other = _lossy(seed)
     departures = _departures(other, lossy)
-    measured = torch.cat([departure.measured.flatten() for departure in departures])
-    predicted = torch.cat([departure.predicted.flatten() for departure in departures])
-    share = max(d.measured.abs().max().item() / d.size for d in departures)
+    measured = parameters_to_vector(found for found, _, _ in departures)
+    predicted = parameters_to_vector(expected for _, expected, _ in departures)
+    share = max(m.abs().max().item() / size for m, _, size in departures)
     return Measurement(
         (
-            Check("forgotten noise: largest gap of the conditions", largest, IDENTITY, EXACT),
+            Check("forgotten noise: largest gap of the conditions", max(gaps), IDENTITY, EXACT),
             Check("forgotten noise: error of Eq. 7, rel.", exact, IDENTITY, EXACT),
             identity("lossy teacher: error of Eq. 7 against the gaps", measured, predicted),
         ),
@@ -186,32 +166,29 @@ def reformulation(seed: int) -> Measurement:
 @theorem(
     "hierarchy-3",
     "Theorem 3",
-    "If z_α tells all of x_α, the conditions hold, and training on z is training on x",
+    "If z_α determines x_α, the conditions hold, and training on z is training on x",
 )
 def exactness(seed: int) -> Measurement:
-    """Twenty steps of both, on overlapping regions, from the same weights; with and without batch norm."""
+    """Train twenty steps both ways from the same weights, on overlapping regions, with and without batch norm."""
     generator, lossy, _ = _lossy(seed)
     teacher = full_information(lossy)
     events = exact_events(teacher)
-    worst, differences, losses = 0.0, [], {}
+    worst, differences, curves = 0.0, [], []
     for norm in (Norm.NONE, Norm.AFTER_LINEAR):
-        student = student_for(teacher, 5, hidden=Unit(norm=norm), dtype=torch.float64, generator=generator)
+        student = student_for(teacher, 5, hidden=NodeOptions(norm=norm), dtype=torch.float64, generator=generator)
         worst = max(worst, *conditions(student, teacher).worst.values())
         twin = deepcopy(student)
-        ours, theirs = ReformulatedTrainer(twin, events, 0.3), GradientTrainer(student, teacher, 0.3)
-        losses[norm] = [(ours.step(), theirs.step()) for _ in range(20)]
-        differences.append(relative_error(*(_flat(p.detach() for p in net.parameters()) for net in (twin, student))))
-    curves = [
-        Curve(f"batch norm: {norm.value}", tuple(b for _, b in pairs), tuple(a for a, _ in pairs))
-        for norm, pairs in losses.items()
-    ]
+        on_z, on_x = ReformulatedTrainer(twin, events, 0.3), GradientTrainer(student, teacher, 0.3)
+        losses_x, losses_z = zip(*((on_x.step(), on_z.step()) for _ in range(20)), strict=True)
+        curves.append(Curve(f"batch norm: {norm.value}", losses_x, losses_z))
+        differences.append(relative_error(*(parameters_to_vector(n.parameters()).detach() for n in (twin, student))))
     return Measurement(
         (
             Check("largest gap of the conditions", worst, IDENTITY, EXACT),
             Check("parameters after 20 steps, rel. error", max(differences), IDENTITY, EXACT),
         ),
         Plot("loss on inputs", "loss on z", tuple(curves), diagonal="equal"),
-        ("the top's variable must tell everything, too: with z_ω the label alone, back-propagation is not exact.",),
+        ("the top variable must determine the input, too: with z_ω the label alone, back-propagation is not exact.",),
     )
 
 
@@ -221,16 +198,12 @@ def exactness(seed: int) -> Measurement:
     "F = D ∘ Σ P F W, G̃ = D ∘ Σ Pᵀ G̃ Wᵀ and ΔW = (P F)ᵀ G̃ are the passes of Theorem 2 as matrices",
 )
 def matrix_form(seed: int) -> Measurement:
-    """F, D, G̃ against averages over inputs, ΔW against autograd; the misprint in Eq. 60c resolved by Bayes."""
+    """Compare F, D, G̃ with averages over inputs and ΔW with autograd; Bayes resolves the misprint in Eq. 60c."""
     generator, lossy, _ = _lossy(seed)
     teacher = full_information(lossy)
     events = exact_events(teacher)
     student = student_for(teacher, 5, dtype=torch.float64, generator=generator)
     found, seen = reformulate(student, events), observe_student(student, teacher)
-    target = teacher.target(seen.x)
-    (seen.probability @ (target - student(seen.x)).square().sum(dim=1) / 2).backward()
-    gradients = {region: student.weights[region].grad for region in student.fields.inner}
-    regions = student.fields.inner
     bayes = [
         relative_error(
             events.priors[child].unsqueeze(1) * events.backward(parent, child).to_dense().T,
@@ -238,22 +211,19 @@ def matrix_form(seed: int) -> Measurement:
         )
         for parent, child in student.fields.edges
     ]
-    moves = _flat(found.weights[region] for region in regions)
-    descent = _flat(-g for g in gradients.values() if g is not None)
-    hidden = [region for region in regions if student.units[region].relu]
+    inner, hidden = student.fields.inner, student.fields.hidden
+    pairs = {
+        "F": ([found.activations[r] for r in inner], [seen.activation(r) for r in inner]),
+        "D": ([found.gates[r] for r in hidden], [seen.gate(r) for r in hidden]),
+        "G̃": ([found.gradients[r] for r in inner], [seen.weighted_gradient(r) for r in inner]),
+    }
+    moves = parameters_to_vector(found.weights.values())
+    descent = parameters_to_vector(GradientTrainer(student, teacher, 1.0).update().values())
     return Measurement(
         (
-            identity("F", _flat(found.activations[r] for r in regions), _flat(seen.activation(r) for r in regions)),
-            identity("D", _flat(found.gates[r] for r in hidden), _flat(seen.gate(r) for r in hidden)),
-            identity(
-                "G̃", _flat(found.gradients[r] for r in regions), _flat(seen.weighted_gradient(r) for r in regions)
-            ),
+            *(identity(name, parameters_to_vector(a), parameters_to_vector(b)) for name, (a, b) in pairs.items()),
             identity("ΔW against autograd", moves, descent),
             Check("Λ_β (P^b)ᵀ = Pᵀ Λ_α, rel. error", max(bayes), IDENTITY, EXACT),
         ),
         against(moves, descent, "Δw_jk"),
     )
-
-
-def _flat(tensors: Iterable[Tensor]) -> Float[Tensor, " n"]:
-    return torch.cat([tensor.flatten() for tensor in tensors])

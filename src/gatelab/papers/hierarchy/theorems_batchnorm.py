@@ -1,33 +1,14 @@
-"""The theorems of "A theoretical framework for deep and locally connected ReLU network" on batch norm."""
+"""Theorem 5, Eq. 81 and Section 8.6.2: batch norm as a projection, and the energy that it conserves."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.figures import Curve, Plot
-from gatelab.hierarchy import (
-    LocalNetwork,
-    Norm,
-    Unit,
-    batch_norm_backward,
-    batch_norm_jacobian,
-    build_teacher,
-    projection,
-    random_table,
-    row_energy,
-    standardise,
-    string_fields,
-)
-from gatelab.lab.measure import (
-    EXACT,
-    IDENTITY,
-    ErrorFlow,
-    against,
-    fitted_power,
-    identity,
-    moved,
-    relative_error,
-)
+from gatelab.hierarchy import LocalNetwork, NodeOptions, Norm, Teacher, string_fields
+from gatelab.hierarchy.batchnorm import batch_norm_backward, batch_norm_jacobian, projection, row_energy, standardise
+from gatelab.hierarchy.rules import random_table
+from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, fitted_power, identity, moved, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 
@@ -38,14 +19,13 @@ from gatelab.lab.verdicts import Check
     "Batch norm passes back (c₁/σ) P^⊥_{f,1} of a gradient; its parameters get S(f)ᵀ g",
 )
 def batch_norm_projects(seed: int) -> Measurement:
-    """Against torch.nn.BatchNorm1d's autograd at ε = 0; weighted by P(z) (Eq. 83) against autograd; ε = 1e-5 shown."""
+    """Compare with torch.nn.BatchNorm1d at ε = 0 and 1e-5, and the form weighted by P(z) (Eq. 83) with autograd."""
     generator = torch.Generator().manual_seed(seed)
     f, g = (torch.randn(12, 3, generator=generator, dtype=torch.float64) for _ in range(2))
     scale = torch.rand(3, generator=generator, dtype=torch.float64) + 0.5
     exact, to_scale, to_shift = _autograd_batch_norm(f, g, scale, 0.0)
     ours = torch.stack([batch_norm_jacobian(f[:, j], scale[j].item()) @ g[:, j] for j in range(3)], dim=1)
-    parameters = torch.stack([standardise(f).values.T @ g, torch.ones(3, 12, dtype=torch.float64) @ g], dim=0)
-    stacked = torch.stack([parameters[0].diagonal(), parameters[1, 0]])
+    parameters = torch.stack([(standardise(f).values.T @ g).diagonal(), g.sum(dim=0)])
     smoothed, *_ = _autograd_batch_norm(f, g, scale, 1e-5)
     with_eps, *_ = batch_norm_backward(standardise(f, eps=1e-5), g, scale)
     weights = torch.rand(12, generator=generator, dtype=torch.float64)
@@ -53,23 +33,23 @@ def batch_norm_projects(seed: int) -> Measurement:
     leaf = f.clone().requires_grad_()
     (weighted,) = torch.autograd.grad((scale * standardise(leaf, weights).values * g).sum(), leaf)
     by_formula, *_ = batch_norm_backward(standardise(f, weights), g, scale, weights)
-    # g = Λ⁻¹ ∂L/∂f is what Eq. 83 projects, in the inner product of Λ.
+    # Eq. 83 projects g = Λ⁻¹ ∂L/∂f, in the inner product of Λ.
     projected = [batch_norm_jacobian(f[:, j], scale[j].item(), weights) @ (g[:, j] / weights) for j in range(3)]
     return Measurement(
         (
             identity("ε = 0: (c₁/σ) P^⊥ g against BatchNorm1d", ours, exact),
-            identity("ε = 0: S(f)ᵀ g against BatchNorm1d", stacked, torch.stack([to_scale, to_shift])),
+            identity("ε = 0: S(f)ᵀ g against BatchNorm1d", parameters, torch.stack([to_scale, to_shift])),
             identity("Eq. 83, weighted by P(z), against autograd", by_formula, weighted),
             identity("Eq. 83 as a projection", torch.stack(projected, dim=1) * weights.unsqueeze(1), weighted),
             identity("ε = 1e-5, with ε in the formula", with_eps, smoothed),
         ),
         against(ours, exact, "∂L/∂f, ε = 0"),
-        (f"ε = 1e-5 moves the gradient by {relative_error(smoothed, exact):.1e}: it is no exact projection then.",),
+        (f"ε = 1e-5 changes the gradient by {relative_error(smoothed, exact):.1e}: it is not a projection then.",),
     )
 
 
 def _autograd_batch_norm(f: Tensor, g: Tensor, scale: Tensor, eps: float) -> tuple[Tensor, ...]:
-    eps = max(eps, 1e-300)  # torch refuses ε = 0; beside any variance this changes no bit
+    eps = max(eps, 1e-300)  # torch refuses ε = 0; next to any variance this changes no bit
     layer = nn.BatchNorm1d(f.shape[1], eps=eps, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(scale)
@@ -80,10 +60,10 @@ def _autograd_batch_norm(f: Tensor, g: Tensor, scale: Tensor, eps: float) -> tup
 @theorem(
     "hierarchy-81",
     "Equation 81",
-    "J^BN f_bn = J^BN 1 = J^BN f = 0: what batch norm gives out, it does not take back",
+    "J^BN f_bn = J^BN 1 = J^BN f = 0: batch norm passes back nothing along its own output",
 )
 def null_space(seed: int) -> Measurement:
-    """The three products, uniform and weighted; and that P^⊥ is a projection of rank n − 2."""
+    """Check the three products, uniform and weighted, and that P^⊥ is a projection of rank n − 2."""
     generator = torch.Generator().manual_seed(seed)
     f = torch.randn(10, generator=generator, dtype=torch.float64)
     weights = torch.rand(10, generator=generator, dtype=torch.float64)
@@ -109,30 +89,27 @@ def null_space(seed: int) -> Measurement:
 @theorem(
     "hierarchy-8.6.2",
     "Section 8.6.2",
-    "With batch norm behind the ReLU gradient flow conserves the energy ½‖w_j‖² of every node",
+    "With batch norm behind the ReLU, gradient flow conserves the energy ½‖w_j‖² of every node",
 )
 def conserved_energy(seed: int) -> Measurement:
-    """Flow by Runge-Kutta; one step of descent raises the energy by ½ η² ‖Δw_j‖²: order 2, shown beside."""
+    """Follow the flow by Runge-Kutta; one step of descent raises the energy by ½ η² ‖Δw_j‖², which has order 2."""
     generator = torch.Generator().manual_seed(seed)
-    teacher = build_teacher(string_fields(6, [3]), random_table(4, generator), top=random_table(2, generator))
-    # Weights below are positive at first, so that no node starts closed for all inputs.
-    flows = {}
+    teacher = Teacher(string_fields(6, [3]), random_table(4, generator), top=random_table(2, generator))
+    x, _ = teacher.inputs.support()
+    flows, drifts, travelled = {}, {}, {}
     for norm in (Norm.AFTER_RELU, Norm.NONE):
-        hidden = Unit(norm=norm, bias=False)
+        hidden = NodeOptions(norm=norm, bias=False)
         student = LocalNetwork(teacher.fields, 4, 1, hidden=hidden, dtype=torch.float64, generator=generator)
         with torch.no_grad():
-            for region in ("h1_0", "h1_1"):
+            for region in student.fields.hidden:
+                # Positive weights: no node starts closed for all inputs.
                 student.weights[region].uniform_(0.1, 1.0, generator=generator)
-        x, _ = teacher.inputs.support()
-        flows[norm] = ErrorFlow(student, x, teacher.label(x).double())
-    drifts, travelled = {}, 0.0
-    for norm, flow in flows.items():
-        start = parameters = flow.parameters
-        for _ in range(100):
+        flows[norm] = flow = ErrorFlow(student, x, teacher.label(x).double())
+        parameters = flow.parameters
+        for _ in range(25):
             parameters = flow.stages(parameters, 1e-4)[-1]
-        drifts[norm] = relative_error(_energies(parameters), _energies(start))
-        if norm is Norm.AFTER_RELU:
-            travelled = relative_error(_hidden(parameters), _hidden(start))
+        drifts[norm] = relative_error(_energies(parameters), _energies(flow.parameters))
+        travelled[norm] = relative_error(_hidden(parameters), _hidden(flow.parameters))
     flow = flows[Norm.AFTER_RELU]
     velocity, steps = flow.velocity(flow.parameters), [1e-2, 3e-3, 1e-3, 3e-4]
     before = _energies(flow.parameters)
@@ -146,9 +123,14 @@ def conserved_energy(seed: int) -> Measurement:
                 "flow: drift of ½‖w_j‖², rel.",
                 drifts[Norm.AFTER_RELU],
                 1e-6,
-                "steps of 1e-4, order 2 where a gate switches",
+                "fourth-order steps of 1e-4",
             ),
-            Check("−(how far the weights moved, rel.)", -travelled, -1e-2, "weights that rest conserve everything"),
+            Check(
+                "−(how far the weights moved, rel.)",
+                -travelled[Norm.AFTER_RELU],
+                -1e-2,
+                "weights at rest conserve everything",
+            ),
             Check("descent: |order of one step's drift − 2|", abs(order - 2), 1e-3, "η² exactly, up to rounding"),
             Check(
                 "descent: drift against ½ η² ‖Δw_j‖², rel.",

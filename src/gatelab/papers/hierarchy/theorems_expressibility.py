@@ -1,34 +1,35 @@
-"""The theorems of "A theoretical framework …" on what can be expressed."""
+"""Theorems 6 and 7: what ReLU and linear networks can express."""
 
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from scipy.spatial import ConvexHull
 from torch import Tensor
 
 from gatelab.figures import Curve, Plot
-from gatelab.hierarchy import (
-    build_teacher,
-    exact_events,
-    expressibility,
-    given_events,
-    hull_vertices,
-    joint,
-    string_fields,
-    vert,
-    vertices,
-)
+from gatelab.hierarchy import Teacher, exact_events, expressibility, given_events, string_fields
+from gatelab.hierarchy.expressive_power import vertices
+from gatelab.hierarchy.rules import joint
 from gatelab.lab.measure import EXACT, IDENTITY, identity
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 
 
 def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:
-    """Distributions on a sphere around the uniform one: every row is a vertex."""
+    """Draw distributions on a sphere around the uniform one: every row is a vertex."""
     directions = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     directions -= directions.mean(dim=1, keepdim=True)
     directions /= directions.norm(dim=1, keepdim=True)
     return 1 / columns + directions / columns / 1.01
+
+
+def _qhull_vertices(matrix: Float[Tensor, "m n"]) -> Bool[Tensor, " m"]:
+    """Find the vertices by the whole convex hull, inside the plane that the (different) rows span."""
+    centred = matrix - matrix.mean(dim=0)
+    _, lengths, axes = torch.linalg.svd(centred, full_matrices=False)
+    flat = centred @ axes[lengths > 1e-9 * lengths[0]].T
+    return torch.zeros(len(matrix), dtype=torch.bool).index_fill_(0, torch.tensor(ConvexHull(flat).vertices).long(), 1)
 
 
 @theorem(
@@ -37,35 +38,36 @@ def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor,
     "If P is all-vert, ReLU networks reach zero loss; linear ones keep m − rank, exponential in the region's size",
 )
 def expressible(seed: int) -> Measurement:
-    """A random deep hierarchy with every P all-vert; then all of d bits under one region, for growing d."""
+    """Construct networks for a random deep hierarchy with every P all-vert, and for one region over d bits."""
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(4, [2])
     edges = {(p, c): _round(14 if p == "top" else 7, 3 if c[0] == "x" else 7, generator) for p, c in fields.edges}
     deep = expressibility(given_events(fields, torch.full((14,), 1 / 14, dtype=torch.float64), edges), values=3)
-    inside = sum(len(matrix) - vert(matrix) for matrix in edges.values())
+    inside = sum(int((~vertices(matrix)).sum()) for matrix in edges.values())
     sizes = [2, 3, 4, 5, 6]
-    found = [expressibility(exact_events(build_teacher(string_fields(d, []), joint))) for d in sizes]
+    found = [expressibility(exact_events(Teacher(string_fields(d, []), joint))) for d in sizes]
     formula = [2.0**d - d - 1 for d in sizes]
     linear = torch.tensor([case.linear for case in found], dtype=torch.float64)
     excess = [abs(case.linear - case.bound) / case.events for case in (deep, *found)]
     worst = max(case.relu for case in (deep, *found))
     growth = min(b / a for a, b in pairwise(linear.tolist()))
+    bits = tuple(map(float, sizes))
     return Measurement(
         (
-            Check("deep hierarchy: rows of P that are no vertex", inside, 0, "the theorem's assumption"),
+            Check("deep hierarchy: rows of P that are not vertices", inside, 0, "the theorem's assumption"),
             Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
             Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
             identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
-            Check("−(deep hierarchy: linear loss)", -deep.linear, -0.5, "with m ≤ rank nothing would be shown"),
-            Check("−(growth of the linear loss per bit)", -growth, -2.0, "exponential: at least doubled by each bit"),
+            Check("−(deep hierarchy: linear loss)", -deep.linear, -0.5, "m ≤ rank would show nothing"),
+            Check("−(growth of the linear loss per bit)", -growth, -2.0, "exponential: each bit at least doubles it"),
         ),
         Plot(
             "bits d under one region",
             "‖F_ω − I‖²",
             (
-                Curve("best linear network", tuple(map(float, sizes)), tuple(linear.tolist())),
-                Curve("2^d − d − 1", tuple(map(float, sizes)), tuple(formula), line=True),
-                Curve("constructed ReLU network", tuple(map(float, sizes)), tuple(case.relu for case in found)),
+                Curve("best linear network", bits, tuple(linear.tolist())),
+                Curve("2^d − d − 1", bits, tuple(formula), line=True),
+                Curve("constructed ReLU network", bits, tuple(case.relu for case in found)),
             ),
         ),
         (
@@ -81,7 +83,7 @@ def expressible(seed: int) -> Measurement:
     "If F has full row rank, P F has the vertices of P; so P F is all-vert iff P is",
 )
 def vertices_survive(seed: int) -> Measurement:
-    """Random P with rows inside the hull of others, random F; linear programmes, and Qhull beside them."""
+    """Draw P with rows inside the hull of others, and F; compare linear programmes with each other and with Qhull."""
     generator = torch.Generator().manual_seed(seed)
     disagreements = against_qhull = 0
     counts: dict[str, list[float]] = {"P": [], "P F, F of full row rank": [], "P F, F of rank one": []}
@@ -92,7 +94,7 @@ def vertices_survive(seed: int) -> Measurement:
         f, thin = (torch.randn(4, width, generator=generator, dtype=torch.float64) for width in (6, 1))
         before, after = vertices(matrix), vertices(matrix @ f)
         disagreements += int((before != after).sum())
-        against_qhull += int((before != hull_vertices(matrix)).sum() + (after != hull_vertices(matrix @ f)).sum())
+        against_qhull += int((before != _qhull_vertices(matrix)).sum() + (after != _qhull_vertices(matrix @ f)).sum())
         found = (before.sum(), after.sum(), vertices(matrix @ thin).sum())
         for values, count in zip(counts.values(), found, strict=True):
             values.append(float(count))
@@ -100,7 +102,7 @@ def vertices_survive(seed: int) -> Measurement:
     draws = tuple(float(draw) for draw in range(1, 11))
     return Measurement(
         (
-            Check("rows that are a vertex of one and not of the other", disagreements, 0, "the theorem's statement"),
+            Check("rows that are a vertex of only one of P and P F", disagreements, 0, "the theorem's statement"),
             Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
             Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
         ),

@@ -1,28 +1,29 @@
-"""The theorems of "A theoretical framework …" on disentangled representations."""
+"""Lemma 1, Theorems 8 and 9, and Section 8.7.3: disentangled representations."""
 
 import torch
 from torch import Tensor
 
 from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
-    Events,
     LocalNetwork,
+    NodeOptions,
     Norm,
     ReformulatedTrainer,
-    Unit,
-    disentangled,
-    factor_marginals,
-    factorise,
-    factorised,
     given_events,
     nearest_disentangled,
-    nearest_disentangled_gradient,
-    nearest_separable,
     reformulate,
-    standardise,
     string_fields,
 )
-from gatelab.hierarchy.disentangle import kron
+from gatelab.hierarchy.batchnorm import standardise
+from gatelab.hierarchy.disentangle import (
+    disentangled,
+    factor_marginals,
+    factorised,
+    kron,
+    nearest_factorised,
+    nearest_separable,
+)
+from gatelab.hierarchy.events import Events
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
@@ -35,13 +36,13 @@ SETS = (((0, 2), (1,)), ((1,), (0, 2)))
     "hierarchy-L1", "Lemma 1", "Sums, per-column functions and products of disentangled activations are disentangled"
 )
 def closed_under_operations(seed: int) -> Measurement:
-    """Three factors; weights, a different function for each column, an element-wise product of three."""
+    """Take three factors: a weighted sum, a different function for each column, an element-wise product of three."""
     generator = torch.Generator().manual_seed(seed)
     parts = [disentangled(torch.randn(3, 2, generator=generator, dtype=torch.float64)) for _ in range(3)]
     functions = (torch.relu, torch.sin, lambda column: column.square() - 1)
     applied = [torch.stack([h(part[:, j]) for j, h in enumerate(functions)], dim=1) for part in parts]
     cases = {
-        "(1) weighted sum": sum((w * part for w, part in zip((0.3, -2.0, 1.1), parts, strict=True)), parts[0] * 0),
+        "(1) weighted sum": 0.3 * parts[0] - 2.0 * parts[1] + 1.1 * parts[2],
         "(2) function of each column": applied[0],
         "(3) product of functions": applied[0] * applied[1] * applied[2],
     }
@@ -50,14 +51,14 @@ def closed_under_operations(seed: int) -> Measurement:
     return Measurement(
         (
             *(Check(f"{name}: distance, rel.", d, IDENTITY, EXACT) for name, d in distances.items()),
-            Check("−(columns swapped: distance)", -entangled, -0.1, "the measure must see what is entangled"),
+            Check("−(columns swapped: distance)", -entangled, -0.1, "the measure must see entangled columns"),
         ),
         against(cases["(1) weighted sum"], nearest_disentangled(cases["(1) weighted sum"]).matrix, "entries"),
     )
 
 
 def _factored(seed: int) -> tuple[torch.Generator, Events, dict[str, Tensor]]:
-    """A top of two factors over two leaves of three: P = ⊗ P(β[S_i] | α[i]), and disentangled F of the leaves."""
+    """Return factorised events, a top of two factors over two leaves of three, and disentangled F of the leaves."""
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(6, [], leaf=3)
     matrices = {}
@@ -73,7 +74,7 @@ def _factored(seed: int) -> tuple[torch.Generator, Events, dict[str, Tensor]]:
 
 
 def _separable_student(
-    generator: torch.Generator, events: Events, encodings: dict[str, Tensor], top: Unit
+    generator: torch.Generator, events: Events, encodings: dict[str, Tensor], top: NodeOptions
 ) -> LocalNetwork:
     student = LocalNetwork(events.fields, 1, 2, encodings=encodings, top=top, dtype=torch.float64, generator=generator)
     with torch.no_grad():
@@ -86,7 +87,7 @@ def _separable_student(
 
 
 def _entangled_share(student: LocalNetwork) -> float:
-    """How far the weights are from separable, the worse of the two children."""
+    """Return the distance of the weights from separable, for the worse of the two children."""
     pairs = zip(student.incoming("top").values(), SETS, strict=True)
     return max(nearest_separable(weight.detach(), sets).relative for weight, sets in pairs)
 
@@ -97,26 +98,24 @@ def _entangled_share(student: LocalNetwork) -> float:
     "Factorised P, separable W and disentangled F_β make F_α disentangled, with or without ReLU and batch norm",
 )
 def disentangled_forward(seed: int) -> Measurement:
-    """Two children with different sets S; six kinds of nodes; entangled weights for contrast."""
+    """Take two children with different sets S and six kinds of nodes; entangled weights for contrast."""
     generator, events, encodings = _factored(seed)
     checks, output = [], torch.zeros(0)
     for relu in (False, True):
         for norm in Norm:
-            student = _separable_student(generator, events, encodings, Unit(relu=relu, norm=norm, eps=1e-12))
+            student = _separable_student(generator, events, encodings, NodeOptions(relu=relu, norm=norm, eps=1e-12))
             output = reformulate(student, events).activations["top"]
             what = f"{'ReLU' if relu else 'linear'}, batch norm: {norm.value}"
             checks.append(Check(f"{what}; distance, rel.", nearest_disentangled(output).relative, IDENTITY, EXACT))
     mixed = LocalNetwork(events.fields, 1, 2, encodings=encodings, dtype=torch.float64, generator=generator)
     contrast = nearest_disentangled(reformulate(mixed, events).activations["top"]).relative
-    sets_found = [
-        factorise(events.matrix("top", child), sets).nearest.relative
-        for child, sets in zip(events.fields.children("top"), SETS, strict=True)
-    ]
+    children = zip(events.fields.children("top"), SETS, strict=True)
+    products = [nearest_factorised(events.matrix("top", child), sets).relative for child, sets in children]
     return Measurement(
         (
             *checks,
-            Check("P factorises, rel. distance", max(sets_found), IDENTITY, EXACT),
-            Check("−(entangled weights: distance)", -contrast, -1e-2, "the measure must see what is entangled"),
+            Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
+            Check("−(entangled weights: distance)", -contrast, -1e-2, "the measure must see entangled nodes"),
         ),
         against(output, nearest_disentangled(output).matrix, "F_α"),
     )
@@ -128,23 +127,22 @@ def disentangled_forward(seed: int) -> Measurement:
     "With factorised P, disentangled F_β and G̃_α and centred G̃_α, weight updates are separable",
 )
 def separable_updates(seed: int) -> Measurement:
-    """ΔW = (P F)ᵀ G̃ for a drawn G̃; then 50 steps with outputs normalised, centred only, or left as they are."""
+    """Check ΔW = (P F)ᵀ G̃ for a drawn G̃; then train 50 steps with outputs normalised, centred only, or unchanged."""
     generator, events, encodings = _factored(seed)
     marginals = factor_marginals(events.priors["top"])
     uncentred = torch.randn(2, 2, generator=generator, dtype=torch.float64)
     share = {}
     for name, factors in (("centred", uncentred - uncentred.mean(dim=1, keepdim=True)), ("uncentred", uncentred)):
         gradient = disentangled(factors, marginals)
-        updates = [
+        share[name] = max(
             nearest_separable((events.matrix("top", leaf) @ code).T @ gradient, sets).relative
             for (leaf, code), sets in zip(encodings.items(), SETS, strict=True)
-        ]
-        share[name] = max(updates)
+        )
     apart: dict[str, list[float]] = {}
     travelled: dict[str, float] = {}
     for name, train in (("batch norm", _step), ("centred", _centred_step), ("neither", _step)):
         norm = Norm.AFTER_LINEAR if name == "batch norm" else Norm.NONE
-        student = _separable_student(generator, events, encodings, Unit(relu=False, norm=norm, bias=False))
+        student = _separable_student(generator, events, encodings, NodeOptions(relu=False, norm=norm, bias=False))
         start = student.weights["top"].detach().clone()
         apart[name] = []
         for _ in range(50):
@@ -155,12 +153,12 @@ def separable_updates(seed: int) -> Measurement:
     return Measurement(
         (
             Check("ΔW of a centred G̃, distance from separable, rel.", share["centred"], IDENTITY, EXACT),
-            Check("−(ΔW of a G̃ that is not centred)", -share["uncentred"], -1e-3, "centring is what does it"),
+            Check("−(ΔW of an uncentred G̃)", -share["uncentred"], -1e-3, "centring makes the difference"),
             Check("W after 50 centred steps, rel.", apart["centred"][-1], IDENTITY, EXACT),
             Check("−(how far those steps moved W, rel.)", -travelled["centred"], -1e-4, "W at rest stays separable"),
             Check("W after 50 steps under batch norm, rel.", apart["batch norm"][-1], IDENTITY, EXACT),
             Check("how far batch norm let W move, rel.", travelled["batch norm"], IDENTITY, "f_j and 1 span it all"),
-            Check("−(W after 50 steps without either)", -apart["neither"][-1], -1e-3, "centring is what does it"),
+            Check("−(W after 50 steps without either)", -apart["neither"][-1], -1e-3, "centring makes the difference"),
         ),
         Plot(
             "step",
@@ -169,7 +167,7 @@ def separable_updates(seed: int) -> Measurement:
         ),
         (
             "Batch norm keeps W separable by not moving it at all: a disentangled node is a function of one binary "
-            "factor, so that {f_j, 1} spans every gradient it can get, and Theorem 5's projection removes all of it.",
+            "factor, so {f_j, 1} spans every gradient it can get, and Theorem 5's projection removes all of it.",
         ),
     )
 
@@ -180,14 +178,14 @@ def _step(student: LocalNetwork, events: Events) -> None:
 
 @torch.no_grad()
 def _centred_step(student: LocalNetwork, events: Events) -> None:
-    """One step with the outputs' means removed, as in batch norm, but not their lengths."""
+    """Make one step with the outputs' means removed, as in batch norm, but not their lengths."""
     weights, prior = student.incoming("top"), events.priors["top"]
-    seen = {leaf: events.matrix("top", leaf) @ student.encodings[leaf] for leaf in weights}
-    output = sum((seen[leaf] @ weight for leaf, weight in weights.items()), torch.zeros_like(events.targets))
+    below = {leaf: events.matrix("top", leaf) @ student.encodings[leaf] for leaf in weights}
+    output = sum((below[leaf] @ weight for leaf, weight in weights.items()), torch.zeros_like(events.targets))
     error = prior.unsqueeze(1) * (events.targets - (output - prior @ output))
     centred = error - prior.unsqueeze(1) * error.sum(dim=0)
     for leaf, weight in weights.items():
-        weight.add_(seen[leaf].T @ centred, alpha=0.1)
+        weight.add_(below[leaf].T @ centred, alpha=0.1)
 
 
 @theorem(
@@ -196,7 +194,7 @@ def _centred_step(student: LocalNetwork, events: Events) -> None:
     "A back-propagated gradient need not be disentangled, even if everything above is",
 )
 def backward_entangles(seed: int) -> Measurement:
-    """The paper's case, S = {{1, 2}, {3}}, with its closed form (Eq. 105); and a case in which nothing is lost."""
+    """Compare the paper's case, S = {{1, 2}, {3}}, with its closed form (Eq. 105), and with a case without loss."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -215,10 +213,10 @@ def backward_entangles(seed: int) -> Measurement:
     first = torch.kron((pair.T @ centred[0]).unsqueeze(1) * weight[:2, 0], p_single.unsqueeze(1))
     last = torch.kron(p_pair, single.T @ centred[1] * weight[2, 1])
     predicted = torch.cat([first, last.unsqueeze(1)], dim=1)
-    distance = nearest_disentangled_gradient(below, factor_marginals(kron([*chances]) @ matrix)).relative
+    distance = nearest_disentangled(below, factor_marginals(kron(chances) @ matrix)).relative
     one_to_one = factorised([single, single.flip(0)], [(0,), (1,)])
     kept = one_to_one.T @ above @ torch.diag(weight[:2, 0])
-    safe = nearest_disentangled_gradient(kept, factor_marginals(kron([*chances]) @ one_to_one)).relative
+    safe = nearest_disentangled(kept, factor_marginals(kron(chances) @ one_to_one)).relative
     return Measurement(
         (
             identity("Pᵀ G̃ Wᵀ against Eq. 105", below, predicted),

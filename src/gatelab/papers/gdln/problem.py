@@ -1,0 +1,94 @@
+"""The small problems on which the theorems are measured, in float64, and the checks that they share."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gatelab.dynamics import GatedLinearFlow, GatedMoments, moments_of
+from gatelab.dynamics.gate_search import random_half_spaces
+from gatelab.dynamics.moments import gated_inputs
+from gatelab.figures import Curve
+from gatelab.lab.measure import relative_error
+from gatelab.lab.verdicts import Check
+from gatelab.models import HalfSpaceGates, NodeGates
+from gatelab.papers.gdln.simulation import integrated
+
+D, UNITS, TAU = 6, 3, 0.7
+TIMES = torch.tensor([0.0, 0.5, 2.0, 8.0, 40.0], dtype=torch.float64)
+INTEGRATED = "DOP853 at rtol 1e-12, atol 1e-13, over five instants"
+
+
+class Problem(NamedTuple):
+    """Data, gates and initial weights."""
+
+    x: Float[Tensor, "n d"]
+    y: Float[Tensor, " n"]
+    gates: NodeGates
+    initial: Float[Tensor, "k d"]
+
+    @property
+    def moments(self) -> GatedMoments:
+        """A and b."""
+        return moments_of(self.x, self.y, self.gates)
+
+    @property
+    def flow(self) -> GatedLinearFlow:
+        """The closed form."""
+        return GatedLinearFlow.from_moments(self.moments, TAU, initial=self.initial)
+
+    @property
+    def features(self) -> Float[Tensor, "n kd"]:
+        """The gated inputs x̃."""
+        return gated_inputs(self.x, self.gates)
+
+    @property
+    def classes(self) -> tuple[Float[Tensor, "half kd"], Float[Tensor, "half kd"]]:
+        """The gated inputs of the classes y = 0 and y = 1."""
+        return self.features[self.y == 0], self.features[self.y == 1]
+
+    def integrated(self, times: Float[Tensor, " times"] = TIMES) -> Float[Tensor, "times k d"]:
+        """Integrate the flow numerically."""
+        return integrated(self.moments, self.initial, times, TAU)
+
+    def residual(self) -> float:
+        """Return the mean squared error that least squares on x̃ leaves."""
+        fitted = self.features @ (torch.linalg.pinv(self.features) @ self.y)
+        return (self.y - fitted).square().mean().item()
+
+
+def generator(seed: int) -> torch.Generator:
+    """Return a new generator for a seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def half_spaces(count: int, source: torch.Generator) -> HalfSpaceGates:
+    """Return random half-spaces of the problems' inputs."""
+    return random_half_spaces(D, count, generator=source, dtype=torch.float64)
+
+
+def problem(seed: int, gates: NodeGates | None = None, n: int = 100) -> Problem:
+    """Return Gaussian inputs with balanced labels 0 and 1 that no linear unit can separate, and a random start."""
+    source = generator(seed)
+    x = torch.randn(n, D, generator=source, dtype=torch.float64)
+    order = (x[:, 0] * x[:, 1] + x[:, 2]).argsort()
+    y = torch.zeros(n, dtype=torch.float64)
+    y[order[n // 2 :]] = 1
+    gates = gates or half_spaces(UNITS, source)
+    return Problem(x, y, gates, torch.randn(gates.count, D, generator=source, dtype=torch.float64))
+
+
+def follows(what: str, measured: Tensor, expected: Tensor) -> Check:
+    """Check a closed form against an integrated flow."""
+    return Check(f"{what}, rel. error", relative_error(measured, expected), 1e-9, INTEGRATED)
+
+
+def at_least(what: str, value: float, bound: float, because: str) -> Check:
+    """Check that a value is not smaller than ``bound``."""
+    return Check(f"−({what})", -value, -bound, because)
+
+
+def points(label: str, predicted: Tensor, measured: Tensor) -> Curve:
+    """Return measured against predicted values as points of a plot."""
+    return Curve(label, tuple(predicted.flatten().tolist()), tuple(measured.flatten().tolist()))
