@@ -1,4 +1,4 @@
-"""A run that is killed at random moments and started again ends like a run that was left alone."""
+"""A run that is killed at any moment and started again ends like a run that was left alone."""
 
 import json
 import os
@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import types
 from pathlib import Path
 
 import pytest
@@ -16,83 +15,88 @@ import torch
 from typer.testing import CliRunner
 
 from gatelab import cli
-from gatelab.cli import progress
+from gatelab.lab import Config, Experiment, Findings
+from gatelab.papers import catalogue
+from gatelab.work.progress import Silent
+from tests.lab import small_run
+
+ROOT = Path(__file__).parents[2]
 
 
-def _arguments(out: Path, epochs: int) -> list[str]:
-    settings = {"epochs": epochs, "train_size": 100, "probes": 5, "stages": [0.5]}  # four cells
-    given = [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
-    return ["study", "--profile", "smoke", "--out", str(out), *given]
-
-
-@contextmanager
-def _like_a_process_of_its_own() -> Iterator[None]:
-    """In float32 and on one thread, as the processes below."""
-    threads = torch.get_num_threads()
-    torch.set_default_dtype(torch.float32)
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch.set_default_dtype(torch.float64)
-
-
-def _finish(out: Path, epochs: int) -> dict[str, object]:
-    """Let a run end, in this process, which has paid for the imports; return what it leaves."""
-    with _like_a_process_of_its_own():
-        answer = CliRunner().invoke(cli.app, _arguments(out, epochs))
-    assert answer.exit_code == 0, answer.output
-    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
-    results = json.loads((out / "results.json").read_text())
-    return {"cells": {line["cell"]: line["result"] for line in lines}, "answer": results["answer"], "count": len(lines)}
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> dict[str, object]:
-    """What a run of eight epochs leaves that nobody disturbs."""
-    return _finish(tmp_path_factory.mktemp("whole"), 8)
-
-
-def _kill(out: Path, epochs: int, lines: int, pause: float) -> None:
+def _kill(command: list[str], lines: int, pause: float = 0.0) -> None:
     """Start a run; kill it a moment after it has reported so many epochs."""
-    command = [sys.executable, "-m", "gatelab", *_arguments(out, epochs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        reported = 0
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    command = [sys.executable, "-m", *command]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        reported, output = 0, b""
         while reported < lines:
-            line = process.stderr.readline()
-            assert line, "the run was over before it could be killed: give it more epochs"
+            line = process.stdout.readline()
+            output += line
+            assert line, f"the run was over before it could be killed: {output.decode()}"
             reported += b"epoch" in line
         time.sleep(pause)
-        assert process.poll() is None, "the run was over before it could be killed: give it more epochs"
+        assert process.poll() is None, "the run was over before it could be killed"
         process.send_signal(signal.SIGKILL)
 
 
-def test_killed_while_it_trains(tmp_path, whole):
-    _kill(tmp_path, 8, lines=11, pause=0.0)  # in the second cell, which has a checkpoint by then
-    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1
-    assert list(tmp_path.glob("cells/random/checkpoint*"))
-    assert _finish(tmp_path, 8) == whole
+def test_killed_while_it_trains(tmp_path, single_precision):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    _kill(["tests.lab.small_run", str(tmp_path / "killed")], lines=small_run.EPOCHS + 4)
+    # In the second of two trainings, which has a checkpoint.
+    assert len((tmp_path / "killed" / "journal.jsonl").read_text().splitlines()) == 1
+    assert list(tmp_path.glob("killed/cells/second/checkpoint*"))
+    results = small_run.run(tmp_path / "killed", Silent())
+    assert results == small_run.run(tmp_path / "whole", Silent())
+    for file in sorted((tmp_path / "whole" / "cells").rglob("*.safetensors")):
+        assert (tmp_path / "killed" / file.relative_to(tmp_path / "whole")).read_bytes() == file.read_bytes()
+    assert len((tmp_path / "killed" / "journal.jsonl").read_text().splitlines()) == 2
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_killed_twenty_times(tmp_path):
+def test_a_study_killed_twenty_times(tmp_path):
+    def command(name: str) -> list[str]:
+        settings = ["--set", "epochs=60", "--set", "train_size=400"]
+        return ["gatelab", "study", "--profile", "smoke", "--out", str(tmp_path / name), *settings]
+
+    def outcome(name: str) -> tuple[object, ...]:
+        subprocess.run([sys.executable, "-m", *command(name)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        lines = [json.loads(line) for line in (tmp_path / name / "journal.jsonl").read_text().splitlines()]
+        results = json.loads((tmp_path / name / "results.json").read_text())
+        return {line["cell"]: line["result"] for line in lines}, len(lines), results["answer"]
+
     chance = random.Random(1)
     for _ in range(20):
-        _kill(tmp_path / "killed", 100, lines=chance.randint(1, 2), pause=chance.uniform(0.0, 0.1))
-    assert _finish(tmp_path / "killed", 100) == _finish(tmp_path / "whole", 100)
+        _kill(command("killed"), lines=chance.randint(1, 3), pause=chance.uniform(0.0, 0.2))
+    assert outcome("killed") == outcome("whole")
 
 
-def test_an_interrupted_run_says_how_to_continue(tmp_path, whole, monkeypatch):
-    def interrupted(self: progress.Lines, part: str, fraction: float, text: str) -> None:
-        if part == "random" and fraction > 0.4:
-            raise KeyboardInterrupt
+def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch):
+    interrupts = [KeyboardInterrupt]
 
-    monkeypatch.setattr(progress.Lines, "update", interrupted)
-    with _like_a_process_of_its_own():
-        answer = CliRunner().invoke(cli.app, _arguments(tmp_path, 8))
-    assert answer.exit_code == 130
-    assert "stopped; 1 of 4 cells are finished. Run the same command again to continue." in answer.output
-    monkeypatch.undo()
-    assert _finish(tmp_path, 8) == whole
+    def work(config, cell, context):
+        if cell.name == "second" and interrupts:
+            raise interrupts.pop()
+        return {"value": 1}
+
+    def findings(config, results):
+        return Findings("Sums", f"{len(results)} cells", (), (), (), ())
+
+    module = types.ModuleType("tests_of_runs")
+    module.EXPERIMENTS = (
+        Experiment("sums", "Sums", Config, {"quick": {}}, lambda config: small_run.CELLS, work, findings),
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(catalogue._HOMES_OF_EXPERIMENTS, "sums", module.__name__)
+    command = ["run", "sums", "--out", str(tmp_path / "run")]
+    stopped = CliRunner().invoke(cli.app, command)
+    assert stopped.exit_code == 130
+    assert "stopped; 1 of 2 cells are finished. Run the same command again to continue." in stopped.output
+    continued = CliRunner().invoke(cli.app, command)
+    assert continued.exit_code == 0, continued.output
+    assert "2 cells, 1 finished before" in continued.output
+    assert "report: " in continued.output
