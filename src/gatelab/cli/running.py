@@ -2,7 +2,6 @@
 
 import json
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -154,21 +153,21 @@ def _execute(
     from gatelab.errors import InputError
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run, execute
-    from gatelab.work import connect_dask
+    from gatelab.work import Here, connect
     from gatelab.work.connection import check
 
     check(scheduler, cluster)
-    on_dask = scheduler is not None or cluster is not None
-    if workers > 1 and on_dask:
+    if workers > 1 and (scheduler or cluster):
         raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
     with (
         stoppable(lambda: f"{len(directory.results())} of {len(cells)} cells are finished"),
         reporter() as progress,
-        connect_dask(scheduler, cluster, notify=progress.note) if on_dask else nullcontext() as executor,
+        connect(scheduler, cluster, notify=progress.note) as executor,
     ):
-        execute(directory, config, cells, experiment.work, progress, workers, executor)
+        dask = None if isinstance(executor, Here) else executor
+        execute(directory, config, cells, experiment.work, progress, workers, dask)
     path, findings = write_report(directory, experiment)
     _print_findings(findings)
     typer.echo(f"report: {path}")

@@ -2,15 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import islice
 from threading import Lock
-from typing import Any
 
 import torch
 
-from gatelab.work.executor import Answer, Common, Task
+from gatelab.work.executor import Answer, Common, Crew, Task
 
 
 class Here:
@@ -41,21 +39,12 @@ class Here:
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:
-        """Tasks with their answers as they come."""
-        waiting = iter(tasks)
-        running: dict[Future[Any], Task] = {}
+        """Yield tasks with their answers as they come."""
         with one_thread_each(), ThreadPoolExecutor(self._threads) as pool:
+            # One more than threads: none is idle while the caller takes an answer.
+            crew = Crew(lambda task: pool.submit(function, common, task), self._threads + 1)
             try:
-                # One more than threads, so that none is idle while the caller takes an answer.
-                for task in islice(waiting, self._threads + 1):
-                    running[pool.submit(function, common, task)] = task
-                while running:
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        task = running.pop(future)
-                        for following in islice(waiting, 1):
-                            running[pool.submit(function, common, following)] = following
-                        yield task, future.result()
+                yield from crew.run(tasks)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
