@@ -231,7 +231,7 @@ BATCHNORM = Experiment(
     "Batch norm as a projection, and the energy it conserves",
     BatchNormConfig,
     {
-        "smoke": {"runs": 1, "width": 8, "epochs": 2, "horizon": 0.4, "step_sizes": (0.04, 0.02)},
+        "smoke": {"runs": 1, "width": 8, "epochs": 2, "horizon": 0.12, "step_sizes": (0.04, 0.02)},
         "quick": {},
         "paper": {"runs": 10, "width": 128, "epochs": 100, "step_sizes": (0.04, 0.02, 0.01, 0.005, 0.0025)},
     },

@@ -167,7 +167,7 @@ REFORMULATION = Experiment(
     "Training on the teacher's variables against training on inputs",
     ReformulationConfig,
     {
-        "smoke": {"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 20, "nodes": 4},
+        "smoke": {"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 6, "nodes": 4},
         "quick": {},
         "paper": {"runs": 10, "bits": 12, "keeps": (0, 1, 2, 3, 4, 8, 12), "steps": 500},
     },

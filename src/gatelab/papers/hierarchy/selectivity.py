@@ -148,7 +148,7 @@ SELECTIVITY = Experiment(
     "Are nodes selective to single events after training?",
     SelectivityConfig,
     {
-        "smoke": {"runs": 2, "bits": 4, "values": 2, "classes": 2, "nodes": 3, "steps": 20, "looks": 2},
+        "smoke": {"runs": 2, "bits": 4, "values": 2, "classes": 2, "nodes": 3, "steps": 6, "looks": 2},
         "quick": {},
         "paper": {"runs": 30, "bits": 12, "nodes": 32, "steps": 20000},
     },
