@@ -5,8 +5,7 @@ import torch
 from benchmarks.timing import Ratio, interleaved
 from gatelab.lab.team import StackedTeam
 from gatelab.lab.training import Loss, TrainConfig, make_optimiser, train_epoch
-from gatelab.papers.halfspace.circle import CircleConfig
-from gatelab.papers.halfspace.circle_look import look
+from gatelab.papers.halfspace.circle import CircleConfig, look
 from gatelab.regions import RegionPlan
 
 LIMIT = 0.030

@@ -1,14 +1,13 @@
 """E_v[ŷ_v ŷ'_v] with the gates held fixed: the definition of the path kernel, by running the network itself.
 
 Each gate operation of the forward pass is replaced by what the recorded gate does to its input; then the weights are
-replaced by ±1 (times a scale), all sign patterns or many random ones.
+replaced by ±1 (times a scale), all sign patterns or many random ones, side by side.
 """
-
-from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
 from gatelab.gates import GateKind, GatePattern, capture_gates
@@ -38,55 +37,54 @@ class Replay(TorchFunctionMode):
         return (taps * gates).sum(dim=-1)
 
 
-def _output(model: nn.Module, pattern: GatePattern, x: Tensor) -> Tensor:
-    with Replay(pattern), torch.no_grad():
-        return model(x)[:, 0]
-
-
-def _weights(model: nn.Module, biases: bool) -> list[nn.Parameter]:
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
-    for layer in layers:
-        if layer.bias is not None and not biases:
-            nn.init.zeros_(layer.bias)
-    found = [layer.weight for layer in layers]
-    return found + [layer.bias for layer in layers if biases and layer.bias is not None]
-
-
 def exact_kernel(model: nn.Module, x: Tensor, *, biases: bool = False) -> Tensor:
-    """The mean of ŷ ŷ' over all sign patterns of the weights; weights are left at ±1."""
-    pattern = capture_gates(model, x)
+    """The mean of ŷ ŷ' over all sign patterns of the weights."""
     weights = _weights(model, biases)
-    total, count = torch.zeros(len(x), len(x)), 0
-    for signs in product((-1.0, 1.0), repeat=sum(w.numel() for w in weights)):
-        _set(weights, torch.tensor(signs))
-        y = _output(model, pattern, x)
-        total, count = total + torch.outer(y, y), count + 1
-    return total / count
+    count = sum(weight.numel() for weight in weights.values())
+    signs = (torch.arange(2**count)[:, None] >> torch.arange(count) & 1) * 2.0 - 1
+    y = _outputs(model, x, weights, signs)
+    return y.T @ y / len(y)
 
 
 def sampled_kernel(
     model: nn.Module, x: Tensor, draws: int, *, normalise: bool = False, first: tuple[str, ...] = ()
 ) -> tuple[Tensor, Tensor]:
     """Mean and standard error of ŷ ŷ' over random signs; scaled by 1/√fan_in but in the ``first`` layers."""
-    pattern = capture_gates(model, x)
     weights = _weights(model, biases=False)
-    names = {id(p): name for name, p in model.named_parameters()}
     scales = [
-        w[0].numel() ** -0.5 if normalise and names[id(w)].removesuffix(".weight") not in first else 1.0
-        for w in weights
+        torch.full((weight.numel(),), weight[0].numel() ** -0.5)
+        if normalise and name.removesuffix(".weight") not in first
+        else torch.ones(weight.numel())
+        for name, weight in weights.items()
     ]
     generator = torch.Generator().manual_seed(0)
-    products = []
-    for _ in range(draws):
-        signs = torch.randint(2, (sum(w.numel() for w in weights),), generator=generator) * 2.0 - 1
-        _set(weights, signs, scales)
-        y = _output(model, pattern, x)
-        products.append(torch.outer(y, y))
-    stack = torch.stack(products)
-    return stack.mean(dim=0), stack.std(dim=0) / draws**0.5
+    signs = torch.randint(2, (draws, sum(map(len, scales))), generator=generator) * 2.0 - 1
+    y = _outputs(model, x, weights, signs * torch.cat(scales))
+    products = y[:, :, None] * y[:, None, :]
+    return products.mean(dim=0), products.std(dim=0) / draws**0.5
+
+
+def _weights(model: nn.Module, biases: bool) -> dict[str, Tensor]:
+    """The parameters that become signs: weights and, on request, biases of dense and convolutional layers."""
+    kinds = {name for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    ends = ("weight", "bias") if biases else ("weight",)
+    named = model.named_parameters()
+    return {name: p.detach() for name, p in named if name.rpartition(".")[0] in kinds and name.endswith(ends)}
 
 
 @torch.no_grad()
-def _set(weights: list[nn.Parameter], values: Tensor, scales: list[float] | None = None) -> None:
-    for position, (weight, part) in enumerate(zip(weights, values.split([w.numel() for w in weights]), strict=True)):
-        weight.copy_(part.view_as(weight) * (scales[position] if scales else 1.0))
+def _outputs(model: nn.Module, x: Tensor, weights: dict[str, Tensor], values: Tensor) -> Tensor:
+    """The first output under recorded gates, one row for each row of values; parameters that are no weights are zero.
+
+    A batch-norm's own scale stays: the test networks have one that does nothing.
+    """
+    pattern = capture_gates(model, x)
+    fixed = {name: torch.zeros_like(p) for name, p in model.named_parameters() if name.endswith("bias")}
+    sizes = [weight.numel() for weight in weights.values()]
+
+    def output(row: Tensor) -> Tensor:
+        parts = zip(weights.items(), row.split(sizes), strict=True)
+        with Replay(pattern):
+            return functional_call(model, fixed | {name: part.view_as(w) for (name, w), part in parts}, (x,))[:, 0]
+
+    return vmap(output, chunk_size=1024)(values)

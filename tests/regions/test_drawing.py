@@ -3,10 +3,10 @@ import torch
 
 import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.figures import draw, save_figure
+from gatelab.figures import Panels, draw, save_figure
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
-from gatelab.papers.halfspace.figure1 import figure1, figure1_panels, jumping_network
+from gatelab.papers.halfspace.figure1 import figure1, jumping_network, line_panel, square_panel
 from gatelab.regions import draw_regions, linear_regions_2d, region_picture
 from gatelab.regions.drawing import disc_panel, half_space_discs, open_part
 
@@ -79,16 +79,15 @@ def test_pictures_are_drawn(tmp_path):
     assert picture.polygons[3].tolist() == partition.polygon(3).tolist()
     figure = draw_regions([picture, picture])
     assert sum(len(axes.collections) > 0 and axes.get_title() == "ReLU" for axes in figure.axes) == 2
-    facts = figure1()
-    figures = {
-        "regions": figure,
-        "discs": draw(disc_panel(half_space_discs(dlgn()))),
-        "one": draw(figure1_panels(facts)),
-    }
+    figures = {"regions": figure, "discs": draw(disc_panel(half_space_discs(dlgn()))), "one": draw(panels(figure1()))}
     for name, drawn in figures.items():
         for ending in ("png", "svg"):
             save_figure(drawn, tmp_path / f"{name}.{ending}")
             assert (tmp_path / f"{name}.{ending}").stat().st_size > 3000
+
+
+def panels(facts):
+    return Panels((line_panel(facts), *(square_panel(facts, epsilon) for epsilon in facts.regions)), 3)
 
 
 def test_figure_1():
@@ -108,7 +107,7 @@ def test_a_network_jumps_however_small_epsilon_is(single_precision):
 
 def test_figure_1_shows_its_facts():
     facts = figure1((0.1, -0.1))
-    line, *squares = draw(figure1_panels(facts)).axes
+    line, *squares = draw(panels(facts)).axes
     given, *active = [drawn.get_xydata().tolist() for drawn in line.lines]
     assert given == [list(point) for point in zip(facts.ends, facts.green, strict=True)]
     assert active == [[[0.5, 0.0], [1.5, 0.0]], [[2.5, 0.0], [3.5, 0.0]]]

@@ -159,14 +159,11 @@ class _Place:
 
     @contextmanager
     def open(self, notify: Callable[[str], None]) -> "Iterator[DaskExecutor | None]":
-        """The cluster, if it is to be one."""
-        from gatelab.work import connect_dask
+        """Open the cluster, if there is to be one."""
+        from gatelab.work import Here, connect
 
-        if self.scheduler is None and self.cluster is None:
-            yield None
-        else:
-            with connect_dask(self.scheduler, self.cluster, notify=notify) as executor:
-                yield executor
+        with connect(self.scheduler, self.cluster, notify=notify) as executor:
+            yield None if isinstance(executor, Here) else executor
 
 
 def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Place) -> None:

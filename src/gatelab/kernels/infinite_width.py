@@ -29,9 +29,17 @@ class InfiniteWidthKernels:
 def infinite_width_ntk(
     x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int
 ) -> Float[Tensor, "n m"]:
-    r"""The kernel :math:`K^{(d)} = (\tilde K^{(d)} + \Sigma^{(d)}) / 2` of npk, Eq. 2.
+    r"""Compute the kernel :math:`K^{(d)} = (\tilde K^{(d)} + \Sigma^{(d)}) / 2` of npk, Eq. 2.
 
-    Half the sum of the standard tangent kernel and the NNGP kernel; :func:`infinite_width_kernels` gives these two.
+    It is half the sum of the standard tangent kernel and the NNGP kernel, which :func:`infinite_width_kernels` returns.
+
+    Args:
+        x: examples; axes behind the first are flattened.
+        y: other examples; None means x.
+        depth: number of weight layers, hidden layers + 1.
+
+    Returns:
+        K^(d), one row for each example of x and one column for each of y.
 
     Example:
         >>> infinite_width_ntk(torch.eye(2), depth=1).tolist()   # one weight layer is linear: the input Gram matrix
@@ -42,7 +50,7 @@ def infinite_width_ntk(
 
 @dataclass(frozen=True)
 class InfiniteWidthKernel:
-    """The kernel of npk, Eq. 2, for any number of examples; see :func:`infinite_width_ntk`.
+    """The infinite-width kernel for any number of examples; see :func:`infinite_width_ntk`.
 
     Attributes:
         depth: number of weight layers, hidden layers + 1.
@@ -51,11 +59,11 @@ class InfiniteWidthKernel:
     depth: int
 
     def about(self) -> dict[str, Any]:
-        """What tells this kernel from others."""
+        """Return what distinguishes this kernel from others, as plain data."""
         return {"kind": "infinite", "depth": self.depth}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "_InfiniteWidthTiles":
-        """The kernel on examples of x against y."""
+        """Return the kernel on examples of x against y, to be evaluated block by block."""
         _check(x, y, self.depth)
         return _InfiniteWidthTiles(self.depth, x.dtype)
 
@@ -90,7 +98,7 @@ class _InfiniteWidthTiles:
 def infinite_width_kernels(
     x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int
 ) -> InfiniteWidthKernels:
-    r"""The NNGP and tangent kernels of depth d by their recursion, in closed form for ReLU.
+    r"""Compute the NNGP and tangent kernels of depth d by their recursion, in closed form for ReLU.
 
     .. math::
         \Sigma^{(l+1)} &= \sqrt{\Sigma_{ss}\Sigma_{s's'}}\,(\sin\theta + (\pi-\theta)\cos\theta)/\pi, \qquad
@@ -98,12 +106,20 @@ def infinite_width_kernels(
         \tilde K^{(l+1)} &= \tilde K^{(l)} \odot \hat\Sigma^{(l+1)} + \Sigma^{(l+1)}
 
     with θ the angle of layer l and Σ⁽¹⁾ = K̃⁽¹⁾ the input Gram matrix. The factor 2 of Eq. 2 keeps the diagonal at ‖x‖².
-    Computed in float64 (an angle taken from a rounded cosine loses half the digits), returned in the dtype of x.
+    Computed in float64, because an angle from a rounded cosine loses half the digits; returned in the dtype of x.
 
     Args:
         x: examples; axes behind the first are flattened.
         y: other examples; None means x.
         depth: number of weight layers, hidden layers + 1.
+
+    Returns:
+        Both kernels, as ``.nngp`` and ``.ntk``.
+
+    Example:
+        >>> kernels = infinite_width_kernels(torch.tensor([[3.0, 4.0]]), depth=3)
+        >>> kernels.nngp.item(), kernels.ntk.item()  # ‖x‖² and depth · ‖x‖²
+        (25.0, 75.0)
     """
     _check(x, y, depth)
     rows = x.detach().flatten(1)
@@ -114,7 +130,7 @@ def infinite_width_kernels(
     def tile(i: slice, j: slice) -> None:
         nngp[i, j], ntk[i, j] = _recursion(rows[i].double(), columns[j].double(), depth)
 
-    # Not halved by symmetry: a tile writes two matrices, and is a few element-wise passes either way.
+    # symmetric=True would mirror only one of the two matrices, and tiles are cheap.
     fill(nngp, tile, symmetric=False)
     return InfiniteWidthKernels(nngp, ntk)
 

@@ -1,4 +1,4 @@
-"""The overlap Λ of gate patterns: how many paths are open for both of two inputs."""
+"""The overlap Λ of gate patterns: the number of paths that are open for both of two inputs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,26 +18,29 @@ from gatelab.kernels.tiles import bytes_of, fill
 from gatelab.observe import examples_for, observable
 
 POPCOUNT = "gatelab.kernels.popcount"
-# Examples per forward pass when gates are captured for a block of rows: of a convolutional network's activations in
-# whole blocks there would be more than of all that is kept.
+# Examples per forward pass when gates are captured: the activations of a whole block of rows would take more memory
+# than everything that is kept of it.
 CAPTURED_AT_A_TIME = 256
 
 
 def overlap_kernel(
     gates: GatePattern, other: GatePattern | None = None, *, normalise: bool = True
 ) -> Float[Tensor, "n m"]:
-    r"""Number of paths open for both inputs, per starting node (npk, Definitions 2.2 and C.2; halfspace, 3.2).
+    r"""Count the paths open for both inputs, per starting node (npk, Definitions 2.2 and C.2; halfspace, 3.2).
 
     .. math:: \Lambda(s, s') = \prod_l \sum_i G_l(s, i)\, G_l(s', i)
 
-    With ``normalise`` each layer's sum is divided by its width: the expectation of the product of two outputs of a
-    network with these gates and independent value weights of variance 1 / fan in. Without, the count itself.
-    A closed LeakyReLU gate counts with its slope. O(n m Σ w / 64) on packed bits; no path is enumerated.
+    With ``normalise`` each layer's sum is divided by its width. This is the expected product of two outputs of a
+    network with these gates and independent value weights of variance 1 / fan in. A closed LeakyReLU gate counts with
+    its slope. O(n m Σ w / 64) on packed bits; no path is enumerated.
 
     Args:
-        gates: of fully connected layers.
+        gates: gates of fully connected layers.
         other: gates of the same network at other inputs; None compares ``gates`` with itself.
-        normalise: divide by widths. Otherwise the result is in float64.
+        normalise: divide by widths; otherwise return the count itself, in float64.
+
+    Returns:
+        Λ, one row for each example of ``gates`` and one column for each of ``other``.
 
     Raises:
         PathCountOverflowError: a raw count is larger than float64 holds.
@@ -62,9 +65,14 @@ class OverlapKernel:
     """The overlap Λ of a model's gates, for any number of examples; see :func:`overlap_kernel`.
 
     Attributes:
-        model: its gates are captured; fully connected.
+        model: a fully connected network, whose gates are captured.
         normalise: divide by widths.
         batch_size: examples per forward pass when the gates are captured.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> OverlapKernel(net).about()["kind"]  # compute(OverlapKernel(net), x, store="K.zarr") writes it to disk
+        'overlap'
     """
 
     model: nn.Module
@@ -72,49 +80,49 @@ class OverlapKernel:
     batch_size: int | None = CAPTURED_AT_A_TIME
 
     def about(self) -> dict[str, Any]:
-        """What tells this kernel from others."""
+        """Return what distinguishes this kernel from others, as plain data."""
         return {"kind": "overlap", "normalise": self.normalise, "model": model_digest(self.model)}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "OverlapTiles":
-        """The kernel on examples of x against y."""
+        """Return the kernel on examples of x against y, to be evaluated block by block."""
         model = observable(self.model)
         examples_for(model, x, y)
         return OverlapTiles(x.dtype, self.normalise, model, self.batch_size)
 
 
 class OverlapTiles:
-    """The overlap between two blocks of examples, from packed gates."""
+    """Tiles of the overlap, from packed gates."""
 
     def __init__(
         self, dtype: torch.dtype, normalise: bool, model: nn.Module | None = None, batch_size: int | None = None
     ):
-        """Entries in ``dtype``, or in float64 if they are counts; ``model`` is needed for :meth:`rows`."""
+        """Compute entries in ``dtype``, or in float64 if they are counts; :meth:`rows` needs ``model``."""
         self.dtype = dtype if normalise else torch.float64
         self.outputs = ()
         self._normalise, self._model, self._batch_size = normalise, model, batch_size
 
     def rows(self, x: Float[Tensor, "n ..."]) -> "GateRows":
-        """The gates of some examples."""
+        """Capture the gates of some examples."""
         assert self._model is not None
         return self.of_gates(capture_gates(self._model, x, self._batch_size))
 
     def of_gates(self, gates: GatePattern) -> "GateRows":
-        """The same where the gates are known."""
+        """Return the rows of known gates."""
         _refuse_positions(gates)
         return GateRows.of(gates, self._normalise, self._computed_in)
 
     def bytes_kept(self, rows: "GateRows") -> int:
-        """Bits and offsets."""
+        """Return the memory of bits and offsets."""
         return bytes_of(rows.offset, *(layer.words for layer in rows.layers))
 
     def bytes_working(self, rows: "GateRows", size: int) -> int:
-        """The bits of all layers side by side, and transposed; or, off the CPU, as numbers."""
+        """Return the working memory: bits of all layers, side by side and transposed; off the CPU, as numbers."""
         if _counts_bits(rows.offset.device):
             return 3 * size * self.bytes_kept(rows) // rows.n
         return 2 * size * sum(layer.units for layer in rows.layers) * self._computed_in.itemsize
 
     def block(self, left: "GateRows", right: "GateRows") -> Float[Tensor, "n m"]:
-        """The overlap between two blocks."""
+        """Return the overlap between two blocks."""
         kernel = torch.empty(left.n, right.n, dtype=self._computed_in, device=left.offset.device)
         if _counts_bits(kernel.device):
             _by_popcount(left, right, kernel)
@@ -134,10 +142,10 @@ class OverlapTiles:
 
 @dataclass(frozen=True)
 class GateRows:
-    """What the kernel needs of one set of examples.
+    """Packed gates of some examples, and how to weight their counts.
 
-    The co-activation of LeakyReLU layers with slope a is (1−a)² c + a(1−a)(r + r') + a² w, where c counts units open
-    for both inputs and r, r' those open for each: a scaled count plus a term per row and one per column.
+    The co-activation of a LeakyReLU layer with slope a is (1−a)² c + a(1−a)(r + r') + a² w, where c counts the units
+    open for both inputs and r, r' those open for each: a scaled count plus a term per row and one per column.
     """
 
     layers: list[GateLayer]
@@ -146,7 +154,7 @@ class GateRows:
 
     @classmethod
     def of(cls, pattern: GatePattern, normalise: bool, dtype: torch.dtype) -> "GateRows":
-        """From a pattern."""
+        """Make the rows of a pattern."""
         layers = [pattern.layer(name) for name in pattern.layers]
         scales, offsets = [], []
         for layer in layers:
@@ -163,7 +171,7 @@ class GateRows:
         return self.offset.shape[1]
 
     def words(self) -> np.ndarray:
-        """The gates of all layers side by side, (n, words)."""
+        """Return the gates of all layers side by side, (n, words)."""
         return torch.cat([layer.words for layer in self.layers], dim=1).numpy().view(np.uint64)
 
 
@@ -189,7 +197,7 @@ def _by_popcount(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) 
 
 
 def _by_matmul(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
-    """The same on any device, where bits have no fast product."""
+    """Fill the kernel from real-valued gates, on any device."""
     dtype = kernel.dtype
     rows = [layer.gates().to(dtype) for layer in left.layers]
     columns = rows if right is left else [layer.gates().to(dtype) for layer in right.layers]

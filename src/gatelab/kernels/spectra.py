@@ -1,4 +1,4 @@
-"""What a kernel's spectrum says: eigenvalues, conditioning, and how well the labels lie in its large directions."""
+"""Spectra of kernels: eigenvalues, conditioning, and how well labels lie in the large directions."""
 
 import torch
 from jaxtyping import Float, Shaped
@@ -8,7 +8,7 @@ from gatelab.errors import InputError
 
 
 def spectrum(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
-    """Eigenvalues of a symmetric kernel, smallest first.
+    """Compute the eigenvalues of a symmetric kernel, smallest first.
 
     Example:
         >>> spectrum(torch.tensor([[2.0, 0.0], [0.0, 1.0]])).tolist()
@@ -18,14 +18,14 @@ def spectrum(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
 
 
 def cumulative_eigenvalues(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
-    """Running sums of the eigenvalues, smallest first: the e.c.d.f. of npk, Appendix E.1."""
+    """Compute running sums of the eigenvalues, smallest first: the e.c.d.f. of npk, Appendix E.1."""
     return spectrum(kernel).cumsum(dim=0)
 
 
 def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """The kernel times n over its trace: 1 on the diagonal, on average (halfspace, Figures 3 and 4).
+    """Scale a kernel to a mean diagonal of 1 (halfspace, Figures 3 and 4).
 
-    A kernel without a trace, one of no active gates, stays as it is.
+    A kernel with trace zero, that of closed gates, is returned as it is.
 
     Example:
         >>> trace_normalised(torch.tensor([[3.0, 1.0], [1.0, 1.0]])).tolist()
@@ -36,14 +36,21 @@ def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
 
 
 def condition_number(kernel: Float[Tensor, "n n"]) -> float:
-    """ρ_max / ρ_min of a positive semi-definite kernel; infinite if it is singular to working precision."""
+    """Compute ρ_max / ρ_min of a positive semi-definite kernel; infinite if it is singular to working precision."""
     eigenvalues = spectrum(kernel)
     smallest, largest = eigenvalues[0].item(), eigenvalues[-1].item()
     return largest / smallest if smallest > _negligible(eigenvalues) else float("inf")
 
 
 def label_alignment(kernel: Float[Tensor, "n n"], labels: Shaped[Tensor, " n"] | Shaped[Tensor, "n k"]) -> float:
-    r"""The cosine between the kernel and the ideal kernel :math:`y y^\top` of the labels, between −1 and 1.
+    r"""Compute the cosine between the kernel and the ideal kernel :math:`y y^\top` of the labels.
+
+    Args:
+        kernel: symmetric.
+        labels: one column, or several whose ideal kernels add up.
+
+    Returns:
+        A number between −1 and 1.
 
     Example:
         >>> y = torch.tensor([1.0, -1.0])
@@ -61,21 +68,28 @@ def label_alignment(kernel: Float[Tensor, "n n"], labels: Shaped[Tensor, " n"] |
 def label_complexity(
     kernel: Float[Tensor, "n n"], labels: Shaped[Tensor, " n"] | Shaped[Tensor, "n k"], *, ridge: float = 0.0
 ) -> float:
-    r"""ν = yᵀ Ĥ⁻¹ y with the kernel scaled to trace one, small when the labels lie in its large directions.
+    r"""Compute ν = yᵀ Ĥ⁻¹ y with the kernel scaled to trace one; small if the labels lie in its large directions.
 
     .. math:: \nu = \sum_i (u_i^\top y)^2 / (\hat\rho_i + \lambda), \qquad \hat H = H / \mathrm{trace}(H)   (npk, 6)
 
-    Computed in float64 from the eigenvectors. Where Ĥ is singular to working precision, a direction that the labels do
-    not need is left out, and one that they need makes ν infinite, never a large number made of rounding.
+    Computed in float64 from the eigenvectors. Where Ĥ is singular to working precision, a direction without labels is
+    left out, and one with labels makes ν infinite; ν is never a large number made of rounding.
 
     Args:
         kernel: symmetric, positive semi-definite.
         labels: one column, or several whose ν add up.
         ridge: λ, relative to the trace.
+
+    Returns:
+        ν, possibly infinite.
+
+    Example:
+        >>> label_complexity(torch.diag(torch.tensor([3.0, 1.0])), torch.tensor([1.0, 0.0]))
+        1.3333333333333333
     """
     if ridge < 0:
         raise InputError(f"ridge is {ridge}; it must not be negative")
-    # Entries of a float32 kernel are only known to float32: so are the eigenvalues, whatever they are computed in.
+    # Entries of a float32 kernel are known to float32 only, and so are its eigenvalues, whatever computes them.
     precision = torch.finfo(kernel.dtype).eps
     scaled = _square(kernel).double()
     trace = scaled.trace()
@@ -84,7 +98,7 @@ def label_complexity(
     eigenvalues, vectors = torch.linalg.eigh(scaled / trace)
     energy = (vectors.T @ _columns(kernel, labels).double()).square().sum(dim=1)
     regular = eigenvalues + ridge > kernel.shape[0] * precision * eigenvalues[-1]
-    # A projection of y on a null direction is only known up to rounding of the eigenvectors.
+    # The projection of y on a null direction is known up to the rounding of the eigenvectors.
     if (energy[~regular].sum() > kernel.shape[0] * precision * energy.sum()).item():
         return float("inf")
     return (energy[regular] / (eigenvalues[regular] + ridge)).sum().item()

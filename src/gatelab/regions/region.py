@@ -12,13 +12,18 @@ from gatelab.errors import InputError
 from gatelab.gates import GatePattern
 from gatelab.observe import batches, examples
 from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, half_spaces
+from gatelab.regions.plan import RegionPlan
 from gatelab.regions.polyhedron import Polyhedron
 from gatelab.regions.replay import Opened, Replay
 from gatelab.regions.units import Unit, path_units
 
 
 def active_region(
-    dlgn: nn.Module, path: Sequence[Unit] | Mapping[str, Unit] | Any, *, shape: Sequence[int] | None = None
+    dlgn: nn.Module,
+    path: Sequence[Unit] | Mapping[str, Unit] | Any,
+    *,
+    shape: Sequence[int] | None = None,
+    plan: RegionPlan | None = None,
 ) -> Polyhedron:
     r"""Return the inputs for which every gate on a path of a DLGN is open: a convex polyhedron.
 
@@ -30,6 +35,7 @@ def active_region(
             convolutional layer; or a mapping from the layers' names, for a path that does not pass all of them; or one
             of :func:`gatelab.top_paths`.
         shape: the shape of one example, as in :func:`half_spaces`.
+        plan: the plan of a network of the same structure; saves the trace.
 
     Returns:
         The polyhedron without the faces that others imply. Every face is strict.
@@ -39,7 +45,7 @@ def active_region(
         >>> active_region(DeepLinearlyGatedNetwork([2, 3, 3, 1]), (0, 2)).dimension
         2
     """
-    layers = half_spaces(dlgn, shape)
+    layers = half_spaces(dlgn, shape, plan=plan)
     passed = path_units(path, list(layers), list(layers)).items()
     normals, offsets = zip(*(layers[name].faces([unit]) for name, unit in passed), strict=True)
     return Polyhedron(-torch.cat(normals), torch.cat(offsets)).irredundant()

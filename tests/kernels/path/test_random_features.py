@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
+from gatelab.convert.values import halves
 from gatelab.errors import InputError, UnsupportedModelError
 from tests import image_zoo, zoo
 from tests.contracts.gated_model import snapshot
@@ -14,19 +15,10 @@ def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _estimates(model, x, dim, seeds, **options):
-    kernels = []
-    for seed in range(seeds):
-        features = gl.path_features(model, x, dim, _seeded(seed), **options)
-        assert features.shape == (len(x), dim)
-        kernels.append(features @ features.T)
-    return torch.stack(kernels)
-
-
-def _assert_mean(estimates, expected):
-    error = estimates.std(dim=0) / len(estimates) ** 0.5
-    # Some 10 distinct entries: the largest |z| of that many is rarely over 4.
-    assert ((estimates.mean(dim=0) - expected).abs() / (error + 1e-12 * expected.abs().max())).max() < 5
+def _grams(features, sizes):
+    """One estimate of the kernel from each share of the features, which come from independent networks."""
+    dim = features.shape[1]
+    return torch.stack([part @ part.T * dim / part.shape[1] for part in features.split(sizes, dim=1)])
 
 
 EXACT = [
@@ -41,10 +33,18 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("model", "x"), EXACT, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("dim", [1, 37])
-def test_inner_products_have_the_path_kernel_as_their_mean(model, x, dim):
+def test_inner_products_have_the_path_kernel_as_their_mean(model, x):
+    """With all units of each network, with one feature of each, and with uneven shares."""
     model, x = model.double(), x.double()
-    _assert_mean(_estimates(model, x, dim, 40), gl.neural_path_kernel(model, x))
+    exact, network = gl.neural_path_kernel(model, x), halves(model)
+    units = network.values.run(x[:1], *network.deciding.run(x[:1]))[0].numel()
+    for sizes, copies in (([units] * 400, None), ([1] * 80, 80), ([3] * 40 + [2] * 40, 80)):
+        features = gl.path_features(model, x, sum(sizes), _seeded(7), copies=copies)
+        assert features.shape == (len(x), sum(sizes))
+        grams, weights = _grams(features, sizes), torch.tensor(sizes) / sum(sizes)
+        # The error of a weighted mean of independent estimates. The largest |z| of some 10 entries is rarely over 4.
+        error = grams.std(dim=0) * weights.square().sum().sqrt()
+        assert ((features @ features.T - exact).abs() / (error + 1e-12 * exact.abs().max())).max() < 5
 
 
 @pytest.mark.parametrize("kind", [image_zoo.FunctionalStyle, image_zoo.Signals])
@@ -58,13 +58,14 @@ def test_where_no_exact_rule_exists(kind):
         gl.neural_path_kernel(model, x)
     twin = gl.to_dgn(model, gl.Regime.FRNPF_DI).requires_grad_(False)
     weights = [parameter for parameter in twin.value.parameters() if parameter.ndim > 1]
-    products = []
-    for seed in range(500):
+    products, generator = [], _seeded(0)
+    for _ in range(300):
         for place, weight in enumerate(weights):
-            gl.models.init.bernoulli_(weight, weight[0].numel() ** -0.5 if place else 1.0, _seeded(100 * seed + place))
+            gl.models.init.bernoulli_(weight, weight[0].numel() ** -0.5 if place else 1.0, generator)
         y = _linear_part(twin, x)
         products.append(torch.outer(y, y))
-    reference, estimates = torch.stack(products), _estimates(model, x, 16, 100)
+    reference = torch.stack(products)
+    estimates = _grams(gl.path_features(model, x, 300, _seeded(1), copies=300), 1)
     error = (estimates.var(0) / len(estimates) + reference.var(0) / len(reference)).sqrt()
     assert ((estimates.mean(0) - reference.mean(0)).abs() / error).max() < 5
 
@@ -97,15 +98,17 @@ def test_features_depend_on_the_seed_alone(copies):
 
 def test_more_copies_make_the_error_smaller():
     model, x = gl.models.mlp([5, 8, 8, 40, 1]), torch.randn(6, 5)
-    spread = [_estimates(model, x, 40, 100, copies=copies).var(dim=0).mean() for copies in (1, 10)]
-    assert spread[1] < 0.5 * spread[0]
+    # Estimates with 40 features each: from all units of one network, and from four features of ten networks.
+    one, ten = (gl.path_features(model, x, 40 * 40, _seeded(0), copies=copies) for copies in (40, 400))
+    assert _grams(ten, 40).var(dim=0).mean() < 0.5 * _grams(one, 40).var(dim=0).mean()
 
 
 def test_error_falls_with_the_root_of_the_dimension():
     model, x = image_zoo.made(image_zoo.Residual), image_zoo.Residual.images()
     exact = gl.neural_path_kernel(model, x)
-    dims = torch.tensor([48.0, 192.0, 768.0])
-    errors = [(_estimates(model, x, int(dim), 25) - exact).square().mean().sqrt() for dim in dims]
+    dims = torch.tensor([48.0, 192.0, 768.0])  # multiples of the six units of one network
+    features = gl.path_features(model, x, 8 * 768, _seeded(0))
+    errors = [(_grams(features, int(dim)) - exact).square().mean().sqrt() for dim in dims]
     slope = torch.linalg.lstsq(
         torch.stack([dims.log(), torch.ones(3)], dim=1), torch.stack(errors).log()[:, None]
     ).solution[0]

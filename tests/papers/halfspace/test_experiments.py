@@ -14,11 +14,11 @@ from gatelab.lab.looks import Looks, short
 from gatelab.lab.team import SingleTeam
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.papers.halfspace import circle_findings as halfspace_circle_findings
-from gatelab.papers.halfspace.circle import CircleConfig
-from gatelab.papers.halfspace.circle_findings import Seen
-from gatelab.papers.halfspace.circle_look import concentration, halves, look, tilt
+from gatelab.papers.halfspace.circle import CircleConfig, halves, look, tilt
+from gatelab.papers.halfspace.circle_findings import CircleRuns, concentration
 from gatelab.papers.halfspace.fashion import class_means
-from gatelab.papers.halfspace.tables import ImagesConfig
+from gatelab.papers.halfspace.images import ImagesConfig
+from gatelab.regions import RegionPlan
 
 
 def upper_half_network():
@@ -32,7 +32,8 @@ def upper_half_network():
 
 def test_a_look_at_a_network_that_is_known():
     data = circle(40)
-    seen = look(upper_half_network(), data, 8, tangent=True)
+    net = upper_half_network()
+    seen = look(net, data, 8, tangent=True, plan=RegionPlan(net))
     assert seen["paths"] == (2.0, 1.0)
     assert seen["tilt"] == [0.5]
     outputs = torch.tensor(seen["outputs"])
@@ -43,7 +44,7 @@ def test_a_look_at_a_network_that_is_known():
     assert overlap[0, 0] == pytest.approx(2 * float(overlap[-1, -1]), rel=1e-3)
     torch.testing.assert_close(torch.tensor(seen["half_spaces"][0]), torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     assert torch.tensor(seen["tangent"]).trace() == pytest.approx(8, rel=1e-3)
-    assert "tangent" not in look(upper_half_network(), data, 8, tangent=False)
+    assert "tangent" not in look(net, data, 8, tangent=False, plan=RegionPlan(net))
 
 
 def test_means_over_halves_and_tilt():
@@ -81,7 +82,7 @@ def _losses(*kinds):
     ],
 )
 def test_runs_that_never_learn_decide_nothing_by_the_last_epoch(dlgn, frozen, decision):
-    seen = Seen(_losses((1, 1), dlgn, frozen), circle(8), (0, 1, 8))
+    seen = CircleRuns(_losses((1, 1), dlgn, frozen), circle(8), (0, 1, 8))
     assert halfspace_circle_findings._slow(seen).verdict is decision
 
 

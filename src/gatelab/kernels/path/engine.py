@@ -1,4 +1,4 @@
-"""From signals to kernels: how the covariance of one weight layer's field follows from those before it."""
+"""Covariances of random fields, layer by layer: how one weight layer's follows from those before it."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from gatelab.kernels.path.terms import INPUT, Signal, Term
 
 @dataclass(frozen=True)
 class WeightLayer:
-    """A weight layer, what reaches it, and how it sums.
+    """A weight layer and the signal that reaches it.
 
     Attributes:
-        inputs: the signal that reaches it, for one set of examples. Its channels are those of one group.
+        inputs: the signal that reaches it, for one set of examples; its channels are those of one group.
         scale: variance of the weights.
-        bias: variance of the bias, 0 if it does not count.
-        kernel, stride, padding, dilation: of a convolution; a dense layer sums over all units and has none.
-        dense: whether it is a dense layer.
+        bias: variance of the bias; 0 if no paths start there.
+        dense: whether it is a dense layer, which sums over all units.
+        kernel, stride, padding, dilation: of a convolution.
         circular: whether the padding wraps around instead of being zero.
     """
 
@@ -34,12 +34,23 @@ class WeightLayer:
     dilation: tuple[int, int] = (1, 1)
     circular: bool = False
 
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of a convolution's output."""
+        high, wide = (
+            (size + 2 * pad - step * (taps - 1) - 1) // stride + 1
+            for size, pad, step, taps, stride in zip(
+                self.inputs.size, self.padding, self.dilation, self.kernel, self.stride, strict=True
+            )
+        )
+        return high, wide
+
 
 def plan(layers: list[WeightLayer], output: Signal, known: Container[int]) -> dict[int, bool]:
-    """The layers whose fields are needed, and whether between all pairs of positions or at equal ones alone.
+    """Return the layers whose fields are needed, and whether all pairs of positions are or only equal ones.
 
-    A dense layer takes units one by one, so that only equal positions count; a convolution needs of its input what is
-    needed of its output; a window needs all pairs of positions inside. Layers whose kernel is ``known`` need nothing.
+    A dense layer has a weight for each unit, so only equal positions count. A convolution needs of its input what is
+    needed of its output. A window needs all pairs of positions inside. Layers whose kernel is ``known`` need nothing.
     """
     needed: dict[int, bool] = {}
 
@@ -57,7 +68,7 @@ def plan(layers: list[WeightLayer], output: Signal, known: Container[int]) -> di
 
 
 def size_of_pairs(layers: list[WeightLayer], needed: Mapping[int, bool]) -> int:
-    """Entries per pair of examples of the largest covariance."""
+    """Return the number of entries of the largest covariance, per pair of examples."""
     sizes = [1]
     for layer in (layers[number] for number in needed):
         for term in layer.inputs.terms:
@@ -67,9 +78,9 @@ def size_of_pairs(layers: list[WeightLayer], needed: Mapping[int, bool]) -> int:
 
 
 class Covariances:
-    """Covariances of all fields between two blocks of examples, layer by layer.
+    """Covariances of all fields between two blocks of examples.
 
-    Equal positions only: (n, m, h, w). All pairs of positions: (n, m, h, w, h', w').
+    For equal positions only: (n, m, h, w). For all pairs of positions: (n, m, h, w, h', w').
     """
 
     def __init__(
@@ -81,13 +92,13 @@ class Covariances:
         i: slice,
         j: slice,
     ):
-        """Prepare for examples i of ``left`` and j of ``right``; ``known`` kernels reach dense layers."""
+        """Prepare for examples i of ``left`` and j of ``right``; ``known`` are kernels of inputs of dense layers."""
         self._left, self._right, self._needed, self._known = left, right, needed, known
         self._i, self._j = i, j
         self._fields: dict[int, Tensor] = {}
 
     def run(self) -> None:
-        """Compute all fields, first to last."""
+        """Compute the covariance of every field, first to last."""
         for number in sorted(self._needed):
             a, b, all_pairs = self._left[number], self._right[number], self._needed[number]
             if a.dense:
@@ -103,7 +114,7 @@ class Covariances:
             self._fields[number] = kernel * a.scale + a.bias
 
     def of_signals(self, a: Signal, b: Signal, *, all_pairs: bool) -> Tensor:
-        """Covariance of two signals, summed over channels."""
+        """Return the covariance of two signals, summed over channels."""
         total = None
         for left, right in zip(a.terms, b.terms, strict=True):
             part = self._of_terms(left, right, all_pairs=all_pairs)
@@ -143,11 +154,7 @@ def _equal_positions(pairs: Float[Tensor, "n m h w h w"]) -> Float[Tensor, "n m 
 
 def _convolve(pairs: Tensor, layer: WeightLayer, *, all_pairs: bool) -> Tensor:
     """Σ over filter taps o of the covariance at (s q + d o − pad, s q' + d o − pad)."""
-    padded = _pad(pairs, layer)
-    out = [
-        (padded.shape[2 + axis] - layer.dilation[axis] * (layer.kernel[axis] - 1) - 1) // layer.stride[axis] + 1
-        for axis in (0, 1)
-    ]
+    padded, out = _pad(pairs, layer), layer.out_size
     total = None
     for offset in product(range(layer.kernel[0]), range(layer.kernel[1])):
         tap = [_tap(layer, axis, offset[axis], out[axis]) for axis in (0, 1)]
@@ -158,7 +165,7 @@ def _convolve(pairs: Tensor, layer: WeightLayer, *, all_pairs: bool) -> Tensor:
 
 
 def _pad(pairs: Tensor, layer: WeightLayer) -> Tensor:
-    """Widen every pair of position axes, by zeros or by what stands at the other end."""
+    """Pad every pair of position axes, by zeros or circularly."""
     if not layer.circular:
         high, wide = layer.padding
         return torch.nn.functional.pad(pairs, (wide, wide, high, high) * ((pairs.ndim - 2) // 2))

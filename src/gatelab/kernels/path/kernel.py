@@ -1,4 +1,4 @@
-"""The neural path kernel H: the inner product of path features, without features."""
+"""The neural path kernel H: inner products of path features, without listing paths."""
 
 from dataclasses import dataclass, replace
 from math import isqrt
@@ -13,15 +13,16 @@ from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
+from gatelab.kernels.path.architecture import Architecture
 from gatelab.kernels.path.engine import Covariances, WeightLayer, plan, size_of_pairs
 from gatelab.kernels.path.offset_program import pooled_kernel
-from gatelab.kernels.path.rules import Architecture, Reading
+from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.terms import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
-from gatelab.network import DenseChain, dense_chain, gate_names, trace
+from gatelab.network import DenseChain, dense_chain
 from gatelab.observe import examples_for, observable
 
-# Entries of a covariance between two blocks of examples; a few such arrays are alive at a time.
+# Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
 BLOCK_ENTRIES = 2**24
 
 
@@ -34,35 +35,44 @@ def neural_path_kernel(
     biases: bool = False,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n m"]:
-    r"""The neural path kernel of a network of dense and convolutional layers (npk, Lemma 2.1).
+    r"""Compute the neural path kernel of a network of dense and convolutional layers (npk, Lemma 2.1).
 
     .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
 
-    The expectation is over independent value weights v of mean zero, the gates held fixed; for one output. It
-    defines the kernel also where weights are shared: paths through the same weights form a bundle, whose feature is
-    their sum. For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap. The weights' variance is 1 / fan
-    in behind the first layer with ``normalise``, 1 without (raw path counts, in float64). Biases shape the gates;
-    paths that start at them count on request. A final softmax, log-softmax or sigmoid is left out: paths end at
-    what it is given. Batch-norm and dropout in evaluation mode belong to the values: paths pass them, and their own
-    scales count as one.
+    The expectation is for one output, over independent value weights v of mean zero, with the gates fixed. It also
+    defines the kernel where weights are shared: paths through the same weights form a bundle, whose feature is the sum
+    of theirs. For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap.
+
+    Biases shape the gates; paths that start at them count with ``biases=True``. Paths end before a final softmax,
+    log-softmax or sigmoid. They pass batch-norm and dropout in evaluation mode, whose own scales count as one.
 
     Rules exist for Linear, Conv2d (stride, zero or circular padding, dilation, groups), ReLU, LeakyReLU and decoupled
     gates, pooling by average or maximum over windows that tile the image, global pooling, flattening, sums and
-    concatenation of channels. Where images are flattened only equal positions are compared, O(n² p c) for p positions
-    and c channels; where they are pooled all pairs, O(n² p² c).
+    concatenation of channels. For p positions and c channels the cost is O(n² p c) where images are flattened, because
+    only equal positions are compared, and O(n² p² c) where they are pooled.
 
     Args:
         model: a network, written in any style, with one output tensor.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
-        normalise: see above.
+        normalise: value weights have variance 1 / fan in behind the first layer; otherwise 1, which gives raw path
+            counts, in float64.
         biases: paths may also start at the biases, whose variance is 1.
         batch_size: examples per forward pass when the gates are captured.
+
+    Returns:
+        H, one row for each example of x and one column for each of y.
 
     Raises:
         UnsupportedModelError: the model holds something for which there is no rule, named with its place;
             :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
         PathCountOverflowError: a raw count is larger than float64 holds.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> _ = nn.init.ones_(net[0].weight), nn.init.zeros_(net[0].bias)  # all gates open for positive inputs
+        >>> neural_path_kernel(net, torch.tensor([[1.0, 0.0], [1.0, 2.0]])).tolist()
+        [[1.0, 1.0], [1.0, 5.0]]
     """
     return evaluate(PathKernel(model, normalise, biases, batch_size).on(x, y), x, y)
 
@@ -73,10 +83,15 @@ class PathKernel:
 
     Attributes:
         model: a network with one output tensor.
-        normalise: weights of variance 1 / fan in behind the first layer.
+        normalise: value weights have variance 1 / fan in behind the first layer.
         biases: paths may also start at the biases.
         batch_size: examples per forward pass when the gates are captured.
-        dtype: of the entries; None means that of the examples, or float64 without ``normalise``.
+        dtype: dtype of the entries; None means that of the examples, or float64 without ``normalise``.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> PathKernel(net).about()["kind"]  # compute(PathKernel(net), x, store="K.zarr") writes it to disk
+        'npk'
     """
 
     model: nn.Module
@@ -86,12 +101,12 @@ class PathKernel:
     dtype: torch.dtype | None = None
 
     def about(self) -> dict[str, Any]:
-        """What tells this kernel from others."""
+        """Return what distinguishes this kernel from others, as plain data."""
         options = {"normalise": self.normalise, "biases": self.biases}
         return {"kind": "npk", **options, "model": model_digest(self.model)}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "ChainTiles | GraphTiles":
-        """The kernel on examples of x against y."""
+        """Return the kernel on examples of x against y, to be evaluated block by block."""
         model = observable(self.model)
         x, _ = examples_for(model, x, y)
         chain = None if self.biases else _chain_of_own_weights(model, x)
@@ -102,7 +117,7 @@ class PathKernel:
 
 
 def _pointer(model: nn.Module) -> str:
-    """The way on for a model without exact rules."""
+    """The remedy for a model without exact rules, as the end of an error message."""
     try:
         halves(model)
     except UnsupportedModelError:
@@ -111,7 +126,7 @@ def _pointer(model: nn.Module) -> str:
 
 
 def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:
-    """The model as a fully connected chain with a weight for each layer, if that is what it is."""
+    """The model as a fully connected chain whose layers share no weights; None if it is not one."""
     try:
         chain = dense_chain(model)
     except UnsupportedModelError:
@@ -122,7 +137,7 @@ def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:
 
 @dataclass(frozen=True)
 class ChainRows:
-    """Gates of some examples and, unless paths start at ones, the examples themselves."""
+    """Gates of some examples and, unless paths start at ones, the inputs."""
 
     gates: GateRows
     inputs: Float[Tensor, "n d"] | None
@@ -130,7 +145,7 @@ class ChainRows:
 
 @dataclass(frozen=True)
 class ChainTiles:
-    """Σ ⊙ Λ, the overlap from packed bits."""
+    """The path kernel of a dense chain, Σ ⊙ Λ, with the overlap from packed bits."""
 
     model: nn.Module
     chain: DenseChain
@@ -140,21 +155,21 @@ class ChainTiles:
     outputs: tuple[int, ...] = ()
 
     def rows(self, x: Float[Tensor, "n ..."]) -> ChainRows:
-        """Gates and inputs of some examples."""
+        """Return the gates and inputs of some examples."""
         gates = capture_gates(self.model, x, self.batch_size).select(self.chain.gates)
         inputs = None if self.chain.constant_input else x.detach().flatten(1).to(self.dtype)
         return ChainRows(self._overlap.of_gates(gates), inputs)
 
     def bytes_kept(self, rows: ChainRows) -> int:
-        """Bits and inputs."""
+        """Return the memory of bits and inputs."""
         return self._overlap.bytes_kept(rows.gates) + bytes_of(rows.inputs)
 
     def bytes_working(self, rows: ChainRows, size: int) -> int:
-        """That of the overlap, and a tile of the input Gram matrix."""
+        """Return the working memory: that of the overlap and a tile of the input Gram matrix."""
         return self._overlap.bytes_working(rows.gates, size) + 2 * tile_size(size) ** 2 * self.dtype.itemsize
 
     def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
-        """The path kernel between two blocks."""
+        """Return the path kernel between two blocks."""
         kernel = self._overlap.block(left.gates, right.gates)
         rows, columns = left.inputs, right.inputs
         if rows is None or columns is None:
@@ -173,9 +188,9 @@ class ChainTiles:
 
 @dataclass(frozen=True)
 class GraphRows:
-    """Some examples and their gates, packed; what the rules make of them is made anew for each block.
+    """Some examples, their packed gates, and the architecture, since a block must not look at the model.
 
-    The architecture comes with them, since a block must not look at the model.
+    Signals are made from them again for each block: they take far more memory than bits.
     """
 
     x: Float[Tensor, "n ..."]
@@ -185,10 +200,10 @@ class GraphRows:
 
 @dataclass
 class GraphTiles:
-    """The path kernel by the rules, along the model's graph.
+    """The path kernel of any other model, by rules along its graph.
 
-    The model is traced once, before the first block: blocks are computed in several threads at a time, and while
-    torch.fx traces, no other thread may use a module.
+    The model is traced once, before the first block: several threads compute blocks, and while torch.fx traces, no
+    other thread may use a module.
     """
 
     model: nn.Module
@@ -200,26 +215,26 @@ class GraphTiles:
     _architecture: Architecture | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the traced graph: whoever gets it traces again."""
+        """Leave out the traced graph; the receiver traces again."""
         return {**self.__dict__, "_architecture": None}
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
-        """The gates of some examples."""
+        """Return the gates of some examples."""
         if self._architecture is None:
             self._architecture = _architecture(self.model)
         return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._architecture)
 
     def bytes_kept(self, rows: GraphRows) -> int:
-        """Examples and bits."""
+        """Return the memory of examples and bits."""
         return bytes_of(rows.x, *(rows.gates.layer(name).words for name in rows.gates))
 
     def bytes_working(self, rows: GraphRows, size: int) -> int:
-        """Every gate as a number, on both sides and as a copy, and a few arrays of covariances."""
+        """Return the working memory: gates as numbers, twice on each side, and a few arrays of covariances."""
         units = rows.x[0].numel() + sum(rows.gates.layer(name).units for name in rows.gates)
         return (4 * size * units + 4 * BLOCK_ENTRIES) * self.dtype.itemsize
 
     def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
-        """The path kernel between two blocks."""
+        """Return the path kernel between two blocks."""
         try:
             return _finite(self._block(left, right), self.normalise)
         except UnsupportedModelError as error:
@@ -253,10 +268,9 @@ class GraphTiles:
 
 
 def _architecture(model: nn.Module) -> Architecture:
-    graph, modules = trace(model), dict(model.named_modules())
-    architecture = Architecture(model, graph, modules, gate_names(graph, modules))
+    architecture = Architecture.of(model)
     try:
-        architecture.refuse_what_has_no_rule()
+        refuse_what_has_no_rule(architecture)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
     return architecture
@@ -269,7 +283,7 @@ def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m
 
 
 def _one_output(signal: Signal) -> Signal:
-    """The signal of one output; all outputs have the same kernel, unless gates or concatenation tell them apart."""
+    """The signal of the first output; refuse outputs whose kernels differ, behind a gate or a concatenation."""
     alike = all(term.multiplier.shape[0] == 1 and term.channel == 0 for term in signal.terms)
     if not alike or signal.size != (1, 1) or any(t.multiplier.shape[1] != signal.channels for t in signal.terms):
         raise UnsupportedModelError(

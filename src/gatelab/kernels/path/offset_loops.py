@@ -1,12 +1,13 @@
 """The path kernel of a pooled convolutional network, offset by offset, compiled by Numba.
 
-Two positions p and p' = p + δ are moved by a filter tap together, so that their offset δ stays what it is (times the
-stride): the covariances of one offset follow from those of one offset in the layer before. The table of all pairs of
-positions is never made, and what one offset needs stays in the cache.
+A filter tap moves two positions p and p' = p + δ together, so their offset δ changes only by the stride. The
+covariances of one offset therefore follow from those of one offset in the layer before. The table of all pairs of
+positions is never made, and the data of one offset stay in the cache.
 
 ``LANES`` pairs of examples are computed together. Every array has the lanes on its last axis, so that all inner loops
-run over memory without gaps and become vector code, however few positions an offset leaves. Indices in them are
-unsigned: Numba lets signed ones count from the end, which vector code cannot; and slices cost as much as short rows.
+run over contiguous memory and become vector code, however few positions an offset leaves. Indices in them are unsigned:
+Numba lets signed ones count from the end, which prevents vector code. There are no slices: each costs as much as a
+short row.
 """
 
 import numba
@@ -27,7 +28,7 @@ ORIGIN, IS_BITS, PLANES, DATA = range(4)
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _common_bits(left, right, a, b, plane, planes, total, length):
-    """Channels open at both positions, along a row of positions."""
+    """Count the channels open at both positions, along a row of positions."""
     if planes == U(1):
         for x in range(length):
             total[x] = np.int32(ctpop(left[a + x] & right[b + x]))
@@ -43,7 +44,7 @@ def _common_bits(left, right, a, b, plane, planes, total, length):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _weigh_bits(left, right, a, b, plane, planes, fields, at, fresh, target, to, length):
-    """The usual case in one go: at most 128 channels, behind one gate, times the covariance of one layer."""
+    """Do the usual case in one loop: at most 128 channels, behind one gate, times the covariance of one layer."""
     real = fields.dtype.type
     a1, b1 = a + plane, b + plane
     if planes == U(1):
@@ -61,7 +62,7 @@ def _weigh_bits(left, right, a, b, plane, planes, fields, at, fresh, target, to,
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _combine(total, inside, fresh, fields, at, target, to, length):
-    """Write or add a row, times the origin's covariance unless the origin is the input."""
+    """Write or add a row, times the covariance of the origin unless that is the input."""
     if fresh and inside:
         for x in range(length):
             target[to + x] = total[x]
@@ -78,7 +79,7 @@ def _combine(total, inside, fresh, fields, at, target, to, length):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _products(left, right, a, b, plane, planes, total, length):
-    """Inner product over channels, along a row of positions."""
+    """Write inner products over channels, along a row of positions."""
     for x in range(length):
         total[x] = left[a + x] * right[b + x]
     for k in range(U(1), planes):
@@ -89,7 +90,7 @@ def _products(left, right, a, b, plane, planes, total, length):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _weigh(term, gain, fresh, size, offset, data, fields, target, place, pitch, total):
-    """Write (or add) one term: inner product over channels times the origin's covariance, where p and p + δ exist."""
+    """Write or add one term: inner product over channels times the origin's covariance, where p and p + δ exist."""
     height, width = size
     dy, dx = offset
     left_bits, right_bits, left_real, right_real = data
@@ -145,7 +146,7 @@ def _clear(padded, start, stop):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _sum_taps(source, start, step, taps, scale, bias, target, to, length):
-    """target[to + q] = bias + scale · Σ_k source[start + k·step + q], in all lanes."""
+    """Set target[to + q] = bias + scale · Σ_k source[start + k·step + q], in all lanes."""
     second, third = start + step, start + U(2) * step
     if taps == U(3):
         for q in range(length):
@@ -189,18 +190,18 @@ def _convolve(layer, scale, bias, offset, padded, scratch, fields):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def pooled_lanes(layers, scales, terms, gains, size, first_term, data, work, out):
-    """The kernel of the globally summed output, for ``LANES`` pairs of examples.
+    """Compute the kernel of the globally summed output, for ``LANES`` pairs of examples.
 
     Args:
         layers: (layers, LAYER_COLUMNS) int64.
         scales: (layers, 2), variance of weights and of the bias.
         terms: (terms, TERM_COLUMNS) int64; those from ``first_term`` make up the output.
-        gains: (terms,), what an open bit of both sides is worth.
+        gains: (terms,), the factor of a bit that is open on both sides.
         size: height and width of the output before it is summed.
         first_term: see ``terms``.
         data: packed gates and real multipliers, left and right, each flat with the lanes last.
-        work: arrays to write into: covariances of all layers, a padded image, rows.
-        out: (LANES,), written.
+        work: scratch arrays: covariances of all layers, a padded image, rows.
+        out: (LANES,), the result.
     """
     fields, padded, scratch = work
     height, width = size
@@ -218,7 +219,7 @@ def pooled_lanes(layers, scales, terms, gains, size, first_term, data, work, out
                     fresh = t == layer[FIRST_TERM]
                     _weigh(terms[t], gains[t], fresh, inside, before, data, fields, padded, place, pitch, scratch)
                 _convolve(layer, scales[number, 0], scales[number, 1], offset, padded, scratch, fields)
-            # A pitch of nothing adds all rows into one; few terms in the working type, all offsets in float64.
+            # A pitch of zero adds all rows into one. Sums over offsets are in float64, those within one need not be.
             sums[:] = 0
             for t in range(first_term, terms.shape[0]):
                 _weigh(terms[t], gains[t], False, size, (dy, dx), data, fields, sums, 0, 0, scratch)

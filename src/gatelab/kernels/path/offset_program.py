@@ -1,4 +1,4 @@
-"""Networks that pool only once, over the whole image: their kernel offset by offset."""
+"""The kernel of networks that pool only once, over the whole image, offset by offset."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,12 +20,12 @@ LAYER_COLUMNS = 17  # of the table that describes the layers to them
 
 @dataclass(frozen=True)
 class _Stage:
-    """A convolution whose field the pooled signal depends on.
+    """A convolution that the pooled signal depends on.
 
     Attributes:
-        layer: the convolution as the left examples reach it.
-        other: as the right examples reach it.
-        scale: by how much an offset of the pooled image is larger at its output.
+        layer: the convolution with the inputs of the left examples.
+        other: the same with the inputs of the right examples.
+        scale: the stride of all layers behind it: what an offset of the pooled image is multiplied by at its output.
     """
 
     layer: WeightLayer
@@ -36,15 +36,15 @@ class _Stage:
 def pooled_kernel(
     left: list[WeightLayer], right: list[WeightLayer], signal: Signal, other: Signal, *, symmetric: bool
 ) -> Float[Tensor, "n m"] | None:
-    """The kernel of a signal that is pooled over its whole image; None where the offsets do not tell everything.
+    """Return the kernel of a signal that is pooled over its whole image; None where single offsets do not suffice.
 
-    They do not where something else pools on the way, where padding wraps around, or where branches meet with
-    different strides.
+    They do not where another layer pools before, where padding wraps around, where branches with different strides
+    meet, and without Numba. The general rules then compute the kernel.
     """
     like = signal.terms[0].multiplier
     compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
     if not compilable or not _is_pooled_once(signal) or compiled(LOOPS) is None:
-        return None  # the general rules compute the same
+        return None
     stages = _stages(left, right, signal)
     if stages is None:
         return None
@@ -78,7 +78,7 @@ def _unpooled(signal: Signal) -> Signal:
 
 
 def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -> dict[int, _Stage] | None:
-    """The convolutions behind a signal, first to last; None if the offsets of one are not the same for all readers."""
+    """The convolutions before a signal, first to last; None if the readers of one see different offsets."""
     scales: dict[int, tuple[int, int]] = {}
 
     def note(terms: tuple[Term, ...], scale: tuple[int, int]) -> bool:
@@ -98,13 +98,13 @@ def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -
 
 
 class _Program:
-    """The tables that the compiled loop reads, and the multipliers of all terms as it wants them."""
+    """The tables that the compiled loops read, and the multipliers of all terms in their layout."""
 
     def __init__(self, stages: dict[int, _Stage], signal: Signal, other: Signal, kernel: Tensor):
         self._kind = kernel.numpy().dtype
-        # Left and right: real multipliers and bits, each (channels and positions, examples).
+        # Real multipliers and bits of the left and the right examples, each (channels and positions, examples).
         self._parts: tuple[list[list[np.ndarray]], list[list[np.ndarray]]] = ([[], []], [[], []])
-        self._ends = [0, 0]  # of the real multipliers and of the bits, with their lanes
+        self._ends = [0, 0]  # where the next real multipliers and bits go, counted with their lanes
         self._fields: dict[int, int] = {}
         terms: list[list[int]] = []
         gains: list[float] = []
@@ -113,7 +113,7 @@ class _Program:
         for number, stage in stages.items():
             layer, first = stage.layer, len(terms)
             self._add(layer.inputs, stage.other.inputs, terms, gains)
-            in_size, out_size = layer.inputs.size, _out_size(layer)
+            in_size, out_size = layer.inputs.size, layer.out_size
             sizes = (*in_size, *out_size, *layer.kernel, *layer.stride, *layer.padding, *layer.dilation)
             layers.append([*sizes, *stage.scale, fields, first, len(terms)])
             self._fields[number] = fields
@@ -127,7 +127,7 @@ class _Program:
             (_side_by_side(real, examples, self._kind), _side_by_side(bits, examples, np.dtype(np.uint64)))
             for (real, bits), examples in zip(self._parts, kernel.shape, strict=True)
         ]
-        # An average divides every term alike; better once at the end than at each pair of positions.
+        # An average divides every term by the same number: once at the end, not at each pair of positions.
         self._common = gains[-1]
         gains[first_output:] = [gain / self._common for gain in gains[first_output:]]
         self._tables = (
@@ -141,10 +141,10 @@ class _Program:
         self._work = (max(1, fields), padded * LANES, 2 * row * LANES)
 
     def run(self, pairs: np.ndarray) -> np.ndarray:
-        """The kernel of some pairs of examples, at most LANES."""
+        """Return the kernel of at most LANES pairs of examples."""
         work = tuple(np.empty(size, self._kind) for size in self._work)
         out = np.empty(LANES)
-        # Lanes without a pair compute the last one again.
+        # Spare lanes repeat the last pair.
         left, right = (np.pad(side, (0, LANES - len(pairs)), mode="edge") for side in pairs.T)
         (left_real, left_bits), (right_real, right_bits) = self._data(0, left), self._data(1, right)
         compiled(LOOPS).pooled_lanes(*self._tables, (left_bits, right_bits, left_real, right_real), work, out)
@@ -163,22 +163,13 @@ class _Program:
                 store[bits].append(planes.reshape(planes.shape[0], -1).T)
 
     def _data(self, side: int, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Real multipliers and bits of some examples, the examples on the last axis."""
+        """Real multipliers and bits of some examples, with the examples on the last axis."""
         real, bits = (np.take(part, examples, axis=1).reshape(-1) for part in self._multipliers[side])
         return real, bits
 
 
-def _out_size(layer: WeightLayer) -> tuple[int, int]:
-    return tuple(  # pyright: ignore
-        (size + 2 * pad - step * (taps - 1) - 1) // stride + 1
-        for size, pad, step, taps, stride in zip(
-            layer.inputs.size, layer.padding, layer.dilation, layer.kernel, layer.stride, strict=True
-        )
-    )
-
-
 def _level(multiplier: Tensor) -> float | None:
-    """The one value that the multiplier has where it is not zero; None if there are several."""
+    """The value of the multiplier where it is not zero; None if there are several."""
     level = float(multiplier.max()) or 1.0  # all closed: bits as well
     return level if bool(((multiplier == 0) | (multiplier == level)).all()) else None
 
@@ -192,6 +183,6 @@ def _packed(multiplier: Float[Tensor, "n c h w"]) -> np.ndarray:
 
 
 def _side_by_side(parts: list[np.ndarray], examples: int, kind: np.dtype) -> np.ndarray:
-    """All rows one after the other; what is the same for all examples is repeated for each."""
+    """Stack all rows; repeat for each example what is the same for all."""
     wide = [np.broadcast_to(part, (part.shape[0], examples)) for part in parts]
     return np.concatenate(wide) if wide else np.zeros((1, examples), kind)

@@ -1,4 +1,4 @@
-"""Random features whose inner products estimate the path kernel, for every architecture that converts."""
+"""Random features whose inner products estimate the path kernel of every model that converts."""
 
 from math import ceil, sqrt
 
@@ -11,7 +11,7 @@ from gatelab.errors import InputError
 from gatelab.models.init import bernoulli_
 from gatelab.observe import batches, examples, observable
 
-# Bytes of gates to hold at a time.
+# Bytes of gates that are held at a time.
 GATE_BYTES = 2**28
 
 
@@ -25,33 +25,40 @@ def path_features(
     copies: int | None = None,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n {dim}"]:
-    r"""Features φ̂ of dimension ``dim`` with E⟨φ̂(s), φ̂(s')⟩ = H(s, s'), the normalised path kernel.
+    r"""Return features φ̂ of dimension ``dim`` with E⟨φ̂(s), φ̂(s')⟩ = H(s, s'), the normalised path kernel.
 
-    They are the gated activations of a wide random value network under the model's own gates (npk, Appendix C, read as
-    a sketch): m independent networks as wide as the model, with weights ±1 in the first layer and ±1/√(fan in) behind
-    it. Each network's last hidden layer, of w units, gives one unbiased estimate of H; their mean has variance
+    They are the gated activations of random value networks under the model's own gates (npk, Appendix C, read as a
+    sketch). There are m independent networks as wide as the model, with weights ±1 in the first layer and ±1/√(fan in)
+    behind it. Each network's last hidden layer, of w units, gives one unbiased estimate of H; their mean has variance
 
     .. math:: \operatorname{Var} \langle \hat\phi(s), \hat\phi(s') \rangle = V(s, s') / m, \qquad m = dim / w
 
-    where V, the variance of one network's estimate, is O((H(s,s) H(s',s') + H(s,s')²) Σ_l 1/w_l). So the error falls as
+    where V, the variance of one network's estimate, is O((H(s,s) H(s',s') + H(s,s')²) Σ_l 1/w_l). The error falls as
     dim^(−1/2), at a cost linear in dim and in n.
 
-    Biases shape the gates but start no paths; batch-norm and dropout let paths pass; a softmax or the like behind the
-    last weight layer is left out. Rows are ready for a linear model,
-    scikit-learn's say. **The same seed gives the same features**: make training and test features each with a new
-    generator of one seed, not with one generator twice.
+    Biases shape the gates but start no paths. Paths pass batch-norm and dropout, and end before a final softmax. The
+    rows are ready for a linear model, for example scikit-learn's. **Use two generators with the same seed** for
+    training and test features: the features depend on the seed.
 
     Args:
         model: any module that :func:`gatelab.to_dgn` accepts.
         x: examples.
         dim: number of features.
-        generator: where the value weights come from; torch's global one if None.
+        generator: draws the value weights; torch's global one if None.
         copies: how many networks share the ``dim`` features. By default as few as have that many units in their last
-            hidden layers; more spend more time on a smaller error.
+            hidden layers; more networks take more time and give a smaller error.
         batch_size: examples at a time; by default as many as have 256 MiB of gates.
+
+    Returns:
+        The features, one row for each example.
 
     Raises:
         UnsupportedModelError: something in the model is neither a gate nor linear.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> path_features(net, torch.randn(5, 2), 64).shape
+        torch.Size([5, 64])
     """
     model = observable(model)
     x = examples(x, model)
@@ -65,7 +72,7 @@ def path_features(
     network = halves(model)
     gates = network.deciding.run(x[:1])
     parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
-    # Seeds first, so that the weights depend neither on the number of examples nor on the size of batches.
+    # Seeds are drawn first: weights then depend neither on the number of examples nor on the size of batches.
     seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
     features = x.new_empty(x.shape[0], dim)
     size = batch_size or max(1, GATE_BYTES // sum(gate.numel() * gate.element_size() for gate in gates))
@@ -78,7 +85,7 @@ def path_features(
 
 
 def _shares(dim: int, units: int, copies: int | None) -> list[int]:
-    """How many features each network gives: all of its units, or as evenly as can be."""
+    """The number of features from each network: all of its units, or ``dim`` split evenly."""
     fewest = ceil(dim / units)
     if copies is None or copies <= fewest:
         return [units] * (dim // units) + [dim % units] * (dim % units > 0)
@@ -86,7 +93,7 @@ def _shares(dim: int, units: int, copies: int | None) -> list[int]:
 
 
 def _share(network: Halves, x: Tensor, gates: tuple[Tensor, ...], count: int, seed: int) -> Float[Tensor, "n {count}"]:
-    """One random network's estimate: ``count`` features whose inner products have the mean H."""
+    """``count`` features of one random network, whose inner products have the mean H."""
     generator = torch.Generator(x.device).manual_seed(seed)
     for layer in network.layers:
         bernoulli_(layer.weight, _scale(layer), generator)
@@ -95,7 +102,7 @@ def _share(network: Halves, x: Tensor, gates: tuple[Tensor, ...], count: int, se
     scale = sqrt(1 / units.shape[1]) if network.last is None else _scale(network.last)
     if count == units.shape[1]:
         return units * scale
-    # Fewer features than units: what a random last layer of that many outputs makes of them.
+    # Fewer features than units: project them by a random last layer.
     return units @ bernoulli_(units.new_empty(units.shape[1], count), scale / sqrt(count), generator)
 
 

@@ -1,86 +1,55 @@
-"""What becomes of the paths at each kind of node: the rules of the path kernel for general architectures."""
+"""The rules of the path kernel: what each kind of module or operation does to a signal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import GateKind, GatePattern
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 from gatelab.kernels.path import terms as path_terms
+from gatelab.kernels.path.architecture import Architecture
 from gatelab.kernels.path.engine import WeightLayer
 from gatelab.kernels.path.terms import INPUT, Signal
-from gatelab.network.nodes import (
-    ancestors,
-    describe,
-    holds_node,
-    max_pooling,
-    node_operation,
-    parameter,
-    weight_parameters,
-)
+from gatelab.network.nodes import ancestors, holds_node, max_pooling, node_operation, parameter, weight_parameters
 from gatelab.network.tracing import value_sources
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """A model as its rules read it."""
+def refuse_what_has_no_rule(architecture: Architecture) -> None:
+    """Raise an error that names every node before the output that has no rule."""
+    operations = ("call_module", "call_function", "call_method")
+    wanted = ancestors(architecture.output, sources=value_sources)
+    nodes = [node for node in architecture.graph.nodes if node.op in operations and node in wanted]
+    unknown = [node for node in nodes if node not in architecture.gate_names and _rule(architecture, node) is None]
+    if unknown:
+        names = "; ".join(architecture.where(node) for node in unknown[:8])
+        raise UnsupportedModelError(
+            f"no path-kernel rule for: {names}. Rules exist for "
+            f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))}, ReLU, LeakyReLU, max-pooling, sums and "
+            "concatenation of channels, and their functional forms"
+        )
 
-    model: nn.Module
-    graph: Graph
-    modules: Mapping[str, nn.Module]
-    gate_names: Mapping[Node, str]
 
-    def rule(self, node: Node) -> "Rule | None":
-        """The rule for a node that is no gate; None if there is none."""
-        if node.op == "call_module":
-            module = self.modules[str(node.target)]
-            return next((rule for kind, rule in MODULE_RULES.items() if isinstance(module, kind)), None)
-        return OPERATION_RULES.get(node_operation(node) or "")
-
-    def refuse_what_has_no_rule(self) -> None:
-        """Name every node on the way to the output for which there is no rule."""
-        operations = ("call_module", "call_function", "call_method")
-        wanted = ancestors(self.output, sources=value_sources)
-        nodes = [node for node in self.graph.nodes if node.op in operations and node in wanted]
-        unknown = [node for node in nodes if node not in self.gate_names and self.rule(node) is None]
-        if unknown:
-            names = "; ".join(describe(node, self.modules) for node in unknown[:8])
-            raise UnsupportedModelError(
-                f"no path-kernel rule for: {names}. Rules exist for "
-                f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))}, ReLU, LeakyReLU, max-pooling, sums and "
-                "concatenation of channels, and their functional forms"
-            )
-
-    @property
-    def output(self) -> Node:
-        """The node at which paths end: what the model returns, or what its final softmax or sigmoid is given."""
-        (output,) = (node for node in self.graph.nodes if node.op == "output")
-        node = output.args[0]
-        while isinstance(node, Node) and self._is_final(node):
-            node = node.args[0]
-        if not isinstance(node, Node):
-            raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
-        return node
-
-    def _is_final(self, node: Node) -> bool:
-        if node.op == "call_module":
-            return isinstance(self.modules[str(node.target)], nn.Softmax | nn.LogSoftmax | nn.Sigmoid)
-        return node_operation(node) in ("softmax", "log_softmax", "sigmoid")
+def _rule(architecture: Architecture, node: Node) -> "Rule | None":
+    """The rule for a node that is not a gate; None if there is none."""
+    if node.op == "call_module":
+        module = architecture.modules[str(node.target)]
+        return next((rule for kind, rule in MODULE_RULES.items() if isinstance(module, kind)), None)
+    return OPERATION_RULES.get(node_operation(node) or "")
 
 
 @dataclass
 class Reading:
-    """One set of examples on its way through an architecture.
+    """The signals of one set of examples, followed through an architecture.
 
     Attributes:
         gates: the examples' gates.
-        normalise: weights of variance 1 / fan in behind the first layer; 1 otherwise.
-        biases: whether paths start at biases too.
+        normalise: weights have variance 1 / fan in behind the first layer, and 1 otherwise.
+        biases: whether paths also start at biases.
         layers: the weight layers met so far.
     """
 
@@ -112,17 +81,16 @@ class Reading:
     def _apply(self, node: Node, inputs: list[Signal]) -> Signal:
         if node in self.architecture.gate_names:
             return self._gate(node, inputs[0])
-        rule = self.architecture.rule(node)
-        if rule is None:
-            raise UnsupportedModelError(f"{self.where(node)} has no path-kernel rule")
+        rule = _rule(self.architecture, node)
+        assert rule is not None, "refuse_what_has_no_rule was not called"
         return rule(self, node, inputs)
 
     def where(self, node: Node) -> str:
-        """A node by name and place."""
-        return describe(node, self.architecture.modules)
+        """Return a node's name and place, for error messages."""
+        return self.architecture.where(node)
 
     def options(self, node: Node, names: tuple[str, ...], **defaults: Any) -> dict[str, Any]:
-        """A module's attributes or a function's arguments, under the same names."""
+        """Return a module's attributes or a function's arguments, under the same names."""
         if node.op == "call_module":
             module = self.architecture.modules[str(node.target)]
             return {name: getattr(module, name, defaults.get(name)) for name in names}
@@ -138,7 +106,7 @@ class Reading:
         gates = layer.gates().to(self.x.dtype)
         if layer.kind is not GateKind.MAX_POOL:
             return signal.times(gates + layer.slope * (1 - gates))
-        # Capture takes adaptive pooling for a gate only if its windows are all alike, and then they tile the image.
+        # Capture accepts adaptive pooling only if its windows are all alike; then they tile the image.
         window = (signal.size[0] // layer.shape[1], signal.size[1] // layer.shape[2])
         pool = self._max_pool(node)
         if isinstance(pool, MaxPool):
@@ -148,13 +116,12 @@ class Reading:
 
     def _max_pool(self, node: Node) -> MaxPool | AdaptiveMaxPool:
         if node_operation(node) == "gated_max_pool":
-            made: Any = node.args[2]  # fx notes a dataclass as a call of its constructor
+            made: Any = node.args[2]  # fx records a dataclass as a call of its constructor
             return made.target(**made.kwargs)
         return max_pooling(node, self.architecture.modules)
 
-    def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
-        """Register a weight layer; its number is the origin of its field."""
-        weight = parameter(self.architecture.model, weight_name, self.where(node))
+    def add_layer(self, node: Node, weight: Tensor, layer: WeightLayer) -> int:
+        """Register a weight layer and return its number, the origin of its field."""
         met = self._met.setdefault(id(weight), node)
         if met is not node:
             raise UnsupportedModelError(
@@ -162,7 +129,7 @@ class Reading:
                 "path-kernel rule; give each layer its own weight"
             )
         first = all(term.origin == INPUT for term in layer.inputs.terms)
-        self.layers.append(replace(layer, scale=1.0 if first or not self.normalise else 1 / fan_in))
+        self.layers.append(replace(layer, scale=1.0 if first or not self.normalise else 1 / weight[0].numel()))
         return len(self.layers) - 1
 
 
@@ -171,23 +138,20 @@ Rule = Callable[[Reading, Node, list[Signal]], Signal]
 
 def _dense(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     (signal,) = inputs
-    names = _parameter_names(reading, node)
-    weight = parameter(reading.architecture.model, names[0], reading.where(node))
+    weight, bias = _weight(reading, node)
     units = signal.channels * signal.size[0] * signal.size[1]
     if not signal.flat or weight.shape[1] != units:
         raise UnsupportedModelError(
             f"{reading.where(node)} takes {weight.shape[1]} units where each example has {units}: it is shared over "
             "positions, for which there is no path-kernel rule; flatten the examples first"
         )
-    bias = 1.0 if reading.biases and names[1] is not None else 0.0
-    number = reading.add_layer(node, names[0], WeightLayer(signal, 1.0, bias, dense=True), weight.shape[1])
+    number = reading.add_layer(node, weight, WeightLayer(signal, 1.0, bias, dense=True))
     return Signal((path_terms.field(number, weight.shape[0], (1, 1), reading.x),), weight.shape[0], (1, 1), flat=True)
 
 
 def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     (signal,) = inputs
-    names = _parameter_names(reading, node)
-    weight = parameter(reading.architecture.model, names[0], reading.where(node))
+    weight, bias = _weight(reading, node)
     keys = ("weight", "bias", "stride", "padding", "dilation", "groups")
     options = reading.options(node, keys, stride=1, padding=0, dilation=1, groups=1)
     module = reading.architecture.modules[str(node.target)] if node.op == "call_module" else None
@@ -199,16 +163,13 @@ def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     kernel = (weight.shape[2], weight.shape[3])
     stride, dilation = _pair(options["stride"]), _pair(options["dilation"])
     padding = _padding(reading, node, options["padding"], kernel, dilation)
-    size = tuple((signal.size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1))
-    groups, bias = int(options["groups"]), 1.0 if reading.biases and names[1] is not None else 0.0
-    fan_in, out = weight[0].numel(), weight.shape[0] // groups
-    terms = []
-    for group in range(groups):
-        part = _channels(signal, group * weight.shape[1], weight.shape[1])
+    out, terms = weight.shape[0] // int(options["groups"]), []
+    for channel in range(0, weight.shape[0], out):  # each group is a layer of its own
+        part = signal.channel_range(channel // out * weight.shape[1], weight.shape[1])
         layer = WeightLayer(part, 1.0, bias, False, kernel, stride, padding, dilation, mode == "circular")
-        number = reading.add_layer(node, names[0], layer, fan_in)
-        terms.append(path_terms.field(number, out, (size[0], size[1]), reading.x, channel=group * out))
-    return Signal(tuple(terms), weight.shape[0], (size[0], size[1]))
+        number = reading.add_layer(node, weight, layer)
+        terms.append(path_terms.field(number, out, layer.out_size, reading.x, channel=channel))
+    return Signal(tuple(terms), weight.shape[0], terms[0].size)
 
 
 def _average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
@@ -259,7 +220,7 @@ def _flatten(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
 
 
 def _ones(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    """Values that start at ones: the input acts through the gates alone (DLGN-PWC)."""
+    """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
     if any(term.origin != INPUT for signal in inputs for term in signal.terms):
         raise UnsupportedModelError(f"{reading.where(node)}: values that start behind the input have no rule")
     return path_terms.input_signal(torch.ones_like(reading.x))
@@ -296,7 +257,7 @@ def _concatenate(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
 
 
 def _pass(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    """What belongs to the values: batch-norm and dropout in evaluation mode."""
+    """Pass a signal on: batch-norm and dropout in evaluation mode belong to the values."""
     del reading, node
     (signal,) = inputs
     return signal
@@ -329,11 +290,13 @@ OPERATION_RULES: dict[str, Rule] = {
 }
 
 
-def _parameter_names(reading: Reading, node: Node) -> tuple[str, str | None]:
+def _weight(reading: Reading, node: Node) -> tuple[nn.Parameter, float]:
+    """The weight of a layer, and the variance of its bias; 0 if no paths start there."""
     names = weight_parameters(node, reading.architecture.modules)
     if names is None:
         raise UnsupportedModelError(f"{reading.where(node)} does not take its weight from the model's parameters")
-    return names
+    weight = parameter(reading.architecture.model, names[0], reading.where(node))
+    return weight, 1.0 if reading.biases and names[1] is not None else 0.0
 
 
 def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool | AdaptiveMaxPool) -> tuple[int, int]:
@@ -345,17 +308,6 @@ def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool |
             "overlapping, padded or cut windows have no path-kernel rule"
         )
     return (pool.kernel[0], pool.kernel[1])
-
-
-def _channels(signal: Signal, start: int, count: int) -> Signal:
-    """Some consecutive channels of a signal, as one group of a convolution sees them."""
-    terms = []
-    for term in signal.terms:
-        low, high = max(start, term.channel), min(start + count, term.channel + term.multiplier.shape[1])
-        if low < high:
-            part = term.multiplier[:, low - term.channel : high - term.channel]
-            terms.append(replace(term, multiplier=part, channel=low - start))
-    return replace(signal, terms=tuple(terms), channels=count)
 
 
 def _padding(
@@ -374,6 +326,3 @@ def _padding(
 def _pair(value: Any) -> tuple[int, int]:
     values = (value,) * 2 if value is None or isinstance(value, int) else tuple(value)
     return (values * 2)[:2] if len(values) == 1 else values  # pyright: ignore
-
-
-__all__ = ["Architecture", "Reading", "Rule"]

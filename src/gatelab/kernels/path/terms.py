@@ -1,9 +1,9 @@
-"""What reaches a node, for one set of examples: sums of gated fields.
+"""Signals: the sums of gated random fields that reach a node, for one set of examples.
 
-With the gates fixed and the value weights random, the output of a weight layer is a field u_c(p) over channels c and
-positions p: independent over channels and over layers, with a covariance S(p, p') between two examples that is the same
-for all channels. Whatever lies between two weight layers (gates, pooling, sums, concatenation) turns such fields into
-Σ_t Σ_{p in window} a_t,c(p) u_t,c(p). A term keeps the field's origin, the multipliers a, and the window.
+With the gates fixed and the value weights random, the output of a weight layer is a random field u_c(p) over channels c
+and positions p. Fields are independent over channels and over layers; the covariance S(p, p') between two examples is
+the same for all channels. The operations between two weight layers (gates, pooling, sums, concatenation) turn fields
+into Σ_t Σ_{p in window} a_t,c(p) u_t,c(p). A term keeps the field's origin, the multipliers a, and the window.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gatelab.errors import UnsupportedModelError
 
-INPUT = -1  # the origin of the input: the field is 1, and the input itself is the multiplier
+INPUT = -1  # the origin of the input, a field that is 1 everywhere; the input itself is the multiplier
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Term:
 
     Attributes:
         origin: the weight layer that made the field, or INPUT.
-        multiplier: a, at the field's own resolution; the examples on the first axis (or 1 for all alike).
-        window: the field's positions are summed over windows of this height and width.
-        channel: the node's channel at which the field's first channel stands.
+        multiplier: a, at the field's own resolution; a first axis of length 1 stands for all examples.
+        window: height and width of the windows over which the field's positions are summed.
+        channel: the node's channel that holds the field's first channel.
     """
 
     origin: int
@@ -34,7 +34,7 @@ class Term:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width as the node sees them."""
+        """Height and width at the node."""
         return self.multiplier.shape[2] // self.window[0], self.multiplier.shape[3] // self.window[1]
 
     def times(self, factor: Float[Tensor, "n c h w"]) -> "Term":
@@ -46,13 +46,13 @@ class Term:
 
 @dataclass(frozen=True)
 class Signal:
-    """All that reaches a node.
+    """Everything that reaches a node.
 
     Attributes:
-        terms: the fields, none of which shares origin, window and channels with another.
-        channels: of the node.
-        size: its height and width; (1, 1) for dense layers.
-        flat: whether channels and positions have been flattened into one axis.
+        terms: the fields; no two share origin, window and channels.
+        channels: the number of channels of the node.
+        size: height and width of the node; (1, 1) for dense layers.
+        flat: whether channels and positions are flattened into one axis.
     """
 
     terms: tuple[Term, ...]
@@ -61,7 +61,7 @@ class Signal:
     flat: bool = False
 
     def times(self, factor: Tensor) -> "Signal":
-        """Multiply every term pointwise by what a gate lets through."""
+        """Multiply every term pointwise by a gate."""
         shaped = factor.reshape(factor.shape[0], self.channels, *self.size)
         return replace(self, terms=tuple(term.times(shaped) for term in self.terms))
 
@@ -79,7 +79,7 @@ class Signal:
         return replace(self, terms=terms, size=size)
 
     def plus(self, other: "Signal", where: str) -> "Signal":
-        """The sum of two signals: fields of one origin are the same field, and their multipliers add."""
+        """Return the sum of two signals. Terms of one origin hold the same field, so their multipliers add."""
         if (self.channels, self.size, self.flat) != (other.channels, other.size, other.flat):
             raise UnsupportedModelError(f"{where} adds signals of different shapes, for which there is no rule")
         terms = list(self.terms)
@@ -87,8 +87,18 @@ class Signal:
             terms = _merged(terms, term, where)
         return replace(self, terms=tuple(terms))
 
+    def channel_range(self, start: int, count: int) -> "Signal":
+        """Return some consecutive channels, the input of one group of a convolution."""
+        terms = []
+        for term in self.terms:
+            low, high = max(start, term.channel), min(start + count, term.channel + term.multiplier.shape[1])
+            if low < high:
+                part = term.multiplier[:, low - term.channel : high - term.channel]
+                terms.append(replace(term, multiplier=part, channel=low - start))
+        return replace(self, terms=tuple(terms), channels=count)
+
     def beside(self, other: "Signal") -> "Signal":
-        """Concatenation along channels."""
+        """Return the concatenation of two signals along channels."""
         moved = tuple(replace(term, channel=term.channel + self.channels) for term in other.terms)
         return replace(self, terms=self.terms + moved, channels=self.channels + other.channels)
 
@@ -111,7 +121,7 @@ def _merged(terms: list[Term], new: Term, where: str) -> list[Term]:
 
 
 def input_signal(x: Tensor) -> Signal:
-    """The input as a signal: images keep channels and positions, everything else is one flat vector."""
+    """Return the input as a signal: images keep channels and positions, anything else is one flat vector."""
     if x.ndim == 4:
         return Signal((Term(INPUT, x),), x.shape[1], (x.shape[2], x.shape[3]))
     flat = x.reshape(x.shape[0], -1, 1, 1)
@@ -119,5 +129,5 @@ def input_signal(x: Tensor) -> Signal:
 
 
 def field(origin: int, channels: int, size: tuple[int, int], like: Tensor, *, channel: int = 0) -> Term:
-    """A fresh field, as it leaves its weight layer."""
+    """Return the term of a field as it leaves its weight layer."""
     return Term(origin, like.new_ones(1, channels, *size), channel=channel)

@@ -1,1 +1,9 @@
-"""Tangent kernels, layer by layer."""
+"""The neural tangent kernel, from the inputs and back-propagated signals of every layer.
+
+- ``kernel.py``: :func:`neural_tangent_kernel` and its blocks.
+- ``uses.py``: watches a forward pass and notes how each parameter is used.
+- ``gradients.py``: gradients of many examples as factors, checked against plain autograd.
+- ``factors.py``: the four exact forms of a layer's gradients, and the cost model that chooses between them.
+- ``per_example.py``: gradients of one example at a time, for models without such a form.
+- ``value.py``: :func:`value_tangent_kernel`, over the paths of small networks.
+"""

@@ -1,47 +1,41 @@
-"""Per-example gradients in factored form, and the tiles of the tangent kernel that they give.
+"""Per-example gradients in factored form, and tiles of the tangent kernel made from them.
 
-The tangent kernel is Σ_θ ⟨∂_θ ŷ(s), ∂_θ ŷ(s')⟩. For a dense layer the inner product of the gradients is the product
-of two Gram entries, that of the inputs and that of the signals, so that no gradient is ever formed. For a weight that
-is shared over many positions it is cheaper to form the gradients, and behind a global pooling one product forms those
-of all outputs.
+The tangent kernel is Σ_θ ⟨∂_θ ŷ(s), ∂_θ ŷ(s')⟩. For a dense layer the inner product of two gradients is the product of
+two Gram entries, one of the inputs and one of the signals, so no gradient is formed. For a weight that is shared over
+many positions it is cheaper to form the gradients. Before a global pooling one product forms those of all outputs.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Entries of a temporary: the Gram matrices of several units at a time, without filling the memory.
+# Entries of a temporary array: the Gram matrices of several units at a time.
 _CHUNK = 2**22
 
 
-class GradientFactor(Protocol):
-    """The gradients of some parameters, for n examples and k outputs."""
+class GradientFactor:
+    """The gradients of some parameters, for n examples and k outputs.
 
-    def add_trace(self, tile: Float[Tensor, "n m"], other: "GradientFactor", i: slice, j: slice) -> None:
-        """Add Σ over outputs of the inner products, for examples i of this and j of ``other``."""
-        ...
+    ``add_trace(tile, other, i, j)`` adds Σ over outputs of the inner products of examples i here and j of the other
+    factor to a tile; ``add_full`` adds those of all pairs of outputs.
+    """
 
-    def add_full(self, tile: Float[Tensor, "n m k k"], other: "GradientFactor", i: slice, j: slice) -> None:
-        """Add the inner products for all pairs of outputs."""
-        ...
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """All that is kept."""
-        ...
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return every tensor that is kept."""
+        return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def pair_entries(self) -> int:
-        """Entries of the largest array that a tile makes, for each pair of examples (and of outputs)."""
-        ...
+        """Return the entries of the largest array that a tile makes, for each pair of examples (and of outputs)."""
+        return 1
 
 
 @dataclass(frozen=True)
-class DenseFactor:
-    """A weight applied once per example: gradient δ aᵀ, of the bias δ.
+class DenseFactor(GradientFactor):
+    """A weight applied once per example, with the gradient δ aᵀ; that of the bias is δ.
 
     Attributes:
         inputs: a, or None if only the bias counts.
@@ -52,14 +46,6 @@ class DenseFactor:
     inputs: Float[Tensor, "n i"] | None
     signals: Float[Tensor, "n k o"]
     bias: bool
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """All that is kept."""
-        return self.inputs, self.signals
-
-    def pair_entries(self) -> int:
-        """Entries for each pair of examples."""
-        return 1
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
@@ -79,18 +65,14 @@ class DenseFactor:
 
 
 @dataclass(frozen=True)
-class PositionFactor:
-    """A weight applied at several positions of an example, gradient Σ_p δ(p) a(p)ᵀ in each group."""
+class PositionFactor(GradientFactor):
+    """A weight applied at several positions of an example, with the gradient Σ_p δ(p) a(p)ᵀ in each group."""
 
     inputs: Float[Tensor, "n g p i"]
     signals: Float[Tensor, "n k g p o"]
 
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """All that is kept."""
-        return self.inputs, self.signals
-
     def pair_entries(self) -> int:
-        """Entries for each pair of examples: all pairs of positions."""
+        """Return the number of pairs of positions, in all groups."""
         return self.inputs.shape[1] * self.inputs.shape[2] ** 2
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "PositionFactor", i: slice, j: slice) -> None:
@@ -101,9 +83,9 @@ class PositionFactor:
     def add_full(self, tile: Float[Tensor, "n m k k"], other: "PositionFactor", i: slice, j: slice) -> None:
         """The same for each pair of outputs."""
         input_gram = self._input_gram(other, i, j)
-        mine, theirs = self.signals[i], other.signals[j]
-        for a, b in product(range(mine.shape[1]), range(theirs.shape[1])):
-            signal_gram = torch.einsum("ngpo,mgqo->gnpmq", mine[:, a], theirs[:, b])
+        left, right = self.signals[i], other.signals[j]
+        for a, b in product(range(left.shape[1]), range(right.shape[1])):
+            signal_gram = torch.einsum("ngpo,mgqo->gnpmq", left[:, a], right[:, b])
             tile[:, :, a, b] += (signal_gram * input_gram).sum(dim=(0, 2, 4))
 
     def _input_gram(self, other: "PositionFactor", i: slice, j: slice) -> Tensor:
@@ -111,18 +93,10 @@ class PositionFactor:
 
 
 @dataclass(frozen=True)
-class ExplicitFactor:
+class ExplicitFactor(GradientFactor):
     """The gradients themselves."""
 
     gradients: Float[Tensor, "n k parameters"]
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """All that is kept."""
-        return (self.gradients,)
-
-    def pair_entries(self) -> int:
-        """Entries for each pair of examples."""
-        return 1
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> None:
         """Σ_k ψ_k·ψ'_k."""
@@ -135,19 +109,19 @@ class ExplicitFactor:
         tile += torch.einsum("nkp,mlp->nmkl", self.gradients[i], other.explicit(j).gradients)
 
     def explicit(self, rows: slice) -> "ExplicitFactor":
-        """The gradients of some examples."""
+        """Return the gradients of some examples."""
         return ExplicitFactor(self.gradients[rows])
 
 
 @dataclass(frozen=True)
-class UnitFactor:
-    """Gradients that differ between outputs by a factor for each unit u: s_k(u) ψ(u).
+class UnitFactor(GradientFactor):
+    """Gradients that differ between outputs by one factor for each unit u: s_k(u) ψ(u).
 
-    So it is for a convolution whose channels are pooled over all positions, once gated: the pooling tells every
-    position of a channel the same, each output something else.
+    This is the form of a convolution whose channels are gated and then pooled over all positions: every position of a
+    channel gets the same signal from one output.
 
-    Whether it is so is seen from signals, not from shapes, and may be true of a few examples by chance. Hence it goes
-    with explicit gradients, which the same weight may have for other examples.
+    The form is recognised from signals, not from shapes, and may hold for a few examples by chance. A unit factor must
+    therefore go together with the explicit gradients of the same weight for other examples.
 
     Attributes:
         gradients: ψ(u), the weights of one unit.
@@ -157,22 +131,14 @@ class UnitFactor:
     gradients: Float[Tensor, "n u i"]
     scales: Float[Tensor, "n k u"]
 
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """All that is kept."""
-        return self.gradients, self.scales
-
-    def pair_entries(self) -> int:
-        """Entries for each pair of examples."""
-        return 1
-
     def add_trace(self, tile: Float[Tensor, "n m"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> None:
         """Σ_u (ψ(u)·ψ'(u)) (Σ_k s_k(u) s'_k(u))."""
         if isinstance(other, ExplicitFactor):
             self.explicit(i).add_trace(tile, other, slice(None), j)
             return
-        mine, theirs = self.scales[i].permute(2, 0, 1), other.scales[j].permute(2, 1, 0)
+        left, right = self.scales[i].permute(2, 0, 1), other.scales[j].permute(2, 1, 0)
         for units, gram in self._grams(other, i, j, outputs=1):
-            tile += gram.mul_(mine[units] @ theirs[units]).sum(dim=0)
+            tile += gram.mul_(left[units] @ right[units]).sum(dim=0)
 
     def add_full(
         self, tile: Float[Tensor, "n m k k"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice
@@ -181,27 +147,27 @@ class UnitFactor:
         if isinstance(other, ExplicitFactor):
             self.explicit(i).add_full(tile, other, slice(None), j)
             return
-        mine, theirs = self.scales[i], other.scales[j]
-        n, m, k = mine.shape[0], theirs.shape[0], mine.shape[1]
-        total = mine.new_zeros(m, n * k, theirs.shape[1])
+        left, right = self.scales[i], other.scales[j]
+        n, m, k = left.shape[0], right.shape[0], left.shape[1]
+        total = left.new_zeros(m, n * k, right.shape[1])
         for units, gram in self._grams(other, i, j, outputs=k):
-            weighted = gram.permute(2, 1, 0)[:, :, None] * mine[None, :, :, units]
-            total += weighted.flatten(1, 2) @ theirs[:, :, units].mT
+            weighted = gram.permute(2, 1, 0)[:, :, None] * left[None, :, :, units]
+            total += weighted.flatten(1, 2) @ right[:, :, units].mT
         tile += total.unflatten(1, (n, k)).transpose(0, 1)
 
     def explicit(self, rows: slice) -> ExplicitFactor:
-        """The gradients of some examples, formed."""
+        """Form the gradients of some examples."""
         return ExplicitFactor((self.scales[rows][..., None] * self.gradients[rows][:, None]).flatten(2))
 
     def _grams(
         self, other: "UnitFactor", i: slice, j: slice, outputs: int
     ) -> Iterator[tuple[slice, Float[Tensor, "u n m"]]]:
-        """ψ(u)·ψ'(u) for some units at a time, each to be weighted with ``outputs`` numbers."""
-        mine, theirs = self.gradients[i].permute(1, 0, 2), other.gradients[j].permute(1, 2, 0)
-        step = max(1, _CHUNK // (mine.shape[1] * theirs.shape[2] * outputs))
-        for start in range(0, mine.shape[0], step):
+        """Yield ψ(u)·ψ'(u) for some units at a time, each to be weighted with ``outputs`` numbers."""
+        left, right = self.gradients[i].permute(1, 0, 2), other.gradients[j].permute(1, 2, 0)
+        step = max(1, _CHUNK // (left.shape[1] * right.shape[2] * outputs))
+        for start in range(0, left.shape[0], step):
             units = slice(start, start + step)
-            yield units, mine[units] @ theirs[units]
+            yield units, left[units] @ right[units]
 
 
 Factor = DenseFactor | PositionFactor | ExplicitFactor | UnitFactor
@@ -210,16 +176,16 @@ Factor = DenseFactor | PositionFactor | ExplicitFactor | UnitFactor
 def layer_factor(
     inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"], *, bias: bool, pairs_per_example: int
 ) -> Factor:
-    """The cheaper of the exact forms of a layer's gradient.
+    """Return the cheapest exact form of a layer's gradient.
 
     Per pair of examples, position Grams take g p² (i + k o) multiplications. Formed gradients take g k i o, and forming
-    them g k p i o once for each example, which ``pairs_per_example`` pairs share. If the signals of all outputs have
-    one pattern over positions, gradients need to be formed for one output only.
+    them takes g k p i o once for each example, shared by ``pairs_per_example`` pairs. If the signals of all outputs
+    have one pattern over positions, gradients need to be formed for one output only.
 
     Args:
-        inputs: what the weight saw; all uses of one weight side by side on the position axis.
-        signals: the back-propagated signals there.
-        bias: the bias counts too; only for weights with one group and position.
+        inputs: the inputs of the weight; all uses of one weight side by side on the position axis.
+        signals: the back-propagated signals at its outputs.
+        bias: include the bias; only for weights with one group and position.
         pairs_per_example: the number of columns of the kernel.
     """
     _, groups, positions, fan_in = inputs.shape
@@ -238,7 +204,7 @@ def layer_factor(
 
 
 def _form(inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"]) -> Float[Tensor, "n k g o i"]:
-    """Σ_p δ_k(p) a(p)ᵀ: for each example and group one product, all outputs together."""
+    """Form Σ_p δ_k(p) a(p)ᵀ by one product for each example and group, all outputs together."""
     fan_out = signals.shape[4]
     together = signals.permute(0, 2, 1, 4, 3).flatten(2, 3)  # a view of signals that lie as n k g o p
     return (together @ inputs).unflatten(2, (-1, fan_out)).transpose(1, 2)
@@ -247,12 +213,12 @@ def _form(inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"])
 def _common_pattern(
     signals: Float[Tensor, "n k g p o"],
 ) -> tuple[Float[Tensor, "n g p o"], Float[Tensor, "n k g o"]] | None:
-    """A 0-1 pattern m and scales s with δ_k(p, o) = m(p, o) s_k(o), to the bit; None if there are none."""
-    if signals.shape[0] > 1 and _common_pattern(signals[:1]) is None:  # almost always told by one example
+    """A 0-1 pattern m and scales s with exactly δ_k(p, o) = m(p, o) s_k(o); None if there are none."""
+    if signals.shape[0] > 1 and _common_pattern(signals[:1]) is None:  # one example almost always decides
         return None
-    lying = signals.mT  # as convolutions leave them: positions last
+    lying = signals.mT  # in the memory order of convolutions: positions last
     mask = (lying != 0).any(dim=1)
-    somewhere = mask.byte().argmax(dim=3, keepdim=True)  # where the unit has a signal, if it has one anywhere
+    somewhere = mask.byte().argmax(dim=3, keepdim=True)  # a position where the unit has a signal, if there is one
     scales = lying.gather(4, somewhere.unsqueeze(1).expand(*lying.shape[:4], 1))
     for output in range(lying.shape[1]):
         if not torch.equal(lying[:, output], mask * scales[:, output]):
@@ -261,7 +227,7 @@ def _common_pattern(
 
 
 def join(parts: list[Factor]) -> Factor:
-    """The factor of several batches of examples together."""
+    """Concatenate the factors of several batches of examples."""
     first = parts[0]
     if len(parts) == 1:
         return first

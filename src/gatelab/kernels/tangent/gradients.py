@@ -1,4 +1,4 @@
-"""Gradients of many examples in factored form, checked against plain autograd; explicit where there is no such form."""
+"""Gradients of many examples as factors, checked against plain autograd; explicit where a model has no such form."""
 
 import threading
 from collections import defaultdict
@@ -17,10 +17,10 @@ from gatelab.observe import batches, undisturbed
 
 Outputs = Literal["trace", "full"] | int
 
-# Numbers that the signals of a batch may take, 64 MB in float32. Nothing is faster in larger batches, and the system
-# hands out large blocks page by page, anew for every layer, which takes a sixth of the time of a convolutional network.
+# Numbers in the signals of a batch, 64 MB in float32. Larger batches are not faster: the system hands out large blocks
+# page by page, anew for every layer, which would take a sixth of the time of a convolutional network.
 _SIGNALS = 2**24
-# Arrays of that size that a pass holds at a time: signals, layers' outputs kept for them, unfolded inputs, gradients.
+# Arrays of that size that a pass holds at a time: signals, outputs kept for them, unfolded inputs, gradients.
 _COPIES = 4
 
 
@@ -28,9 +28,9 @@ class _NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
 
 
-# Half precision may round much, but what differs by more is another number.
+# The most that half precision may round, relative; a larger difference is a different number.
 _MOST_ROUNDING = 0.1
-_ALONE = threading.Lock()  # a model that is being differentiated holds other parameters for that time
+_ALONE = threading.Lock()  # while a model is differentiated, it holds stand-ins for its parameters
 _EXPLICIT = "every parameter"  # the one factor of a model without structure
 
 
@@ -43,32 +43,32 @@ class GradientRows:
 
 
 class Gradients:
-    """Gradients of a model's outputs, example by example, as factors.
+    """Gradients of a model's outputs for each example, as factors.
 
-    The factored form rests on what a watch over the model's operations can see. It is therefore checked: the first and
-    the last example, run alone, must have the answers and the gradients by plain autograd that they have in the batch.
-    Where the gradients differ (custom autograd functions, derivatives taken inside forward, layers that see other rows
-    than the examples), all gradients are computed one example at a time.
+    The factored form relies on watching the model's operations, which can miss something. It is therefore checked: the
+    first and the last example, run alone, must give the answers and, by plain autograd, the gradients that they have in
+    the batch. Where the gradients differ (custom autograd functions, derivatives inside forward, layers whose rows are
+    not the examples), all gradients are computed one example at a time.
 
     Attributes:
         outputs: the number of outputs that are differentiated.
     """
 
     def __init__(self, model: nn.Module, names: list[str], example: Tensor, outputs: Outputs):
-        """Learn from one example how many outputs there are; ``names`` are the parameters that count."""
+        """Count the outputs on one example; ``names`` are the parameters to differentiate by."""
         self._model = model
         self._each = PerExample(model, names)
         self._selected = _select(outputs, self._each.count_outputs(example))
         self.outputs = len(self._selected)
         self._dtype = example.dtype  # the parameters' as well
-        self._signals = 0  # of one example, for all outputs; known once there were rows
+        self._signals = 0  # size for one example and all outputs; known after the first rows
 
     def bytes_making(self, n: int, itemsize: int) -> int:
-        """What a pass takes while the rows of n examples are made: signals, what they are from, and gradients."""
+        """Return the memory of a pass that makes the rows of n examples."""
         return _COPIES * min(n * self._signals, _SIGNALS) * itemsize
 
     def rows(self, x: Tensor, batch_size: int | None, pairs: int) -> "GradientRows":
-        """One factor per weight for the examples of x, each of which meets ``pairs`` others."""
+        """Return one factor per weight for the examples of x, each of which is paired with ``pairs`` others."""
         with _ALONE, torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
             try:
                 return GradientRows(x, self._structured(x, batch_size, pairs))
@@ -76,7 +76,7 @@ class Gradients:
                 return GradientRows(x, {_EXPLICIT: self._explicit(x, batch_size)})
 
     def explicit(self, rows: "GradientRows", batch_size: int | None) -> "GradientRows":
-        """The same examples with their gradients one at a time."""
+        """Return the same examples with explicit gradients."""
         if _EXPLICIT in rows.factors:
             return rows
         with _ALONE, torch.inference_mode(False), torch.enable_grad():
@@ -91,7 +91,7 @@ class Gradients:
 
     def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> dict[str, Factor]:
         unstructured, signals = self._survey(x[:1])
-        # Two examples at least: of one alone nobody could tell whether it depends on the others.
+        # At least two examples: a batch of one cannot show whether examples depend on each other.
         self._signals = signals * self.outputs
         fitting = max(2, _SIGNALS // max(1, self._signals))
         parts, answers = [], []
@@ -102,12 +102,14 @@ class Gradients:
         names = list(parts[0])
         if any(list(part) != names for part in parts):
             raise _NoStructureError
-        factors = {name: join([part.pop(name) for part in parts]) for name in names}  # no layer is held twice for long
+        factors = {
+            name: join([part.pop(name) for part in parts]) for name in names
+        }  # pop: no layer is held twice for long
         self._check(x, torch.cat(answers), list(factors.values()))
         return factors
 
     def _survey(self, example: Tensor) -> tuple[set[str], int]:
-        """What one example shows: parameters not used by a layer with the examples on its first axis; size of δ."""
+        """From one example: parameters not used by a layer with the examples on its first axis; the size of all δ."""
         uses, _ = self._watch(example)
         names = uses.unstructured | _used_in_several_ways(uses.uses)
         for use in uses.uses:
@@ -116,7 +118,7 @@ class Gradients:
         return names, sum(use.probe.numel() for use in uses.uses)
 
     def _watch(self, batch: Tensor) -> tuple[ParameterUses, Float[Tensor, "n k"]]:
-        """Run a batch and see how it uses the parameters."""
+        """Run a batch and record how it uses the parameters."""
         uses = ParameterUses(self._each.wanted)
         with undisturbed(self._model, batch, self._each.parameters) as run, uses:
             answer = self._each.as_matrix(run(batch), batch.shape[0])
@@ -146,7 +148,7 @@ class Gradients:
         return factors, answer.detach()
 
     def _check(self, x: Tensor, answers: Float[Tensor, "n k"], factors: list[Factor]) -> None:
-        """The first and the last example alone must have the answers and gradients that they have among others."""
+        """Check that the first and the last example have the same answers and gradients alone as in the batch."""
         ends = sorted({0, self.outputs - 1})
         for position in sorted({0, x.shape[0] - 1}):
             one = slice(position, position + 1)
@@ -161,17 +163,17 @@ class Gradients:
                 raise _NoStructureError
 
     def _check_answer(self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"]) -> None:
-        # An answer may cancel to nothing: rounding is then that of the other answers, or of numbers of order one.
+        # An answer may cancel to zero; its rounding is then that of the other answers, or of numbers of order one.
         scale = answers.abs().max().item() + 1e-3
         if not _close(alone, answers[position], scale, self._dtype):
             raise UnsupportedModelError(
                 f"{type(self._model).__name__} gives example {position} different answers alone and among others: "
-                "its output depends on the other examples, and has no tangent kernel over examples"
+                "its output depends on the other examples, so it has no tangent kernel over examples"
             )
 
 
 def _close(a: Tensor, b: Tensor, scale: float, computed_in: torch.dtype) -> bool:
-    """Equal but for the rounding of a long sum of terms of this scale, of which something was computed in a dtype."""
+    """Equal up to the rounding of a long sum of terms of this scale, parts of which were computed in a given dtype."""
     eps = max(torch.finfo(dtype).eps for dtype in (a.dtype, computed_in))
     rounding = min(1e4 * eps, _MOST_ROUNDING) * scale + torch.finfo(a.dtype).tiny
     return a.shape == b.shape and bool(((a - b).abs() <= rounding).all())
@@ -203,7 +205,7 @@ def _layer_factors(
         inputs = _beside([uses[p].inputs() for p in positions], dim=2)
         deltas = _beside([stacked[p] for p in positions], dim=3)
         bias = uses[positions[0]].bias
-        # A bias that goes with this one dense call rides along: a·a' + 1 instead of a Gram matrix of its own.
+        # The bias of a single dense call needs no Gram matrix of its own: a·a' + 1 includes it.
         rides = inputs.shape[1] == inputs.shape[2] == 1 and bias is not None and by_bias.get(bias) == positions
         if rides and bias is not None:
             del by_bias[bias]
@@ -215,7 +217,7 @@ def _layer_factors(
 
 
 def _used_in_several_ways(uses: list[LayerUse]) -> set[str]:
-    """Weights that serve as dense layer here and convolution there: their gradients have no common factor."""
+    """Weights used both in dense layers and in convolutions: their gradients have no common factor."""
     kinds: dict[str, set[object]] = defaultdict(set)
     for use in uses:
         if use.weight is not None:

@@ -1,4 +1,4 @@
-"""The neural tangent kernel of any model, without Jacobians where the structure allows it."""
+"""The neural tangent kernel of any model, without Jacobians where its structure allows that."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from gatelab.kernels.tangent.gradients import GradientRows, Gradients, Outputs
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples_for, observable, stand_in
 
-# Entries of an array between two blocks of examples: weights that are shared over positions have one for each pair.
+# Entries of an array between two blocks of examples; for shared weights it has all pairs of positions.
 TILE_ENTRIES = 2**24
-# Examples on each side of a block: two Gram matrices and their sum so far stay in a core's cache, and the memory for
-# them is small beside the result in every thread.
+# Examples on each side of a block: two Gram matrices and the running sum then stay in a core's cache, and in every
+# thread they are small beside the result.
 MOST_EXAMPLES = 256
 
 Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
@@ -34,24 +34,30 @@ def neural_tangent_kernel(
     *,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
-    r"""The Gram matrix of the gradients of the output with respect to the parameters (npk, Section 1.1).
+    r"""Compute the Gram matrix of the output's gradients with respect to the parameters (npk, Section 1.1).
 
     .. math:: K(s, s') = \langle \nabla_\Theta \hat y(x_s), \nabla_\Theta \hat y(x_{s'}) \rangle
 
-    For each dense layer this is (Gram of inputs) ⊙ (Gram of back-propagated signals); no Jacobian is formed. For
-    convolutions the cheaper of that and per-example gradients is taken; parameters used in any other way go through
-    ``torch.func``. Two examples are checked against plain autograd; should they differ, all gradients are computed one
-    example at a time. Memory is the result, the layers' inputs and signals, and one tile.
+    For each dense layer this is (Gram of inputs) ⊙ (Gram of back-propagated signals); no Jacobian is formed.
+    Convolutions use the cheaper of that and per-example gradients; parameters used in any other way go through
+    ``torch.func``. Two examples are checked against plain autograd; if they differ, all gradients are computed one
+    example at a time. Memory: the result, the layers' inputs and signals, and one tile.
 
     Args:
         model: any module whose answer for one example does not depend on the others.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
-        wrt: only these parameters count: a sub-module, parameters, or parameter names. Gives K^V and K^F of a
-            deep gated network.
+        wrt: the parameters to differentiate by: a sub-module, parameters, or their names; None means all. With the
+            value or feature network of a deep gated network it gives K^V or K^F.
         outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
             gives the kernel of that output.
-        batch_size: examples per forward and backward pass; None takes as many as keep its signals within 64 MB.
+        batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB.
+
+    Returns:
+        K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
+
+    Raises:
+        UnsupportedModelError: the answer for one example depends on the others, or on chance.
 
     Example:
         >>> net = nn.Linear(2, 1)
@@ -67,9 +73,14 @@ class TangentKernel:
 
     Attributes:
         model: any module whose answer for one example does not depend on the others.
-        wrt: only these parameters count.
+        wrt: the parameters to differentiate by; None means all.
         outputs: "trace", "full", or the number of an output.
         batch_size: examples per forward and backward pass.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> TangentKernel(net).about()["kind"]  # compute(TangentKernel(net), x, store="K.zarr") writes it to disk
+        'ntk'
     """
 
     model: nn.Module
@@ -78,16 +89,16 @@ class TangentKernel:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.wrt, Iterator):  # which can be read once only
+        if isinstance(self.wrt, Iterator):  # it can be read only once
             object.__setattr__(self, "wrt", tuple(self.wrt))
 
     def about(self) -> dict[str, Any]:
-        """What tells this kernel from others."""
+        """Return what distinguishes this kernel from others, as plain data."""
         names = parameter_names(observable(self.model), self.wrt)
         return {"kind": "ntk", "wrt": names, "outputs": self.outputs, "model": model_digest(self.model)}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "TangentTiles":
-        """The kernel on examples of x against y."""
+        """Return the kernel on examples of x against y, to be evaluated block by block."""
         model = stand_in(observable(self.model))
         x, other = examples_for(model, x, y)
         gradients = Gradients(model, parameter_names(model, self.wrt), x[:1], self.outputs)
@@ -97,10 +108,10 @@ class TangentKernel:
 
 @dataclass
 class TangentTiles:
-    """The tangent kernel between two blocks, from inputs and signals of every layer.
+    """Tiles of the tangent kernel, from the inputs and signals of every layer.
 
     Attributes:
-        columns: of the whole kernel, over which the cost of forming gradients is shared.
+        columns: the number of columns of the whole kernel, which share the cost of forming gradients.
     """
 
     gradients: Gradients
@@ -113,29 +124,29 @@ class TangentTiles:
         self.outputs = (self.gradients.outputs,) * 2 if self.full else ()
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GradientRows:
-        """Gradients of some examples, as factors."""
+        """Return the gradients of some examples, as factors."""
         return self.gradients.rows(x.detach(), self.batch_size, self.columns)
 
     def bytes_kept(self, rows: GradientRows) -> int:
-        """All that the factors hold."""
+        """Return the memory of the factors."""
         return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
 
     def bytes_working(self, rows: GradientRows, size: int) -> int:
-        """Three arrays of a factor's largest tile, for each pair of outputs that is wanted; or a pass for the rows."""
+        """Return the working memory: three arrays of the largest tile, for each pair of outputs, and a pass."""
         tile = min(size, self._tile(rows))
         entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
         arrays = 3 * tile**2 * entries * prod(self.outputs) * self.dtype.itemsize
         return arrays + self.gradients.bytes_making(size, self.dtype.itemsize)
 
     def _tile(self, rows: GradientRows) -> int:
-        """As many examples as keep the largest array of a tile within the usual size."""
+        """The number of examples that keeps the largest array of a tile within the limit."""
         entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
         return tile_size(min(MOST_EXAMPLES, isqrt(TILE_ENTRIES // entries)))
 
     def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
-        """The tangent kernel between two blocks."""
+        """Return the tangent kernel between two blocks."""
         symmetric = left is right
-        if left.factors.keys() != right.factors.keys():  # one of them has no structure: then neither has
+        if left.factors.keys() != right.factors.keys():  # one side has no factored form: use none on both
             left, right = (self.gradients.explicit(side, self.batch_size) for side in (left, right))
         pairs = [(factor, right.factors[name]) for name, factor in left.factors.items()]
         shape = (left.x.shape[0], right.x.shape[0], *self.outputs)
@@ -144,7 +155,7 @@ class TangentTiles:
         def tile(i: slice, j: slice) -> None:
             block = kernel[i, j]
             for row, column in pairs:
-                # The factors of one layer are of kinds that go with each other on both sides.
+                # Both sides hold factors of matching kinds for each weight.
                 add = row.add_full if self.full else row.add_trace
                 add(block, column, i, j)  # pyright: ignore
 
@@ -153,7 +164,7 @@ class TangentTiles:
 
 
 def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
-    """The names, in the model's order, of the parameters that ``wrt`` means."""
+    """Return the names of the parameters that ``wrt`` selects, in the model's order."""
     own = dict(model.named_parameters())
     if wrt is None:
         return list(own)

@@ -1,4 +1,4 @@
-"""Gradients of one example at a time: slow, and true for every model."""
+"""Gradients of one example at a time: slow, but correct for every model."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ class PerExample:
     """Answers and gradients of a model for single examples.
 
     Attributes:
-        parameters: all parameters by name, as leaves of their own: the model's flags and .grad stay as they are.
-        wanted: those whose gradients count.
+        parameters: detached copies of all parameters by name, so that the model's flags and .grad stay as they are.
+        wanted: those to differentiate by.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str]):
@@ -30,7 +30,7 @@ class PerExample:
         self.wanted = {name: tensor for name, tensor in self.parameters.items() if name in wanted}
 
     def as_matrix(self, answer: object, n: int) -> Float[Tensor, "n k"]:
-        """The model's answer with one row per example, or a refusal of what is no such thing."""
+        """Return the model's answer with one row per example; refuse any other answer."""
         if isinstance(answer, Tensor) and (n == 1 or answer.shape[:1] == (n,)):
             return answer.reshape(n, -1)  # a model that squeezes may return no axis at all for one example
         what = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
@@ -40,7 +40,7 @@ class PerExample:
         )
 
     def count_outputs(self, example: Float[Tensor, "1 ..."]) -> int:
-        """Number of outputs; the example is run twice, to see that chance has no part in the answer."""
+        """Count the outputs; run the example twice to detect randomness."""
         with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
             first, second = (self.as_matrix(run(example), 1) for _ in range(2))
         if not torch.equal(first, second):
@@ -53,7 +53,7 @@ class PerExample:
     def gradients(
         self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
     ) -> tuple[Float[Tensor, " all"], Float[Tensor, "k parameters"]]:
-        """The answer to one example, and the gradients of some outputs by plain autograd."""
+        """Return the answer to one example, and the gradients of some outputs by plain autograd."""
         with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
             answer = self.as_matrix(run(example), 1)[0]
         leaves = list(self.wanted.values())
@@ -70,7 +70,7 @@ class PerExample:
     def by_torch_func(
         self, names: Iterable[str], batch: Tensor, outputs: Sequence[int]
     ) -> Float[Tensor, "n k parameters"]:
-        """Gradients with respect to some parameters, all examples in parallel; RuntimeError if vmap cannot."""
+        """Return gradients with respect to some parameters, all examples in parallel; RuntimeError where vmap fails."""
         wanted = {name: self.parameters[name].detach() for name in sorted(names)}
         fixed = {name: p.detach() for name, p in self.parameters.items() if name not in wanted}
         fixed |= {name: buffer.clone() for name, buffer in self._model.named_buffers()}
@@ -81,7 +81,7 @@ class PerExample:
             return out.reshape(-1)[selected]
 
         with warnings.catch_warnings():
-            # Where vmap has no batched form it loops, which is no news to someone who asked for correctness first.
+            # vmap warns when it has to loop; a slow exact result is what this function is for.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             jacobian = vmap(jacrev(answer), in_dims=(None, 0))(wanted, batch)
         return torch.cat([block.flatten(2) for block in jacobian.values()], dim=2)

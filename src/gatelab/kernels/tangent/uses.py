@@ -1,4 +1,4 @@
-"""Where a model uses its parameters, and what each use contributes to the gradient of one example.
+"""How a model uses its parameters, and what each use contributes to the gradient of one example.
 
 A weight used by ``F.linear`` or ``conv2d`` on an example has the gradient Σ_p δ(p) a(p)ᵀ: inputs a and back-propagated
 signals δ, summed over the positions p at which the weight is applied (one for a dense layer, all pixels for a
@@ -36,9 +36,11 @@ class LayerUse:
     Attributes:
         weight: name of the weight, if its gradient is wanted.
         bias: name of the bias, if its gradient is wanted.
-        layer_input: what the layer was given.
-        probe: zeros that were added to the layer's output; the gradient that reaches them is the signal δ.
-        geometry: of a convolution; None for a dense layer.
+        layer_input: the input of the layer.
+        probe: zeros that were added to the layer's output; the gradient that reaches them is the signal δ. (The output
+            itself may be overwritten by an in-place ReLU.)
+        geometry: the convolution; None for a dense layer.
+        version: torch's version counter of the input, which tells whether it was overwritten later.
     """
 
     weight: str | None
@@ -50,11 +52,11 @@ class LayerUse:
 
     @property
     def intact(self) -> bool:
-        """Whether the layer's input was not overwritten after use."""
+        """Whether the layer's input still is what the layer saw."""
         return self.layer_input._version == self.version
 
     def inputs(self) -> Float[Tensor, "n g p i"]:
-        """What each position of each group saw."""
+        """Return the inputs of each position in each group."""
         x = self.layer_input
         if self.geometry is None:
             return x.reshape(x.shape[0], 1, -1, x.shape[-1])
@@ -63,22 +65,22 @@ class LayerUse:
         return patches.unflatten(1, (shape.groups, -1)).transpose(2, 3)
 
     def signals(self, deltas: Float[Tensor, "n k ..."]) -> Float[Tensor, "n k g p o"]:
-        """The signals that each output sends back, arranged as :meth:`inputs`."""
+        """Return the signals of each output, arranged like :meth:`inputs`."""
         if self.geometry is None:
             return deltas.reshape(*deltas.shape[:2], 1, -1, deltas.shape[-1])
         return deltas.flatten(3).unflatten(2, (self.geometry.groups, -1)).transpose(3, 4)
 
 
 class ParameterUses(TorchFunctionMode):
-    """Watches one forward pass and sorts the uses of parameters into layers and everything else.
+    """A watch over one forward pass that sorts uses of parameters into layers and everything else.
 
     Attributes:
         uses: calls of dense and convolutional layers.
-        unstructured: names of parameters that were used in any other way.
+        unstructured: names of parameters used in any other way.
     """
 
     def __init__(self, parameters: dict[str, Tensor]):
-        """Watch ``parameters``, the very tensors that the model will use."""
+        """Watch these tensors, which the model must use itself, not copies of them."""
         super().__init__()
         self._names = {id(tensor): name for name, tensor in parameters.items()}
         self.uses: list[LayerUse] = []
@@ -87,7 +89,7 @@ class ParameterUses(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation; if parameters take part in it, note how."""
+        """Run one operation and record the parameters in it."""
         del types
         kwargs = kwargs or {}
         used = {self._names[id(t)] for t in tensors_in(args, kwargs) if id(t) in self._names}
@@ -95,13 +97,13 @@ class ParameterUses(TorchFunctionMode):
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         if not any(t.requires_grad and id(t) not in self._names for t in tensors_in(result)):
-            return result  # its shape, its device, a detached copy: nothing that a gradient flows through
+            return result  # a shape, a detached copy: no gradient flows through it
         use = self._layer_use(operation_name(func), args, kwargs, result)
         if use is None or used != {use.weight, use.bias} - {None}:
             self.unstructured |= used
             return result
         self.uses.append(use)
-        return result.add_(use.probe)  # nobody else has seen the result yet, and no layer keeps it for backward
+        return result.add_(use.probe)  # in place: nothing else holds the result yet
 
     def _layer_use(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> LayerUse | None:
         if operation not in ("linear", "conv2d") or any(isinstance(value, str) for value in kwargs.values()):

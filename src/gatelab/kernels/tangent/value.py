@@ -7,15 +7,28 @@ from gatelab.paths import path_gradients
 
 
 def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor, "paths paths"]:
-    r"""Inner products of the gradients of path values.
+    r"""Compute the inner products of the gradients of path values.
 
     .. math:: \mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle
 
     It depends on the weights alone; the tangent kernel is :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1). For
     several outputs it is the sum over outputs, and K the trace kernel.
 
+    Args:
+        model: a fully connected network.
+        limit: the most paths to enumerate.
+
+    Returns:
+        𝒱, with paths in the order of :func:`gatelab.neural_path_values`.
+
     Raises:
         TooManyPathsError: more than ``limit`` paths.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+        >>> _ = nn.init.constant_(net[0].weight, 2), nn.init.constant_(net[2].weight, 3)
+        >>> value_tangent_kernel(net).tolist()  # one path with the value 2 · 3, whose gradient is (3, 2)
+        [[13.0]]
     """
     gradients = path_gradients(model, limit=limit).flatten(1)
     return gradients @ gradients.T

@@ -1,26 +1,28 @@
-"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle."""
+"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle; configuration, training, observations."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from gatelab import models
 from gatelab.data import circle
 from gatelab.data.circle_data import Regression
-from gatelab.gates import HardGate, SoftGate
+from gatelab.gates import GatePattern, HardGate, SoftGate
+from gatelab.kernels import neural_tangent_kernel, overlap_kernel
+from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import Findings
-from gatelab.lab.looks import Look
+from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.papers.halfspace.circle_figures import animation, figures
-from gatelab.papers.halfspace.circle_findings import KINDS, Seen, answer, claims, tables
-from gatelab.papers.halfspace.circle_look import look
-from gatelab.regions import RegionPlan
+from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
+from gatelab.regions import RegionPlan, active_path_counts, half_spaces
 
 
 class CircleConfig(SeededConfig):
@@ -29,7 +31,7 @@ class CircleConfig(SeededConfig):
     runs: int = Field(default=8, ge=1)
     points: int = Field(default=200, ge=8)
     low: int = Field(default=1, ge=1)  # frequency on the upper half
-    high: int = Field(default=8, ge=1)  # and on the lower
+    high: int = Field(default=8, ge=1)  # frequency on the lower half
     layers: int = Field(default=5, ge=1)
     width: int = Field(default=16, ge=1)
     beta: float = Field(default=10.0, gt=0)
@@ -41,20 +43,20 @@ class CircleConfig(SeededConfig):
     kernel_points: int = Field(default=64, ge=4)
 
     def data(self) -> Regression:
-        """The circle."""
+        """The points on the circle and the target."""
         return circle(self.points, self.low, self.high)
 
     def shown(self) -> tuple[int, int, int]:
-        """The paper's moments: the start, epoch 3, the end."""
+        """The epochs of the paper's figures: the start, epoch 3, the end."""
         return (0, 3, self.epochs)
 
     def moments(self) -> tuple[int, ...]:
-        """The epochs of the animation: close together at first, then ever further apart."""
+        """The epochs of the animation: dense at first, then ever further apart."""
         factor = (self.epochs + 1) ** (1 / (self.frames - 1))
         return tuple(sorted({min(self.epochs, round(factor**k) - 1) for k in range(self.frames)} | {self.epochs}))
 
     def make(self, kind: str, seed: int) -> nn.Module:
-        """A network of a kind: Glorot weights, zero biases."""
+        """Make a network of a kind, with Glorot weights and zero biases."""
         widths, generator = [2, *[self.width] * self.layers, 1], torch.Generator().manual_seed(seed)
         if kind == "relu":
             return models.mlp(widths, bias=True, generator=generator)
@@ -67,15 +69,48 @@ class CircleConfig(SeededConfig):
         return net
 
 
+def look(model: nn.Module, data: Regression, points: int, *, tangent: bool, plan: RegionPlan) -> Look:
+    """Observe a network: errors and active paths on both halves, outputs, kernels on some points, half-spaces."""
+    gates, answers = plan.capture(model, data.train_x)
+    outputs = answers[:, 0]
+    upper = data.train_x[:, 1] > 0
+    paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
+    some = torch.linspace(0, len(data.train_x) - 1, points).round().long()
+    seen: Look = {
+        "error": halves((outputs - data.train_y).square(), upper),
+        "paths": halves(paths, upper),
+        "tilt": tilt(gates, upper),
+        "outputs": short(outputs),
+        "overlap": short(trace_normalised(overlap_kernel(gates[some]))),
+    }
+    if tangent:
+        seen["tangent"] = short(trace_normalised(neural_tangent_kernel(model, data.train_x[some])))
+    if isinstance(model, models.DeepLinearlyGatedNetwork):
+        layers = half_spaces(model, plan=plan).values()
+        seen["half_spaces"] = [short(torch.cat([one.normals(), one.offsets.unsqueeze(1)], 1)) for one in layers]
+    return seen
+
+
+def halves(values: Float[Tensor, " n"], upper: Bool[Tensor, " n"]) -> tuple[float, float]:
+    """Return the means over the upper and the lower half of the circle."""
+    return float(values[upper].mean()), float(values[~upper].mean())
+
+
+def tilt(gates: GatePattern, upper: Bool[Tensor, " n"]) -> list[float]:
+    """Return each layer's share of open gates on the upper half minus that on the lower half: −1 to 1."""
+    means = (halves(gates[name].double().mean(dim=1), upper) for name in gates)
+    return [above - below for above, below in means]
+
+
 def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
     data, seeds = config.data(), config.seeds()
     nets = [config.make(cell.name, seed) for seed in seeds]
-    plan = RegionPlan(nets[0].eval())  # networks are looked at in evaluation mode; training sets the mode that it needs
+    plan = RegionPlan(nets[0].eval())  # networks are observed in evaluation mode; training sets the mode it needs
 
     def see(model: nn.Module, epoch: int, place: int) -> Look:
         if place == 0 or epoch in config.shown():
             return look(model, data, config.kernel_points, tangent=epoch in config.shown(), plan=plan)
-        return {}  # between the paper's moments only the first run is looked at
+        return {}  # between the epochs of the figures, only the first run is observed
 
     training = TrainConfig(
         epochs=config.epochs,
@@ -87,26 +122,23 @@ def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
 
 
 def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
-    seen = Seen(results, config.data(), config.shown())
+    seen = CircleRuns(results, config.data(), config.shown())
+    values = "constant values (DLGN-PWC)" if config.piecewise_constant else "values linear in x"
+    notes = (
+        f"The paper does not print its target: ours is sin(kθ), k = {config.low} above and {config.high} below.",
+        f"{config.layers} hidden layers of {config.width}; the DLGN has gates with biases, soft with β = "
+        f"{config.beta:g} while it learns, and {values}; frozen gates are hard.",
+        "Errors are mean squares, twice the training loss.",
+        "Kernels, paths and half-spaces are those of hard gates, q > 0. Pictures show the first run.",
+    )
     return Findings(
         "halfspace, Figures 2–6, 9, 10: feature learning on the circle",
         answer(seen),
         tables(seen),
         figures(seen, config.moments()),
         claims(seen),
-        _notes(config),
+        notes,
         (animation(seen, config.moments()),),
-    )
-
-
-def _notes(config: CircleConfig) -> tuple[str, ...]:
-    values = "constant values (DLGN-PWC)" if config.piecewise_constant else "values linear in x"
-    return (
-        f"The paper does not print its target: ours is sin(kθ), k = {config.low} above and {config.high} below.",
-        f"{config.layers} hidden layers of {config.width}; the DLGN has gates with biases, soft with β = "
-        f"{config.beta:g} while it learns, and {values}; frozen gates are hard.",
-        "Errors are mean squares, twice the loss that is trained.",
-        "Kernels, paths and half-spaces are those of hard gates, q > 0. Pictures show the first run.",
     )
 
 

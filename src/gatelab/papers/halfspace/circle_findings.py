@@ -1,6 +1,6 @@
-"""What the circle experiment says: tables and claims from what was seen."""
+"""halfspace, Figures 2–6, 9 and 10: the answer, tables and claims of the circle experiment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,19 +10,26 @@ from torch import Tensor
 from gatelab.data.circle_data import Regression
 from gatelab.lab.findings import Table
 from gatelab.lab.runs import Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs, larger_within_runs, readable
-from gatelab.papers.halfspace.circle_look import concentration
+from gatelab.lab.verdicts import (
+    Claim,
+    Sample,
+    Verdict,
+    greater,
+    greater_within_runs,
+    larger_within_runs,
+    readable,
+)
 
 KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}
-LEARNT = 0.01  # the mean square at which the paper takes the target for learnt
+LEARNT = 0.01  # the mean square below which the paper calls the target learnt
 
 
 @dataclass(frozen=True)
-class Seen:
-    """All that was seen, by kind of network, epoch and run.
+class CircleRuns:
+    """All observations, by kind of network, epoch and run.
 
     Attributes:
-        results: of the cells.
+        results: the cells' results.
         data: the circle.
         shown: the start, an early epoch, the end.
     """
@@ -32,84 +39,93 @@ class Seen:
     shown: tuple[int, int, int]
 
     def looks(self, kind: str, epoch: int) -> list[dict[str, Any]]:
-        """What was seen of each run at an epoch."""
+        """Return the observation of each run at an epoch."""
         return next(seen["members"] for seen in self.results[kind]["seen"] if seen["epoch"] == epoch)
 
     def losses(self, kind: str) -> list[list[float]]:
-        """The mean square over epochs, of each run; training's loss has a factor ½."""
+        """Return the mean square over epochs, for each run; the training loss has a factor ½."""
         return [[2 * loss for loss in history] for history in self.results[kind]["train_loss"]]
 
     def epochs_to_learn(self, kind: str) -> list[int | None]:
-        """Epochs until the mean square is ``LEARNT``; None if it never is."""
+        """Return the number of epochs until the mean square falls below ``LEARNT``; None if it never does."""
         return [
             next((epoch for epoch, loss in enumerate(history, start=1) if loss < LEARNT), None)
             for history in self.losses(kind)
         ]
 
+    def epochs_text(self, *kinds: str) -> str:
+        """The epochs to learn of each run, in words."""
+        runs = {kind: map(str, self.epochs_to_learn(kind)) for kind in kinds}
+        return ", ".join(f"{KINDS[kind]} {'/'.join(own)}" for kind, own in runs.items()).replace("None", "never")
+
     def halves(self, kind: str, what: str, epoch: int) -> tuple[Sample, Sample]:
-        """A quantity on the upper and the lower half, over runs."""
+        """Return a quantity on the upper and on the lower half, over runs."""
         upper, lower = zip(*(look[what] for look in self.looks(kind, epoch)), strict=True)
-        return Sample(upper, percent=False), Sample(lower, percent=False)
+        return _sample(upper), _sample(lower)
 
     def path_ratio(self, kind: str, epoch: int) -> Sample:
-        """Active paths on the upper half over those on the lower, of each run."""
-        pairs = (look["paths"] for look in self.looks(kind, epoch))
-        return Sample(tuple(upper / max(lower, 1e-9) for upper, lower in pairs), percent=False)
+        """Return the ratio of active paths on the upper half to those on the lower, over runs."""
+        return _sample(upper / max(lower, 1e-9) for upper, lower in (look["paths"] for look in self.looks(kind, epoch)))
 
     def tilt(self, kind: str, epoch: int, layer: int) -> Sample:
-        """How much more of the upper half the gates of a layer are open on, over runs."""
-        return Sample(tuple(look["tilt"][layer] for look in self.looks(kind, epoch)), percent=False)
+        """Return how much more of the upper half the gates of a layer are open on, over runs."""
+        return _sample(look["tilt"][layer] for look in self.looks(kind, epoch))
 
     def concentration(self, epoch: int, layer: int) -> tuple[Sample, Sample]:
-        """How much the DLGN's half-spaces of a layer point one way, and how much up; over runs."""
-        found = [concentration(look["half_spaces"][layer]) for look in self.looks("dlgn", epoch)]
-        one_way, up = zip(*found, strict=True)
-        return Sample(one_way, percent=False), Sample(up, percent=False)
+        """Return how much the DLGN's half-spaces of a layer point one way, and how much up, over runs."""
+        layers = (look["half_spaces"][layer] for look in self.looks("dlgn", epoch))
+        one_way, up = zip(*map(concentration, layers), strict=True)
+        return _sample(one_way), _sample(up)
 
     def overlaps(self, kind: str, epoch: int) -> list[Tensor]:
-        """The trace-normalised overlap kernels of the runs."""
+        """Return the trace-normalised overlap kernels of the runs."""
         return [torch.tensor(look["overlap"], dtype=torch.float64) for look in self.looks(kind, epoch)]
 
 
-def answer(seen: Seen) -> str:
-    """What was found, in a sentence or two."""
+def _sample(values: Iterable[float]) -> Sample:
+    return Sample(tuple(values), percent=False)
+
+
+def concentration(half_spaces: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return how much the normals of a layer point one way, and how much they point up, to the smooth half.
+
+    The first number is the length of the mean of the unit normals: 0 if they cancel, 1 if all are one direction. The
+    second is that mean's second coordinate. A half-space is (normal, offset); those without a normal are left out.
+    """
+    normals = torch.tensor(half_spaces, dtype=torch.float64)[:, :2]
+    lengths = normals.norm(dim=1)
+    if not bool((lengths > 0).any()):
+        return 0.0, 0.0
+    mean = (normals[lengths > 0] / lengths[lengths > 0, None]).mean(dim=0)
+    return float(mean.norm()), float(mean[1])
+
+
+def answer(seen: CircleRuns) -> str:
+    """The finding in a few sentences."""
     start, _, end = seen.shown
-    ratio, frozen = seen.path_ratio("dlgn", end), seen.path_ratio("frozen", start)
+    before, after = (seen.path_ratio("dlgn", epoch).text() for epoch in (start, end))
     return (
-        f"The DLGN opens {ratio.text()} times as many paths on the smooth half of the circle as on the rough half "
-        f"after training ({seen.path_ratio('dlgn', start).text()} before); the ReLU network "
-        f"{seen.path_ratio('relu', end).text()}. {_learning_time(seen)} Frozen gates stay at {frozen.text()}."
+        f"The DLGN opens {after} times as many paths on the smooth half of the circle as on the rough half after "
+        f"training ({before} before); the ReLU network {seen.path_ratio('relu', end).text()}. Epochs to a mean square "
+        f"of {LEARNT:g}: {seen.epochs_text(*KINDS)}. Frozen gates stay at {seen.path_ratio('frozen', start).text()}."
     )
 
 
-def _learning_time(seen: Seen) -> str:
-    told = [f"{name} {_epochs_text(seen.epochs_to_learn(kind))}" for kind, name in KINDS.items()]
-    return f"Epochs to a mean square of {LEARNT:g}: {', '.join(told)}."
-
-
-def _epochs_text(epochs: Sequence[int | None]) -> str:
-    return "/".join("never" if epoch is None else str(epoch) for epoch in epochs)
-
-
-def tables(seen: Seen) -> tuple[Table, ...]:
+def tables(seen: CircleRuns) -> tuple[Table, ...]:
     """Learning, paths, and half-spaces."""
     start, early, end = seen.shown
     learning, paths = [], []
     for kind, name in KINDS.items():
-        errors = [part for epoch in (early, end) for part in seen.halves(kind, "error", epoch)]
-        final = Sample(Sample.last(seen.losses(kind)).values, percent=False)
-        learning.append((name, *(e.text() for e in errors), final.text(), _epochs_text(seen.epochs_to_learn(kind))))
+        errors = [part.text() for epoch in (early, end) for part in seen.halves(kind, "error", epoch)]
+        final = _sample(history[-1] for history in seen.losses(kind))
+        learning.append((name, *errors, final.text(), seen.epochs_text(kind).removeprefix(f"{name} ")))
         paths.append((name, *(seen.path_ratio(kind, epoch).text() for epoch in seen.shown)))
-    moments = ("at the start", f"at epoch {early}", f"at epoch {end}")
-    layers = range(len(seen.looks("dlgn", start)[0]["tilt"]))
-    tilts = tuple(
-        (f"{layer + 1}", *(seen.tilt(kind, epoch, layer).text() for kind in ("relu", "dlgn") for epoch in (start, end)))
-        for layer in layers
-    )
-    normals = tuple(
-        (f"{layer + 1}", *(part.text() for epoch in (start, end) for part in seen.concentration(epoch, layer)))
-        for layer in layers
-    )
+    tilts, normals = [], []
+    for layer in range(len(seen.looks("dlgn", start)[0]["tilt"])):
+        samples = [seen.tilt(kind, epoch, layer) for kind in ("relu", "dlgn") for epoch in (start, end)]
+        tilts.append((f"{layer + 1}", *(sample.text() for sample in samples)))
+        samples = [part for epoch in (start, end) for part in seen.concentration(epoch, layer)]
+        normals.append((f"{layer + 1}", *(sample.text() for sample in samples)))
     return (
         Table(
             "Mean squared error, mean ± standard deviation over runs",
@@ -120,47 +136,42 @@ def tables(seen: Seen) -> tuple[Table, ...]:
             tuple(learning),
             "The paper: about 200 epochs for ReLU and DLGN, more than 2000 with frozen gates.",
         ),
-        Table("Active paths on the smooth half, over those on the rough half", ("network", *moments), tuple(paths)),
+        Table(
+            "Active paths on the smooth half, over those on the rough half",
+            ("network", "at the start", f"at epoch {early}", f"at epoch {end}"),
+            tuple(paths),
+        ),
         Table(
             "How much more of the smooth half a gate is open on, by layer",
             ("layer", "ReLU, start", "ReLU, end", "DLGN, start", "DLGN, end"),
-            tilts,
-            "The share of the smooth half on which a gate is open less that of the rough half, mean over the layer's "
+            tuple(tilts),
+            "The share of the smooth half on which a gate is open minus that of the rough half, mean over the layer's "
             "gates: 1 is exactly the smooth half, 0 no preference, −1 the rough half.",
         ),
         Table(
             "How much the DLGN's half-spaces point one way, by layer",
             ("layer", "concentration, start", "to the smooth half, start", "concentration, end", "to it, end"),
-            normals,
+            tuple(normals),
             "Concentration is the length of the mean of a layer's unit normals: 0 if they cancel, 1 if all are one "
             "direction. Next to it is how far that mean points to the middle of the smooth half, −1 to 1.",
         ),
     )
 
 
-def claims(seen: Seen) -> tuple[Claim, ...]:
-    """What the paper says, decided."""
+def claims(seen: CircleRuns) -> tuple[Claim, ...]:
+    """Decide the paper's claims."""
     start, early, end = seen.shown
-    more = [
-        larger_within_runs(
-            f"{KINDS[kind]}: more paths on the smooth half {when}",
-            *seen.halves(kind, "paths", epoch),
-            f"ratio {seen.path_ratio(kind, epoch).text()}, above 1 in "
-            f"{sum(ratio > 1 for ratio in seen.path_ratio(kind, epoch).values)} runs",
-        )
-        for kind in ("relu", "dlgn")
-        for epoch, when in ((early, f"at epoch {early}"), (end, "at the end"))
-    ]
-    grown = [
-        larger_within_runs(
-            f"{KINDS[kind]}: the share of paths on the smooth half grows (ratio at the end against the start)",
-            seen.path_ratio(kind, end),
-            seen.path_ratio(kind, start),
-        )
-        for kind in ("relu", "dlgn")
-    ]
+    more, grown = [], []
+    for kind in ("relu", "dlgn"):
+        for epoch, when in ((early, f"at epoch {early}"), (end, "at the end")):
+            ratio = seen.path_ratio(kind, epoch)
+            evidence = f"ratio {ratio.text()}, above 1 in {sum(value > 1 for value in ratio.values)} runs"
+            text = f"{KINDS[kind]}: more paths on the smooth half {when}"
+            more.append(larger_within_runs(text, *seen.halves(kind, "paths", epoch), evidence))
+        text = f"{KINDS[kind]}: the share of paths on the smooth half grows (ratio at the end against the start)"
+        grown.append(larger_within_runs(text, seen.path_ratio(kind, end), seen.path_ratio(kind, start)))
     last = len(seen.looks("dlgn", start)[0]["tilt"]) - 1
-    final = seen.tilt("dlgn", end, last)
+    final, gathered = seen.tilt("dlgn", end, last), seen.concentration(end, last)[0]
     return (
         _learn(seen),
         _slow(seen),
@@ -181,12 +192,12 @@ def claims(seen: Seen) -> tuple[Claim, ...]:
         ),
         greater_within_runs(
             "The half-spaces of the DLGN's last layer gather around one direction (concentration, end against start)",
-            seen.concentration(end, last)[0],
+            gathered,
             seen.concentration(start, last)[0],
         ),
         greater_within_runs(
             "Those of the last layer more than those of the first (concentration at the end)",
-            seen.concentration(end, last)[0],
+            gathered,
             seen.concentration(end, 0)[0],
         ),
         greater(
@@ -197,18 +208,20 @@ def claims(seen: Seen) -> tuple[Claim, ...]:
     )
 
 
-def _learn(seen: Seen) -> Claim:
+def _learn(seen: CircleRuns) -> Claim:
     learnt = [epoch is not None for kind in ("relu", "dlgn") for epoch in seen.epochs_to_learn(kind)]
-    told = ", ".join(f"{KINDS[kind]} {_epochs_text(seen.epochs_to_learn(kind))}" for kind in ("relu", "dlgn"))
     verdict = Verdict.HOLDS if all(learnt) else Verdict.FAILS
-    return Claim(f"ReLU and DLGN bring the mean square below {LEARNT:g} in all runs", verdict, f"epochs: {told}")
+    text = f"ReLU and DLGN bring the mean square below {LEARNT:g} in all runs"
+    return Claim(text, verdict, f"epochs: {seen.epochs_text('relu', 'dlgn')}")
 
 
-def _slow(seen: Seen) -> Claim:
-    """Runs that never get there count as the last epoch; where that could be what decides, nothing is decided."""
-    limit = seen.shown[2]
+def _slow(seen: CircleRuns) -> Claim:
+    """Decide whether frozen gates take longer.
+
+    A run that never learns counts as the last epoch. If that could change the verdict, nothing is decided.
+    """
     frozen, learnt = (
-        Sample(tuple(float(limit if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind)), percent=False)
+        _sample(float(seen.shown[2] if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind))
         for kind in ("frozen", "dlgn")
     )
     ratio = readable(frozen.mean / learnt.mean)
@@ -221,10 +234,10 @@ def _slow(seen: Seen) -> Claim:
     return claim
 
 
-def _early(seen: Seen, kind: str) -> Claim:
-    """Whether the overlap kernel at the early epoch is nearer to its end than to its start."""
-    start, early, end = (seen.overlaps(kind, epoch) for epoch in seen.shown)
-    back = Sample(tuple(float((e - s).norm()) for s, e in zip(start, early, strict=True)), percent=False)
-    ahead = Sample(tuple(float((e - f).norm()) for e, f in zip(early, end, strict=True)), percent=False)
+def _early(seen: CircleRuns, kind: str) -> Claim:
+    """Decide whether the overlap kernel at the early epoch is nearer to its end than to its start."""
+    triples = list(zip(*(seen.overlaps(kind, epoch) for epoch in seen.shown), strict=True))
+    back = _sample(float((early - start).norm()) for start, early, _ in triples)
+    ahead = _sample(float((early - end).norm()) for _, early, end in triples)
     text = f"{KINDS[kind]}: at epoch {seen.shown[1]} the overlap kernel is nearer to its end than to its start"
     return greater_within_runs(f"{text} (‖Λ − Λ_start‖ against ‖Λ − Λ_end‖)", back, ahead)

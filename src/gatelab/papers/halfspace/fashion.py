@@ -1,9 +1,8 @@
 """halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,7 +27,13 @@ from gatelab.regions import active_path_counts, half_spaces
 
 KINDS = {"relu": "ReLU", "dlgn": "DLGN-PWC"}
 PARTS = ("simple", "complex")
-MIDDLE = 0.72  # accuracy on the simple part at which the paper looks at its kernels a second time
+# What is observed on both parts: its name, and the factor by which figures show it.
+QUANTITIES = {
+    "paths": ("active paths", 1.0),
+    "diagonal": ("mean of K(x, x)", 1.0),
+    "accuracy": ("test accuracy, %", 100.0),
+}
+MIDDLE = 0.72  # accuracy on the simple part at which the paper shows its kernels a second time
 
 
 class FashionConfig(DataConfig):
@@ -40,22 +45,22 @@ class FashionConfig(DataConfig):
     beta: float = Field(default=10.0, gt=0)
     learning_rate: float = Field(default=2e-4, gt=0)
     batch_size: int = Field(default=32, ge=1)
-    epoch_examples: int = Field(default=6000, ge=1)  # a tenth of the data, so that the beginning can be seen
+    epoch_examples: int = Field(default=6000, ge=1)  # a tenth of the data, to observe the first pass closely
     epochs: int = Field(default=60, ge=1)
     per_class: int = Field(default=50, ge=1)  # probes
     train_size: int | None = Field(default=None, ge=1)
-    pictures: int = Field(default=8, ge=1)  # half-space normals shown in each layer
+    pictures: int = Field(default=8, ge=1)  # half-space normals shown for each layer
 
     def data(self) -> Dataset:
         """The modified data."""
         return _data(self.data_root, self.train_size, self.seed)
 
     def looks_at(self) -> list[int]:
-        """Every epoch at first, then every fifth, and the last."""
+        """The epochs to observe: every one at first, then every fifth, and the last."""
         return [e for e in range(self.epochs + 1) if e <= 10 or e % 5 == 0 or e == self.epochs]
 
     def make(self, kind: str, seed: int) -> nn.Module:
-        """A network of a kind; images are flattened."""
+        """Make a network of a kind; it flattens the images."""
         widths, generator = [784, *[self.width] * self.layers, 10], torch.Generator().manual_seed(seed)
         if kind == "relu":
             return nn.Sequential(nn.Flatten(), *models.mlp(widths, bias=True, generator=generator))
@@ -66,12 +71,12 @@ class FashionConfig(DataConfig):
 
 @cache
 def _data(root: str | None, train_size: int | None, seed: int) -> Dataset:
-    """Clustering takes seconds; cells of one process share it."""
+    """The modified data. Clustering takes seconds, so the cells of one process share it."""
     return modified_fashion(load("fashion-mnist", root).subset(train_size, seed=seed), seed=seed)
 
 
 def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: bool) -> Look:
-    """Paths, tangent kernel and accuracy on both parts, kernels averaged over classes."""
+    """Observe paths, tangent kernel and accuracy on both parts, and kernels averaged over classes."""
     probes, labels = _probes(data, config.per_class)
     simple, tests = labels < SIMPLE, data.test_y < SIMPLE
     gates = capture_gates(model, probes)
@@ -80,9 +85,9 @@ def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: b
     with torch.no_grad():
         right = (model(data.inputs(data.test_x)).argmax(dim=1) == data.test_y).double()
     seen: Look = {
-        "paths": [float(paths[simple].mean()), float(paths[~simple].mean())],
+        "paths": [float(paths[part].mean()) for part in (simple, ~simple)],
         "diagonal": [float(tangent.diagonal()[part].mean()) for part in (simple, ~simple)],
-        "accuracy": [float(right[tests].mean()), float(right[~tests].mean())],
+        "accuracy": [float(right[part].mean()) for part in (tests, ~tests)],
         "overlap": short(class_means(trace_normalised(overlap_kernel(gates)), labels)),
         "tangent": short(class_means(trace_normalised(tangent), labels)),
     }
@@ -93,14 +98,14 @@ def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: b
 
 
 def _probes(data: Dataset, per_class: int) -> tuple[Tensor, Tensor]:
-    """Test examples, so many of each class, class after class."""
+    """The first test examples of each class, class after class."""
     places = [(data.test_y == label).nonzero()[:per_class, 0] for label in range(len(data.classes))]
     chosen = torch.cat(places)
     return data.inputs(data.test_x[chosen]), data.test_y[chosen]
 
 
 def class_means(kernel: Float[Tensor, "n n"], labels: Tensor) -> Float[Tensor, "c c"]:
-    """The kernel's mean over the examples of each pair of classes."""
+    """Return the kernel's mean over the examples of each pair of classes."""
     member = torch.nn.functional.one_hot(labels).to(kernel)
     weights = member / member.sum(dim=0).clamp(min=1)
     return weights.T @ kernel @ weights
@@ -123,35 +128,34 @@ def _work(config: FashionConfig, cell: Cell, context: Context) -> Result:
     return train_and_look(nets, seeds, data, training, context, config.looks_at(), see)
 
 
-class _Seen:
-    """What was seen of one kind of network."""
+class _FashionRuns:
+    """The observations of one kind of network."""
 
     def __init__(self, result: Result):
         self._seen = result["seen"]
         self.epochs = [entry["epoch"] for entry in self._seen]
         self.final = Sample.last(result["test_accuracy"])
+        learnt = [k for k in range(len(self._seen)) if self.first_run(k)["accuracy"][0] >= MIDDLE]
+        self.has_learnt = bool(learnt)
+        # The look when the first run has almost learnt the simple part; half-way if it never does.
+        self.middle = learnt[0] if learnt else len(self._seen) // 2
+        self.moments = {"start": 0, "middle": self.middle, "end": -1}
 
     def part(self, what: str, part: int, place: int) -> Sample:
-        """A quantity on a part of the classes at a look, over runs."""
-        values = tuple(look[what][part] for look in self._seen[place]["members"])
-        return Sample(values, percent=what == "accuracy")
+        """Return a quantity on a part of the classes at a look, over runs."""
+        return Sample(tuple(look[what][part] for look in self._seen[place]["members"]), percent=what == "accuracy")
 
     def first_run(self, place: int) -> Look:
-        """All that was seen of the first run at a look."""
+        """Return the observation of the first run at a look."""
         return self._seen[place]["members"][0]
 
-    def middle(self) -> int:
-        """The first look at which the first run has learnt the simple part almost; the middle one if it never has."""
-        found = (k for k, entry in enumerate(self._seen) if entry["members"][0]["accuracy"][0] >= MIDDLE)
-        return next(found, len(self._seen) // 2)
-
-    def has_learnt(self) -> bool:
-        """Whether the first run ever had."""
-        return any(entry["members"][0]["accuracy"][0] >= MIDDLE for entry in self._seen)
+    def more_on_simple(self, text: str, what: str, place: int) -> Claim:
+        """Decide whether a quantity is larger on the simple part at a look."""
+        return larger_within_runs(text, self.part(what, 0, place), self.part(what, 1, place))
 
 
 def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
-    seen = {kind: _Seen(results[kind]) for kind in KINDS}
+    seen = {kind: _FashionRuns(results[kind]) for kind in KINDS}
     dlgn, passes = seen["dlgn"], config.epochs * config.epoch_examples / 60000
     simple, other = (dlgn.part("paths", part, -1).mean for part in (0, 1))
     return Findings(
@@ -173,146 +177,100 @@ def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
     )
 
 
-def _table(seen: Mapping[str, _Seen]) -> Table:
+def _table(seen: Mapping[str, _FashionRuns]) -> Table:
     rows = []
     for kind, name in KINDS.items():
-        one = seen[kind]
-        for place, when in ((0, "start"), (one.middle(), "middle"), (-1, "end")):
-            numbers = [
-                one.part(what, part, place).text() for what in ("paths", "diagonal", "accuracy") for part in (0, 1)
-            ]
-            rows.append((f"{name}, {when} (epoch {one.epochs[place]})", *numbers))
+        for when, place in seen[kind].moments.items():
+            numbers = [seen[kind].part(what, part, place).text() for what in QUANTITIES for part in (0, 1)]
+            rows.append((f"{name}, {when} (epoch {seen[kind].epochs[place]})", *numbers))
     columns = [f"{what}, {part}" for what in ("active paths", "K(x, x)", "test accuracy, %") for part in PARTS]
-    note = f"The middle is where the first run gets {MIDDLE:.0%} of the simple test images right."
-    for never in (name for kind, name in KINDS.items() if not seen[kind].has_learnt()):
+    note = f"The middle is the first look at which the first run gets {MIDDLE:.0%} of the simple test images right."
+    for never in (name for kind, name in KINDS.items() if not seen[kind].has_learnt):
         note += f" {never} never did: its middle is the look half-way."
     return Table(
         "Simple and complex classes, mean ± standard deviation over runs", ("network", *columns), tuple(rows), note
     )
 
 
-def _claims(seen: Mapping[str, _Seen]) -> tuple[Claim, ...]:
+def _claims(seen: Mapping[str, _FashionRuns]) -> tuple[Claim, ...]:
     made = []
     for kind, name in KINDS.items():
         one = seen[kind]
         for what, text in (("paths", "more paths are active"), ("diagonal", "the tangent kernel's diagonal is larger")):
-            for place, when in ((one.middle(), "in the middle"), (-1, "at the end")):
-                made.append(_larger_on_simple(f"{name}: {text} on the simple part {when}", one, what, place))
+            for place, when in ((one.middle, "in the middle"), (-1, "at the end")):
+                made.append(one.more_on_simple(f"{name}: {text} on the simple part {when}", what, place))
         made.append(_throughout(f"{name}: the simple part has more paths from the middle to the end", one))
-    relu, dlgn = seen["relu"], seen["dlgn"]
-    place = dlgn.middle()
-    made += [
+    dlgn = seen["dlgn"]
+    return (
+        *made,
         greater(
             "DLGN-PWC: the simple part is learnt first (accuracies in the middle)",
-            dlgn.part("accuracy", 0, place),
-            dlgn.part("accuracy", 1, place),
+            dlgn.part("accuracy", 0, dlgn.middle),
+            dlgn.part("accuracy", 1, dlgn.middle),
         ),
-        close("DLGN-PWC and ReLU are about equally good", dlgn.final, relu.final, within=0.02),
-    ]
-    return tuple(made)
+        close("DLGN-PWC and ReLU are about equally good", dlgn.final, seen["relu"].final, within=0.02),
+    )
 
 
-def _larger_on_simple(text: str, one: _Seen, what: str, place: int) -> Claim:
-    return larger_within_runs(text, one.part(what, 0, place), one.part(what, 1, place))
+def _throughout(text: str, one: _FashionRuns) -> Claim:
+    """Decide whether the simple part has more paths at every look; the claim fails if it fails at one."""
+    looks = range(one.middle, len(one.epochs))
+    found = Counter(one.more_on_simple("", "paths", place).verdict for place in looks)
+    verdict = next((option for option in (Verdict.FAILS, Verdict.UNDECIDED) if found[option]), Verdict.HOLDS)
+    counts = ", ".join(f"{option.value} at {found[option]}" for option in Verdict)
+    return Claim(text, verdict, f"{counts} of {len(looks)} looks")
 
 
-def _throughout(text: str, one: _Seen) -> Claim:
-    """Holds if it does at every look; fails if it fails at one."""
-    looks = range(one.middle(), len(one.epochs))
-    found = Counter(_larger_on_simple("", one, "paths", place).verdict for place in looks)
-    if found[Verdict.FAILS]:
-        verdict = Verdict.FAILS
-    else:
-        verdict = Verdict.UNDECIDED if found[Verdict.UNDECIDED] else Verdict.HOLDS
-    told = ", ".join(f"{option.value} at {found[option]}" for option in Verdict)
-    return Claim(text, verdict, f"{told} of {len(looks)} looks")
-
-
-def _curves(config: FashionConfig, seen: Mapping[str, _Seen]) -> tuple[FigureFacts, ...]:
-    passes = config.epoch_examples / 60000
+def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
     figures = []
-    for what, label, factor in (
-        ("paths", "active paths", 1.0),
-        ("diagonal", "mean of K(x, x)", 1.0),
-        ("accuracy", "test accuracy, %", 100.0),
-    ):
+    for what, (label, factor) in QUANTITIES.items():
         curves = []
         for kind, name in KINDS.items():
-            one = seen[kind]
+            passes = tuple(epoch * config.epoch_examples / 60000 for epoch in seen[kind].epochs)
             for part, part_name in enumerate(PARTS):
-                samples = [one.part(what, part, place) for place in range(len(one.epochs))]
-                curves.append(
-                    Curve(
-                        f"{name}, {part_name}",
-                        tuple(epoch * passes for epoch in one.epochs),
-                        tuple(factor * sample.mean for sample in samples),
-                        tuple(factor * sample.spread for sample in samples),
-                        line=True,
-                    )
-                )
+                samples = [seen[kind].part(what, part, place) for place in range(len(passes))]
+                means = tuple(factor * sample.mean for sample in samples)
+                spreads = tuple(factor * sample.spread for sample in samples)
+                curves.append(Curve(f"{name}, {part_name}", passes, means, spreads, line=True))
         plot = Plot("passes over the data", label, tuple(curves), log_y=what != "accuracy")
-        figures.append(
-            FigureFacts(
-                f"{label[0].upper()}{label[1:]} on the simple and the complex part",
-                plot,
-                "Bars are standard deviations over runs.",
-            )
-        )
+        title = f"{label[0].upper()}{label[1:]} on the simple and the complex part"
+        figures.append(FigureFacts(title, plot, "Bars are standard deviations over runs."))
     return tuple(figures)
 
 
-def _kernels(seen: Mapping[str, _Seen]) -> tuple[FigureFacts, ...]:
+def _kernels(seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
     figures = []
     for what, name in (("overlap", "Overlap kernel"), ("tangent", "Tangent kernel")):
-        panels = [
-            Heatmap(when, tuple(map(tuple, seen[kind].first_run(place)[what])))
-            for kind in KINDS
-            for place, when in ((0, "start"), (seen[kind].middle(), "middle"), (-1, "end"))
-        ]
-        caption = "Trace-normalised, averaged over pairs of classes, of the first run; the simple classes come first."
-        figures.append(FigureFacts(f"{name}, class by class", Panels(tuple(panels), 3, tuple(KINDS.values())), caption))
+        panels = tuple(
+            Heatmap(when, tuple(map(tuple, one.first_run(place)[what])))
+            for one in seen.values()
+            for when, place in one.moments.items()
+        )
+        caption = "Trace-normalised, averaged over pairs of classes, first run; the simple classes come first."
+        figures.append(FigureFacts(f"{name}, class by class", Panels(panels, 3, tuple(KINDS.values())), caption))
     return tuple(figures)
 
 
-def _normals(dlgn: _Seen) -> FigureFacts:
+def _normals(dlgn: _FashionRuns) -> FigureFacts:
     layers = dlgn.first_run(-1)["normals"]
-    panels = tuple(
-        Heatmap("", tuple(map(tuple, image)), diverging=True, **_symmetric(image))
-        for layer in layers
-        for image in layer
-    )
+    panels = []
+    for image in (image for layer in layers for image in layer):
+        largest = max(abs(value) for row in image for value in row)
+        panels.append(Heatmap("", tuple(map(tuple, image)), low=-largest, high=largest, diverging=True))
     return FigureFacts(
         "Half-space normals of the DLGN-PWC",
-        Panels(panels, len(layers[0]), tuple(f"layer {number}" for number in range(1, len(layers) + 1))),
-        "Each picture is the direction in which a neuron opens: brightness at red pixels opens it, at blue ones closes "
-        "it.",
+        Panels(tuple(panels), len(layers[0]), tuple(f"layer {number}" for number in range(1, len(layers) + 1))),
+        "Each picture is the direction in which a neuron opens: light at red pixels opens it, at blue ones closes it.",
     )
 
 
-def _symmetric(image: Sequence[Sequence[float]]) -> dict[str, Any]:
-    largest = max(abs(value) for row in image for value in row)
-    return {"low": -largest, "high": largest}
-
-
+_SMOKE = {"runs": 2, "width": 16, "layers": 3, "train_size": 1000, "epochs": 2, "epoch_examples": 500}
 EXPERIMENTS = (
     Experiment(
         "halfspace-fashion",
         "Paths, kernels and accuracy on simple and complex classes of the modified Fashion-MNIST",
         FashionConfig,
-        {
-            "smoke": {
-                "runs": 2,
-                "width": 16,
-                "layers": 3,
-                "train_size": 1000,
-                "epochs": 2,
-                "epoch_examples": 500,
-                "per_class": 4,
-                "pictures": 2,
-            },
-            "quick": {},
-            "paper": {"epochs": 500},
-        },
+        {"smoke": {**_SMOKE, "per_class": 4, "pictures": 2}, "quick": {}, "paper": {"epochs": 500}},
         lambda _config: [Cell("relu"), Cell("dlgn", weight=2.0)],
         _work,
         _findings,

@@ -1,6 +1,6 @@
-"""Figure 1 of the half-space paper: what the active regions of ReLU paths can look like.
+"""halfspace, Figure 1: what the active regions of ReLU paths can look like.
 
-The paper draws two networks without giving their weights; these have the properties that its caption states.
+The paper draws two networks without their weights; these have the properties that its caption states.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gatelab.figures import Curve, Panels, Plot, Shapes
+from gatelab.figures import Curve, Plot, Shapes
 from gatelab.figures.facts import Polygon
 from gatelab.regions import linear_regions_1d, linear_regions_2d
 
@@ -18,30 +18,24 @@ SQUARE = ((-1.0, 1.0), (-1.0, 1.0))
 
 
 def disconnected_network() -> nn.Sequential:
-    """A ReLU network of one input whose path through red and green is active on ]0.5, 1.5[ ∪ ]2.5, 3.5[ alone.
+    """Return a ReLU network of one input whose path through red and green is active on ]0.5, 1.5[ ∪ ]2.5, 3.5[ only.
 
-    Red, relu(x), is unit 0 of the first layer; green is the second layer's only unit. What green is given has two
-    teeth, relu(x) − 2 relu(x − 1) + 2 relu(x − 2) − 2 relu(x − 3) − ½.
+    Red, relu(x), is unit 0 of the first layer; green is the second layer's only unit. Green's input has two teeth,
+    relu(x) − 2 relu(x − 1) + 2 relu(x − 2) − 2 relu(x − 3) − ½.
     """
-    first, second, last = (nn.Linear(*sizes, dtype=torch.float64) for sizes in ((1, 4), (4, 1), (1, 1)))
-    _fill(first, [[1.0], [1.0], [1.0], [1.0]], [0.0, -1.0, -2.0, -3.0])
-    _fill(second, [[1.0, -2.0, 2.0, -2.0]], [-0.5])
-    _fill(last, [[1.0]], [0.0])
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
+    first = _layer([[1.0], [1.0], [1.0], [1.0]], [0.0, -1.0, -2.0, -3.0])
+    return nn.Sequential(first, nn.ReLU(), _layer([[1.0, -2.0, 2.0, -2.0]], [-0.5]), nn.ReLU(), _layer([[1.0]], [0.0]))
 
 
 def jumping_network(epsilon: float) -> nn.Sequential:
-    """A ReLU network of two inputs whose path region jumps when ε changes sign, however small ε is.
+    """Return a ReLU network of two inputs whose path region jumps when ε changes sign, however small ε is.
 
-    Green, relu(x₁), is unit 0 of the first layer; brown, the second layer's only unit, is given relu(x₂) + ε relu(−x₂).
-    Both are open on the right half-plane if ε > 0 (but for the ray x₂ = 0, on which brown is given 0), and on the first
-    quadrant if ε ≤ 0.
+    Green, relu(x₁), is unit 0 of the first layer; brown, the second layer's only unit, has the input
+    relu(x₂) + ε relu(−x₂). Both are open on the right half-plane if ε > 0 (except on the ray x₂ = 0, where brown's
+    input is 0), and on the first quadrant if ε ≤ 0.
     """
-    first, second, last = (nn.Linear(*sizes, dtype=torch.float64) for sizes in ((2, 3), (3, 1), (1, 1)))
-    _fill(first, [[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0.0, 0.0, 0.0])
-    _fill(second, [[0.0, 1.0, epsilon]], [0.0])
-    _fill(last, [[1.0]], [0.0])
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
+    first = _layer([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], [0.0, 0.0, 0.0])
+    return nn.Sequential(first, nn.ReLU(), _layer([[0.0, 1.0, epsilon]], [0.0]), nn.ReLU(), _layer([[1.0]], [0.0]))
 
 
 @dataclass(frozen=True)
@@ -50,10 +44,10 @@ class Figure1:
 
     Attributes:
         ends: the places where the left network bends.
-        green: what green is given there.
+        green: green's input there.
         intervals: where the path through red and green is active.
-        regions: for each ε the polygons of the unit square where the path through green and brown is active.
-        areas: for each ε their total area.
+        regions: for each ε, the polygons of the square where the path through green and brown is active.
+        areas: for each ε, their total area.
     """
 
     ends: tuple[float, ...]
@@ -64,7 +58,7 @@ class Figure1:
 
 
 def figure1(epsilons: tuple[float, ...] = (0.1, -0.1)) -> Figure1:
-    """The regions of both networks, exactly."""
+    """Compute the regions of both networks, exactly."""
     network = disconnected_network()
     pieces = linear_regions_1d(network, (-0.5, 4.5))
     opened = pieces.gates["1"][:, RED_GREEN[0]] & pieces.gates["3"][:, RED_GREEN[1]]
@@ -82,31 +76,25 @@ def figure1(epsilons: tuple[float, ...] = (0.1, -0.1)) -> Figure1:
     return Figure1(tuple(ends.tolist()), tuple(green.tolist()), intervals, regions, areas)
 
 
-def figure1_panels(facts: Figure1) -> Panels:
-    """The figure: green's input over x with the path's region, and the path regions for each ε."""
-    panels = (line_panel(facts), *(square_panel(facts, epsilon) for epsilon in facts.regions))
-    return Panels(panels, len(panels))
-
-
 def line_panel(facts: Figure1) -> Plot:
-    """What green is given over x, and where the path through red and green is active."""
+    """Return green's input over x, and the intervals where the path through red and green is active."""
     active = tuple(
         Curve(f"red and green open on ]{low:g}, {high:g}[", (low, high), (0.0, 0.0), line=True)
         for low, high in facts.intervals
     )
-    given = Curve("what green is given", facts.ends, facts.green, line=True)
+    given = Curve("green's input", facts.ends, facts.green, line=True)
     return Plot("x", "", (given, *active), title="active on two intervals")
 
 
 def square_panel(facts: Figure1, epsilon: float) -> Shapes:
-    """The part of the square where the path through green and brown is active, for one ε."""
+    """Return the part of the square where the path through green and brown is active, for one ε."""
     (left, right), (low, high) = SQUARE
     square = Polygon(((left, low), (right, low), (right, high), (left, high)), 0.0)
     active = tuple(Polygon(points, 1.0) for points in facts.regions[epsilon])
     return Shapes(f"ε = {epsilon:g}".replace("-", "−"), (square, *active), "x₁", "x₂")
 
 
-@torch.no_grad()
-def _fill(layer: nn.Linear, weight: list[list[float]], bias: list[float]) -> None:
-    layer.weight.copy_(torch.tensor(weight, dtype=torch.float64))
-    layer.bias.copy_(torch.tensor(bias, dtype=torch.float64))
+def _layer(weight: list[list[float]], bias: list[float]) -> nn.Linear:
+    layer = nn.Linear(len(weight[0]), len(weight), dtype=torch.float64)
+    layer.weight.data, layer.bias.data = (torch.tensor(part, dtype=torch.float64) for part in (weight, bias))
+    return layer

@@ -1,7 +1,7 @@
-"""The theorems of "Half-Space Feature Learning in Neural Networks" (halfspace), measured.
+"""The theorems and region claims of "Half-Space Feature Learning in Neural Networks" (halfspace), measured.
 
-A network is a mixture of experts: Σ_π f_π(x) g_π(x), a gating model f_π and a linear expert g_π for each path π through
-the hidden layers. All sums are explicit, on small networks, in float64.
+A network is a mixture of experts Σ_π f_π(x) g_π(x), with a gating model f_π and a linear expert g_π for each path π
+through the hidden layers. Sums run over all paths of small networks, in float64; regions are exact.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gatelab.figures import Curve, Plot
-from gatelab.gates import HardGate
-from gatelab.lab.measure import against, identity
+from gatelab.figures import Curve, Panels, Plot
+from gatelab.gates import HardGate, capture_gates
+from gatelab.lab.measure import EXACT, against, identity
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
-from gatelab.regions import half_spaces
+from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
+from gatelab.regions import RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts
 
 WIDTHS = (3, 4, 3, 4, 1)
+BOUNDS = ((-3.0, 3.0), (-3.0, 3.0))
+EPSILONS = (1.0, 1e-1, 1e-3, 1e-6, 1e-9, -1e-9, -1e-6, -1e-3, -1e-1, -1.0)
 
 
 def _mixture(gates: list[Bool[Tensor, "n _"]], weights: list[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    """Σ_π f_π(x) g_π(x), one path after the other (Eqs 1, 3 and 5)."""
+    """Σ_π f_π(x) g_π(x), one path after another (Eqs 1, 3 and 5)."""
     first, *middle, last = weights
     total = torch.zeros(x.shape[0], dtype=x.dtype)
     for path in product(*(range(gate.shape[1]) for gate in gates)):
@@ -40,46 +43,35 @@ def _inputs(seed: int) -> tuple[torch.Generator, Tensor]:
     return generator, torch.randn(7, WIDTHS[0], generator=generator, dtype=torch.float64)
 
 
-@theorem(
-    "halfspace-1",
-    "Theorem 1",
-    "A ReLU network is a mixture of linear experts, one for each path",
-)
+def _compared(mixture: Tensor, output: Tensor) -> Measurement:
+    return Measurement((identity("Σ_π f_π g_π against ŷ", mixture, output),), against(mixture, output, "ŷ(x)"))
+
+
+@theorem("halfspace-1", "Theorem 1", "A ReLU network is a mixture of linear experts, one for each path")
 def relu_network_is_a_mixture(seed: int) -> Measurement:
-    """Gates recomputed layer by layer from the definition, paths summed one by one."""
+    """Recompute the gates layer by layer from their definition, and sum over the paths."""
     generator, x = _inputs(seed)
     model = mlp(WIDTHS, dtype=torch.float64, generator=generator)
     weights = [layer.weight.detach() for layer in model if isinstance(layer, nn.Linear)]
-    gates, h = [], x
-    for weight in weights[:-1]:
-        gates.append(h @ weight.T > 0)
-        h = (h @ weight.T).clamp(min=0)
-    mixture, output = _mixture(gates, weights, x), model(x).detach()[:, 0]
-    return Measurement((identity("Σ_π f_π g_π against ŷ", mixture, output),), against(mixture, output, "ŷ(x)"))
+    return _compared(_mixture(_relu_gates(model)(x), weights, x), model(x).detach()[:, 0])
 
 
-@theorem(
-    "halfspace-2",
-    "Theorem 2",
-    "A DLGN is a mixture of linear experts that half-spaces of the input gate",
-)
+@theorem("halfspace-2", "Theorem 2", "A DLGN is a mixture of linear experts that half-spaces of the input gate")
 def linearly_gated_network_is_a_mixture(seed: int) -> Measurement:
-    """Gates from the half-spaces, paths summed one by one."""
+    """Compute the gates from the half-spaces, and sum over the paths."""
     generator, x = _inputs(seed)
     model = DeepLinearlyGatedNetwork(WIDTHS, gate=HardGate(), dtype=torch.float64, generator=generator)
-    gates = _dlgn_gates(model)(x)
     weights = [weight.detach() for weight in model.value.parameters()]
-    mixture, output = _mixture(gates, weights, x), model(x).detach()[:, 0]
-    return Measurement((identity("Σ_π f_π g_π against ŷ", mixture, output),), against(mixture, output, "ŷ(x)"))
+    return _compared(_mixture(_dlgn_gates(model)(x), weights, x), model(x).detach()[:, 0])
 
 
 @theorem(
     "halfspace-2.2",
     "Section 2.2",
-    "The inputs that open a DLGN path form a convex set; in a ReLU network they need not",
+    "The inputs that open a path form a convex set in a DLGN; in a ReLU network they need not",
 )
 def active_regions_are_convex(seed: int) -> Measurement:
-    """Points between two inputs that open a path: do they open it too?"""
+    """Draw segments between two inputs that open a path, and test whether a point between them opens it too."""
     generator = torch.Generator().manual_seed(seed)
     widths = (2, 6, 6, 1)
     violations: dict[str, list[int]] = {"DLGN": [], "ReLU": []}
@@ -124,7 +116,129 @@ def _dlgn_gates(model: DeepLinearlyGatedNetwork) -> Callable[[Tensor], list[Tens
 
 def _relu_gates(model: nn.Sequential) -> Callable[[Tensor], list[Tensor]]:
     def gates(x: Tensor) -> list[Tensor]:
-        first = model[0](x).detach()
-        return [first > 0, model[2](first.clamp(min=0)).detach() > 0]
+        found = []
+        for layer in list(model)[:-1:2]:
+            x = layer(x).detach()
+            found.append(x > 0)
+            x = x.clamp(min=0)
+        return found
 
     return gates
+
+
+@theorem(
+    "halfspace-fig1a", "Figure 1, left", "A path of a ReLU network can be active on two intervals and not between them"
+)
+def path_region_is_disconnected(seed: int) -> Measurement:
+    """Compare the pieces of the line where both gates are open with the gates captured at random inputs."""
+    facts = figure1()
+    published = ((0.5, 1.5), (2.5, 3.5))
+    pairs = zip(facts.intervals, published, strict=False)
+    ends = [abs(end - printed[side]) for own, printed in pairs for side, end in enumerate(own)]
+    x = 6 * torch.rand(2000, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 1
+    pattern = capture_gates(disconnected_network(), x)
+    opened = pattern["1"][:, 0] & pattern["3"][:, 0]
+    inside = torch.stack([(x[:, 0] > low) & (x[:, 0] < high) for low, high in facts.intervals]).any(dim=0)
+    return Measurement(
+        (
+            Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
+            Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
+            Check("inputs whose gates disagree", int((opened != inside).sum()), 0, "the region is exact"),
+        ),
+        line_panel(facts),
+        ("the paper gives no weights; these are ours. Its gates also open at 0, so its intervals are closed.",),
+    )
+
+
+@theorem(
+    "halfspace-fig1b",
+    "Figure 1, right",
+    "A ReLU path's region jumps from a half-plane to a quadrant when a weight ε changes sign",
+)
+def path_region_jumps(seed: int) -> Measurement:
+    """Compute the exact area of the region on [−1, 1]² for ε of both signs and many sizes."""
+    del seed  # nothing here is random
+    facts = figure1(EPSILONS)
+    half = max(abs(area - 2) for epsilon, area in facts.areas.items() if epsilon > 0)
+    quadrant = max(abs(area - 1) for epsilon, area in facts.areas.items() if epsilon < 0)
+    polygons = [polygon for epsilon, region in facts.regions.items() if epsilon < 0 for polygon in region]
+    outside = max(max(0.0, -s, -t) for polygon in polygons for s, t in polygon)
+    return Measurement(
+        (
+            Check("ε > 0: |area − 2|", half, 1e-12, "the right half of the square, for every ε > 0"),
+            Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
+            Check("ε < 0: distance by which the region leaves the first quadrant", outside, 1e-12, EXACT),
+        ),
+        Panels(tuple(square_panel(facts, epsilon) for epsilon in facts.regions), len(EPSILONS) // 2),
+        ("the parameters ε = ±1e-9 differ by 2e-9; the smaller region has half the area of the larger.",),
+    )
+
+
+@theorem(
+    "halfspace-3.1-regions",
+    "Section 3.1",
+    "A path's active region is a union of activation-pattern regions, of few of the 2^((m−1)(L−1)) possible ones",
+)
+def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
+    """Compare areas of path regions from half-spaces and from cells; count patterns, and regions for many m."""
+    generator = torch.Generator().manual_seed(seed)
+    m, layers = 4, 3
+    model = _dlgn(m, layers, generator)
+    partition, plan = linear_regions_2d(model, None, BOUNDS), RegionPlan(model)
+    errors, occurring, faces = [], [], []
+    for path in product(range(m), repeat=layers):
+        cells, region = partition.along(path), active_region(model, path, plan=plan)
+        errors.append(abs(_area(region.polygon(BOUNDS)) - partition.areas[cells].sum().item()))
+        occurring.append(int(cells.sum()))
+        faces.append(0 if region.is_empty() else region.faces)
+    claimed = 2 ** ((m - 1) * layers)
+    formal = sum(all(bits[m * layer] for layer in range(layers)) for bits in product((0, 1), repeat=m * layers))
+    sizes = (2, 3, 4, 5, 6, 8, 10)
+    counts = [region_counts(_dlgn(size, layers, generator), bounds=BOUNDS) for size in sizes]
+    curves = {
+        "paths, m^(L−1)": [count.paths for count in counts],
+        "path regions that are not empty": [count.active_paths for count in counts],
+        "activation-pattern regions": [count.patterns for count in counts],
+        "most that lines allow": [count.most_patterns for count in counts],
+    }
+    return Measurement(
+        (
+            Check("area of A_π: half-spaces against cells", max(errors) / 36, 1e-8, "linear programmes reach 1e-10"),
+            Check("|bit patterns that open π − 2^((m−1)(L−1))|", abs(formal - claimed), 0, "counted one by one"),
+            Check("pattern regions in one A_π − that many", max(occurring) - claimed, 0, "a part cannot be more"),
+            Check("faces of A_π − (L − 1)", max(faces) - layers, 0, "one half-space per gate"),
+            Check(
+                "pattern regions − (1 + N + N(N−1)/2)",
+                max(count.patterns - count.most_patterns for count in counts),
+                0,
+                "N lines in a plane",
+            ),
+        ),
+        Plot(
+            "m",
+            f"number of regions, L − 1 = {layers}, two inputs",
+            tuple(Curve(name, tuple(map(float, sizes)), tuple(map(float, values))) for name, values in curves.items()),
+            log=True,
+        ),
+        (
+            f'"precisely 2^((m−1)(L−1))" counts bit patterns, empty regions included: for m = {m}, L − 1 = {layers} '
+            f"it is {claimed}, but a path's region holds at most {max(occurring)} pattern regions of some area, "
+            f"{sum(occurring) / len(occurring):.1f} on average.",
+            f"path regions are fewer than patterns only as bounds, m^(L−1) against 2^(m(L−1)); on a plane, at m = "
+            f"{sizes[-1]}, {counts[-1].active_paths} path regions and {counts[-1].patterns} pattern regions are not "
+            "empty.",
+        ),
+    )
+
+
+def _dlgn(width: int, layers: int, generator: torch.Generator) -> DeepLinearlyGatedNetwork:
+    widths = [2, *[width] * layers, 1]
+    model = DeepLinearlyGatedNetwork(widths, gate=HardGate(), dtype=torch.float64, generator=generator)
+    for layer in model.feature:
+        nn.init.normal_(layer.get_parameter("bias"), generator=generator)
+    return model
+
+
+def _area(corners: torch.Tensor) -> float:
+    x, y = corners.unbind(1)
+    return float((x * y.roll(-1) - y * x.roll(-1)).sum() / 2)
