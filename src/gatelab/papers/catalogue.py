@@ -42,7 +42,8 @@ _EXPERIMENTS = {
     "hierarchy.selectivity": "hierarchy-selectivity",
 }
 _THEOREMS = {
-    "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-LD.1 npk-5.1 npk-C.1 npk-C.2 npk-E",
+    "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-C.2",
+    "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_bundles": "npk-rotation npk-residual npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
     "halfspace.theorems": "halfspace-1 halfspace-2 halfspace-2.2 halfspace-fig1a halfspace-fig1b halfspace-3.1-regions",
     "gdln.theorems": "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp",
