@@ -9,6 +9,7 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from gatelab import data
 from gatelab.data import catalogue, fetching, folders, read
@@ -187,6 +188,32 @@ def test_jpeg_archive_is_verified(tmp_path):
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(DataError, match="expected SHA-256"):
         data.load("cifar10", tmp_path)
+
+
+def test_jpeg_archive_is_decoded_in_order_and_cached(tmp_path, monkeypatch):
+    """A small archive in the layout of the large one: part/class/name, in any order."""
+    members = {
+        "cifar/train/cat/0002.jpg": 200, "cifar/train/airplane/0001.jpg": 10, "cifar/test/dog/0001.jpg": 90,
+        "cifar/README": None,
+    }  # fmt: skip
+    path = tmp_path / catalogue.JPEG_ARCHIVE
+    with tarfile.open(path, "w:xz") as archive:
+        for name, grey in members.items():
+            body = io.BytesIO()
+            if grey is not None:
+                Image.new("RGB", (32, 32), (grey, 0, 0)).save(body, "JPEG")
+            member = tarfile.TarInfo(name)
+            member.size = len(body.getvalue())
+            archive.addfile(member, io.BytesIO(body.getvalue()))
+    monkeypatch.setattr(read, "JPEG_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    first = data.load("cifar10", tmp_path)
+    assert first.title == "CIFAR-10 (JPEG)"
+    assert first.train_y.tolist() == [0, 3]
+    assert first.test_y.tolist() == [5]
+    assert first.train_x.shape == (2, 3, 32, 32)
+    torch.testing.assert_close(first.train_x[:, 0, 9, 9].double(), torch.tensor([10.0, 200.0]), rtol=0, atol=6)
+    path.write_bytes(b"no longer read")
+    assert torch.equal(data.load("cifar10", tmp_path).train_x, first.train_x)
 
 
 def test_digits_come_with_scikit_learn():

@@ -1,4 +1,4 @@
-"""The real data sets, where they are."""
+"""The real data sets, if they are present."""
 
 import time
 
@@ -33,6 +33,7 @@ def test_fours_and_sevens():
     assert pair.train_y.bincount().tolist() == [5842, 6265]
 
 
+@pytest.mark.slow  # without a cache it decodes 60,000 JPEG images; test_data.py decodes three
 @pytest.mark.data
 def test_cifar10():
     whole = loaded("cifar10")

@@ -29,13 +29,13 @@ def z_scores(samples, mean, second):
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 @pytest.mark.parametrize("label", [0, 1])
 def test_closed_moments_are_those_of_the_samples(source, label, generator):
-    x = source.of_class(label, 60_000, generator=generator)
-    assert x.shape == (60_000, source.dim)
+    x = source.of_class(label, 20_000, generator=generator)
+    assert x.shape == (20_000, source.dim)
     mean = torch.full((source.dim,), source.mean(label))
     second = source.second_moment(label)
     # The largest of some hundred deviations; 5 standard errors are reached once in ten thousand runs.
     assert max(z_scores(x, mean, second[0])) < 5
-    assert ((x.T @ x / len(x) - second).abs() < 0.03).all()
+    assert ((x.T @ x / len(x) - second).abs() < 0.05).all()
     torch.testing.assert_close(source.covariance(label), second - torch.outer(mean, mean))
 
 
@@ -118,7 +118,7 @@ def test_circulant_matrices_on_ring_and_torus():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: NLGP((0.0, 1.0), 1.0), "ξ₁ = 0.0"),
         (lambda: NLGP((1.0, -1.0), 1.0), "ξ₂ = -1.0"),
@@ -134,15 +134,15 @@ def test_circulant_matrices_on_ring_and_torus():
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_bad_input_is_refused(make, told):
-    with pytest.raises(InputError, match=told):
+def test_bad_input_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
         make()
 
 
-def test_a_million_samples_take_seconds(generator):
+def test_a_hundred_thousand_samples_take_a_second(generator):
     import time
 
     start = time.process_time()
-    x, _ = NLGP((3.0, 0.1), 3.0).sample(1_000_000, generator=generator, dtype=torch.float32)
-    assert x.shape == (1_000_000, 40)
-    assert time.process_time() - start < 10
+    x, _ = NLGP((3.0, 0.1), 3.0).sample(100_000, generator=generator, dtype=torch.float32)
+    assert x.shape == (100_000, 40)
+    assert time.process_time() - start < 1

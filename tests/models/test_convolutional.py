@@ -16,9 +16,10 @@ def count(model) -> int:
 def test_vconv_and_gconv_have_the_papers_sizes():
     convolutions = (3 * 64 + 64 * 64 + 64 * 128 + 128 * 128) * 9 + 64 + 64 + 128 + 128
     head = 256 * 256 + 256 + 256 * 10 + 10
-    assert count(gconv()) == convolutions + 128 * 256 + 256 + head
-    assert count(vconv()) == convolutions + 128 * 32 * 32 * 256 + 256 + head
-    assert gconv()(torch.randn(2, 3, 32, 32)).shape == (2, 10)
+    with torch.device("meta"):  # 34 million weights that need no memory
+        assert count(gconv()) == convolutions + 128 * 256 + 256 + head
+        assert count(vconv()) == convolutions + 128 * 32 * 32 * 256 + 256 + head
+    assert gconv()(torch.randn(2, 3, 8, 8)).shape == (2, 10)
 
 
 def test_half_space_cnn():

@@ -94,7 +94,7 @@ def test_pathways_by_enumeration(generator):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: MeanReadoutNetwork(0, 3), "both must be positive"),
         (lambda: ChosenGates(OpenGates(2), (2,)), "gates 0 to 1"),
@@ -106,6 +106,6 @@ def test_pathways_by_enumeration(generator):
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_bad_input_is_refused(make, told):
-    with pytest.raises(InputError, match=told):
+def test_bad_input_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
         make()

@@ -46,7 +46,7 @@ def test_one_path_is_its_column(make):
     model, x = with_biases(make(True)), torch.randn(5, 3)
     mixture = mixture_of_experts(model)
     gating, expert = mixture.gating(x), mixture.expert(x)
-    for number in {*range(0, mixture.count, 5), *range(mixture.count - 6, mixture.count)}:
+    for number in {*range(0, 48, 17), 48, 55, 60, 63, mixture.count - 1}:  # paths from x, then from each bias
         path = mixture.index.units(number)
         assert torch.equal(mixture.gating(x, path), gating[:, number])
         torch.testing.assert_close(mixture.expert(x, path), expert[:, number], rtol=1e-13, atol=0)
@@ -58,23 +58,22 @@ def test_experts_of_the_papers_table():
     relu, gated = mlp([2, 3, 3, 1]), DeepLinearlyGatedNetwork([2, 3, 3, 1], gate_bias=False, piecewise_constant=True)
     (w1, w2, w3), (u1, u2, u3) = ([p.detach() for p in net] for net in (relu.parameters(), gated.value.parameters()))
     v1, v2 = (p.detach() for p in gated.feature.parameters())
+    plain, constant = mixture_of_experts(relu), mixture_of_experts(gated)
     for i in range(3):
         for j in range(3):
             f = (x @ w1[i] > 0) & ((x @ w1.T).clamp(min=0) @ w2[j] > 0)
             g = w2[j, i] * w3[0, j] * (x @ w1[i])
-            mixture = mixture_of_experts(relu)
-            assert torch.equal(mixture.gating(x, (i, j)), f.double())
-            torch.testing.assert_close(mixture.expert(x, (i, j))[:, 0], g)
+            assert torch.equal(plain.gating(x, (i, j)), f.double())
+            torch.testing.assert_close(plain.expert(x, (i, j))[:, 0], g)
             f = (x @ v1[i] > 0) & (x @ v1.T @ v2[j] > 0)
             g = u2[j, i] * u3[0, j] * u1[i].sum().expand(6)
-            mixture = mixture_of_experts(gated)
-            assert torch.equal(mixture.gating(x, (i, j)), f.double())
-            torch.testing.assert_close(mixture.expert(x, (i, j))[:, 0], g)
+            assert torch.equal(constant.gating(x, (i, j)), f.double())
+            torch.testing.assert_close(constant.expert(x, (i, j))[:, 0], g)
     assert mixture_of_experts(dln([2, 3, 1])).gating(x).eq(1).all()
 
 
 def test_the_gating_of_a_dlgn_is_its_active_region():
-    model = with_biases(DeepLinearlyGatedNetwork([2, 3, 4, 1]))
+    model = with_biases(DeepLinearlyGatedNetwork([2, 2, 3, 1]))
     x = torch.randn(50, 2)
     mixture = mixture_of_experts(model)
     for path in mixture.index:
@@ -103,11 +102,9 @@ def test_what_has_no_such_paths_is_refused():
         mixture_of_experts(mlp([2, 3, 1])).expert(torch.randn(1, 4))
 
 
-@settings(deadline=None, max_examples=20)
-@given(widths=st.lists(st.integers(1, 4), min_size=2, max_size=5), seed=st.integers(0, 99), bias=st.booleans())
+@settings(deadline=None, max_examples=10)
+@given(widths=st.lists(st.integers(1, 4), min_size=3, max_size=5), seed=st.integers(0, 99), bias=st.booleans())
 def test_any_relu_network_is_a_mixture(widths, seed, bias):
-    if len(widths) == 2:
-        return
     model = with_biases(mlp(widths, bias=bias, generator=torch.Generator().manual_seed(seed)))
     x = torch.randn(4, widths[0])
     torch.testing.assert_close(mixture_of_experts(model)(x), model(x).detach(), rtol=1e-10, atol=1e-11)

@@ -14,10 +14,11 @@ from gatelab.paths.features import path_activity
 from tests import zoo
 from tests.references import explicit
 
-WIDTHS = st.lists(st.integers(1, 4), min_size=2, max_size=5)
+WIDTHS = st.lists(st.integers(1, 4), min_size=3, max_size=5)
 
 
-@given(widths=WIDTHS, bias=st.booleans())
+@settings(max_examples=40)
+@given(widths=st.lists(st.integers(1, 4), min_size=2, max_size=5), bias=st.booleans())
 def test_index_and_units_are_inverse(widths, bias):
     index = PathIndex(tuple(widths[:-1]), (bias,) * (len(widths) - 1))
     located = [index.locate(number) for number in range(index.count)]
@@ -37,13 +38,15 @@ def test_paths_that_do_not_exist_are_refused(call):
         call(PathIndex((2, 3, 3), (False,) * 3))
 
 
-@settings(deadline=None, max_examples=25)
-@given(widths=WIDTHS, seed=st.integers(0, 99), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+@settings(deadline=None, max_examples=12)
+@given(
+    widths=st.lists(st.integers(1, 4), min_size=3, max_size=5),
+    seed=st.integers(0, 99),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+)
 def test_features_times_values_is_the_listed_path_sum(widths, seed, scale):
     generator = torch.Generator().manual_seed(seed)
     model = mlp(widths, generator=generator)
-    if len(widths) == 2:
-        return  # one linear layer has no gates
     x = scale * torch.randn(2, widths[0], generator=generator)
     pattern = gl.capture_gates(model, x)
     weights = [layer.weight.detach() for layer in model if isinstance(layer, nn.Linear)]
@@ -64,7 +67,9 @@ def test_activity_is_where_all_gates_are_open():
 
 
 def test_gradients_of_values_by_finite_differences():
-    model = zoo.leaky()
+    model = nn.Sequential(
+        *(nn.Linear(2, 2), nn.LeakyReLU(0.1), nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 2))
+    )
     gradients = path_gradients(model)
     parameters = [p for _, p in model.named_parameters()]
     column = 0
@@ -76,7 +81,7 @@ def test_gradients_of_values_by_finite_differences():
                 flat[position] += shift
                 values.append(gl.neural_path_values(model))
             flat[position] += 1e-5
-            # v is multilinear in the weights: a central difference is exact but for rounding / 1e-5
+            # v is multilinear in the weights, so a central difference is exact up to rounding / 1e-5.
             measured = (values[0] - values[1]) / 2e-5
             torch.testing.assert_close(gradients[..., column], measured, rtol=1e-8, atol=1e-9)
             column += 1

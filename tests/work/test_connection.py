@@ -1,4 +1,4 @@
-"""From what a person types to a place of work."""
+"""Executors from what a person types."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ def test_without_dask_there_is_a_remedy():
         "import gatelab.errors, gatelab.work, gatelab.lab.runs, gatelab.cli\n"
         "assert 'dask' not in sys.modules\n"
         "try:\n"
-        "    with gatelab.work.connection('tcp://127.0.0.1:8786'): pass\n"
+        "    with gatelab.work.connect('tcp://127.0.0.1:8786'): pass\n"
         "except gatelab.errors.InputError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -90,6 +90,7 @@ def test_a_slurm_job_says_what_was_asked(slurm):
     assert {"#SBATCH -p short", "#SBATCH -t 01:00:00", "#SBATCH -A us", "#SBATCH --cpus-per-task=8"} <= set(lines)
     assert "export OMP_NUM_THREADS=1" in lines
     assert "--nthreads 1" in lines[-1]
+    assert "--dashboard-address 127.0.0.1:0" in lines[-1]
     assert "--nworkers 8" in lines[-1]
     assert (slurm / "ended").read_text() == "12\n12\n"
 
@@ -97,7 +98,9 @@ def test_a_slurm_job_says_what_was_asked(slurm):
 def test_slurm_refuses_a_job(slurm, capfd):
     (slurm / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition: nowhere' >&2\nexit 1\n")
     with (
-        pytest.raises(InputError, match=r"SLURM did not take a job: .*invalid partition: nowhere; its script was\n#!"),
+        pytest.raises(
+            InputError, match=r"SLURM did not accept a job: .*invalid partition: nowhere; its script was\n#!"
+        ),
         connect(None, "slurm:queue=nowhere,cores=1,memory=1GB"),
     ):
         pass
@@ -106,11 +109,11 @@ def test_slurm_refuses_a_job(slurm, capfd):
 
 @pytest.mark.slow
 def test_jobs_of_slurm_work(slurm):
-    told = []
+    notes = []
     text = "slurm:cores=2,memory=4GB,walltime=00:10:00,interface=lo,jobs=1"
-    with connect(None, text, notify=told.append) as executor:
+    with connect(None, text, notify=notes.append) as executor:
         seen = [answer for _, answer in executor.run(who, Counting(), range(20))]
     assert len({pid for pid, _, _ in seen}) == 2
     assert {threads for _, threads, _ in seen} == {1}
-    assert told == ["SLURM has taken 1 jobs; waiting for the first to begin"]
+    assert notes == ["SLURM has accepted 1 jobs; waiting for the first to begin"]
     assert (slurm / "ended").read_text() == (slurm / "jobs").read_text()

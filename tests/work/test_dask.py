@@ -14,10 +14,10 @@ from gatelab.errors import InputError, RunError
 from gatelab.work import Here, connect
 from gatelab.work.connection import read_cluster
 from tests.work.processes import ROOT, Processes, free_port
-from tests.work.tasks import Counting, counted, die, fail, first_is_long, patient, product, unsendable, who
+from tests.work.tasks import Counting, die, fail, patient, product, report, unsendable, who
 
 pytest.importorskip("distributed")
-dask_link = pytest.importorskip("gatelab.work.dask_link")
+dask_executor = pytest.importorskip("gatelab.work.dask_executor")
 
 
 def wait_until(condition, seconds=100.0):
@@ -69,9 +69,9 @@ def test_answers_are_those_of_one_process_bit_for_bit(scheduler, capfd):
     common = Counting(600)  # large enough to travel beside the pickle
     blocks = [slice(start, start + 140) for start in range(0, 600, 140)]
     tasks = [(rows, columns) for rows in blocks for columns in blocks]  # slices cannot be keys of a dictionary
-    told = []
-    with connect(scheduler, timeout=60, notify=told.append) as executor:
-        wait_until(lambda: executor.parallel == 3 or executor._link.look())
+    notes = []
+    with connect(scheduler, timeout=60, notify=notes.append) as executor:
+        wait_until(lambda: executor.parallel == 3)
         assert executor.per_process == 2
         found = list(executor.run(product, common, iter(tasks)))
         assert len(found) == len(tasks)
@@ -88,7 +88,7 @@ def test_answers_are_those_of_one_process_bit_for_bit(scheduler, capfd):
         uses = [count for process, _, count in seen if process == pid]
         assert len(set(uses)) == len(uses)  # of two objects some would be the same
     assert {threads for _, threads, _ in seen} == {1}
-    assert told == []
+    assert notes == []
     assert capfd.readouterr() == ("", "")
 
 
@@ -102,6 +102,33 @@ def test_errors_of_the_function_arrive_at_once_and_once(scheduler, tmp_path):
         assert list(executor.run(product, Counting(4), [(slice(0, 1), slice(0, 1))]))
 
 
+def test_nothing_stays_on_the_scheduler(scheduler):
+    """Neither what a run sent to the workers, nor what a client left there that was killed."""
+
+    def left(dask_scheduler):
+        return [name for name in dask_scheduler.worker_plugins if name.startswith("gatelab/")]
+
+    with connect(scheduler, timeout=60) as executor:
+        client = executor._client
+        client.register_plugin(dask_executor.WorkerPlugin(), "gatelab/Client-gone/1")
+        with executor.crew(pow, 2) as crew:
+            (own,) = client.run_on_scheduler(left)
+            assert client.id in own
+            assert list(crew.run([3])) == [(3, 8)]
+        assert client.run_on_scheduler(left) == []
+
+
+def test_what_tasks_say_is_heard(scheduler):
+    heard = []
+    with (
+        connect(scheduler, timeout=60) as executor,
+        executor.crew(report, None, hear=lambda *message: heard.append(message)) as crew,
+    ):
+        list(crew.run([(7, crew.say)]))
+        wait_until(lambda: heard, seconds=20)
+    assert heard == [(7, "half")]
+
+
 def test_only_what_workers_can_use_is_outstanding(scheduler, tmp_path):
     taken = []
 
@@ -111,7 +138,7 @@ def test_only_what_workers_can_use_is_outstanding(scheduler, tmp_path):
             yield task
 
     with connect(scheduler, timeout=60) as executor:
-        wait_until(lambda: executor.parallel == 3 or executor._link.look())
+        wait_until(lambda: executor.parallel == 3)
         answers = executor.run(patient, str(tmp_path), tasks())
         (tmp_path / "go").touch()
         most = 0
@@ -124,127 +151,87 @@ def test_only_what_workers_can_use_is_outstanding(scheduler, tmp_path):
 def test_a_worker_that_is_killed_and_one_that_joins(processes, scheduler, tmp_path):
     """The killed one has tasks under way; the new one gets some of what is left."""
     victim = processes.worker(scheduler, "victim")
-    told = []
+    notes, late = [], []
 
     def kill():
         wait_until(lambda: list(tmp_path.glob(f"began-*-{victim.pid}")))
         processes.kill(victim)
-        late = processes.worker(scheduler, "late")
-        wait_until(lambda: list(tmp_path.glob(f"began-*-{late.pid}")))  # something that waited behind another
+        late.append(processes.worker(scheduler, "late"))
         (tmp_path / "go").touch()
 
-    with connect(scheduler, timeout=60, notify=told.append) as executor:
-        wait_until(lambda: executor.parallel == 4 or executor._link.look())
+    def tasks():
+        yield from range(20)
+        wait_until(lambda: "late" in _names(executor))
+        yield from range(20, 60)
+
+    with connect(scheduler, timeout=60, notify=notes.append) as executor:
+        wait_until(lambda: executor.parallel == 4)
         with Meanwhile(kill):
-            answers = list(executor.run(patient, str(tmp_path), range(60)))
-        assert sorted(task for task, _ in answers) == list(range(60))
-        assert all(value == 10 * task for task, (value, _) in answers)
+            answers = list(executor.run(patient, str(tmp_path), tasks()))
+        assert sorted((task, value) for task, (value, _) in answers) == [(task, 10 * task) for task in range(60)]
         pids = {pid for _, (_, pid) in answers}
         assert victim.pid not in pids
-        assert len(pids) == 3
-    assert told == []
-
-
-def test_what_all_tasks_need_is_lost_while_another_waits_for_it(tmp_path):
-    """The first worker hangs before it has them, and a newcomer's task waits for it to send them on."""
-    (tmp_path / "go").touch()
-    with Processes(tmp_path) as processes:
-        _, address = processes.scheduler()
-        first = processes.worker(address, "first")
-        with connect(address, timeout=60) as executor:
-            os.kill(first.pid, signal.SIGSTOP)
-            crew = executor.crew(patient, str(tmp_path))
-            for task in range(2):
-                crew.submit(task)
-            second = processes.worker(address, "second")
-
-            def kill():
-                wait_until(lambda: len({order.worker for order in list(crew._orders.values())}) == 2)
-                processes.kill(first)
-
-            with Meanwhile(kill):
-                answers = sorted(crew.next() for _ in range(2))
-            crew.close()
-    assert answers == [(task, (10 * task, second.pid)) for task in range(2)]
-
-
-def test_a_task_that_runs_is_not_begun_again_when_another_worker_dies(tmp_path):
-    """The one that dies was the first to have what all tasks need, but the other has it as well by then."""
-    with Processes(tmp_path) as processes:
-        _, address = processes.scheduler()
-        first = processes.worker(address, "first")
-        with connect(address, timeout=60) as executor:
-            crew = executor.crew(counted, str(tmp_path))
-            crew.submit(0)
-            wait_until(lambda: list(tmp_path.glob(f"began-0-{first.pid}")))
-            crew.submit(1)  # waits behind the other until there is a second worker
-            second = processes.worker(address, "second")
-
-            def kill():
-                wait_until(lambda: list(tmp_path.glob(f"began-1-{second.pid}")))
-                processes.kill(first)
-                wait_until(lambda: len(executor._link.threads) == 1)
-                time.sleep(3)
-                (tmp_path / "go").touch()
-
-            with Meanwhile(kill):
-                answers = sorted(crew.next() for _ in range(2))
-            crew.close()
-    assert answers == [(task, (10 * task, second.pid)) for task in range(2)]
-    assert (tmp_path / "beginnings-1").read_text() == "x"
+        assert late[0].pid in pids
+    assert notes == []
 
 
 @pytest.mark.slow
-def test_what_waits_behind_a_long_task_goes_to_the_idle(scheduler, tmp_path):
-    go = tmp_path / "go"
-    with connect(scheduler, timeout=60) as executor:
-        wait_until(lambda: executor.parallel == 3 or executor._link.look())
-        answers = executor.run(first_is_long, str(tmp_path), range(12))
-        timer = threading.Timer(60, go.touch)
-        timer.start()
-        others = [next(answers)[0] for _ in range(11)]
-        assert not go.exists(), "something waited for the long one"
-        timer.cancel()
-        go.touch()
-        assert sorted(others) == list(range(1, 12))
-        assert [task for task, _ in answers] == [0]
+def test_all_workers_die_and_a_new_one_comes(tmp_path, capfd):
+    """Only the dead one had what all tasks need."""
+    notes = []
+    with Processes(tmp_path) as processes:
+        _, address = processes.scheduler()
+        first = processes.worker(address, "first")
+
+        def kill():
+            wait_until(lambda: list(tmp_path.glob(f"began-*-{first.pid}")))
+            processes.kill(first)
+            wait_until(lambda: notes)
+            processes.worker(address, "second")
+            (tmp_path / "go").touch()
+
+        with connect(address, timeout=60, notify=notes.append) as executor, Meanwhile(kill):
+            answers = list(executor.run(patient, str(tmp_path), range(5)))
+    assert sorted((task, value) for task, (value, _) in answers) == [(task, 10 * task) for task in range(5)]
+    assert notes == [f"the scheduler at {address} has no workers any more; waiting for new ones"]
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow
-def test_newcomers_that_do_not_fit_are_left_out(tmp_path, monkeypatch, capfd):
-    """One without gatelab, then one that is silent; the work neither ends nor waits."""
-    monkeypatch.setattr(dask_link, "_SILENCE", 15.0)
-    told = []
-    without = _gatelab(tmp_path, "raise ImportError('not for you')")
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_scheduler_that_dies_or_hangs_during_the_work(signal_number, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(dask_executor, "_SILENCE", 10.0)
+    with Processes(tmp_path) as processes:
+        scheduler, address = processes.scheduler()
+        worker = processes.worker(address, "one")
+
+        def strike():
+            wait_until(lambda: list(tmp_path.glob(f"began-*-{worker.pid}")))
+            os.kill(scheduler.pid, signal_number)
+
+        with connect(address, timeout=60) as executor, Meanwhile(strike):
+            message = f"^the scheduler at {address} was lost; what is finished is kept. .*run the same command again$"
+            with pytest.raises(RunError, match=message):
+                list(executor.run(patient, str(tmp_path), range(5)))
+            began = time.monotonic()
+        assert time.monotonic() - began < 30
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_newcomer_without_gatelab_ends_the_work(tmp_path):
     with Processes(tmp_path) as processes:
         _, address = processes.scheduler()
         good = processes.worker(address, "good")
 
         def join():
             wait_until(lambda: list(tmp_path.glob(f"began-*-{good.pid}")))
-            processes.worker(address, "bad", path=[without])
-            wait_until(lambda: told)
-            (tmp_path / "go").touch()
+            processes.worker(address, "bad", path=[_gatelab(tmp_path, "raise ImportError('not for you')")])
 
-        with connect(address, timeout=60, notify=told.append) as executor:
-            with Meanwhile(join):
-                answers = list(executor.run(patient, str(tmp_path), range(9)))
-            assert sorted(task for task, _ in answers) == list(range(9))
-            assert {pid for _, (_, pid) in answers} == {good.pid}
-            silent = processes.worker(address, "silent")
-            wait_until(lambda: len(executor._link.client.nthreads()) == 3)
-            os.kill(silent.pid, signal.SIGSTOP)
-            executor._link.look()
-            answers = list(executor.run(patient, str(tmp_path), range(9)))
-            assert {pid for _, (_, pid) in answers} == {good.pid}
-            assert len(told) == 1, "the work waited for the silent one"
-            wait_until(lambda: len(told) == 2 or executor._link.look())
-            executor._link.look()
-            assert executor.parallel == 1
-    assert re.fullmatch(r"worker bad \(tcp://.*\) cannot import gatelab \(.*not for you.*; it is left out", told[0])
-    assert re.fullmatch(r"worker silent \(.*\) does not answer for 15 s; end it if it hangs; it is left out", told[1])
-    assert len(told) == 2
-    assert capfd.readouterr() == ("", "")
+        with connect(address, timeout=60) as executor, Meanwhile(join):
+            message = r"^worker bad \(tcp://.*\) cannot import gatelab \(.*not for you.*; install gatelab"
+            with pytest.raises(InputError, match=message):
+                list(executor.run(patient, str(tmp_path), range(9)))
 
 
 @pytest.mark.slow
@@ -252,51 +239,29 @@ def test_a_scheduler_that_falls_silent_after_the_greeting(tmp_path, monkeypatch)
     clients = []
     with Processes(tmp_path) as processes:
         scheduler, address = processes.scheduler()
-        connect_client = dask_link.Link._connect
+        real_client = dask_executor._client
 
-        def stop_then(link, timeout):
-            clients.append(connect_client(link, 60))
+        def stop_then(address, timeout):
+            clients.append(real_client(address, 60))
             os.kill(scheduler.pid, signal.SIGSTOP)
             return clients[0]
 
-        monkeypatch.setattr(dask_link.Link, "_connect", stop_then)
-        with pytest.raises(InputError, match=f"{address} took the connection, but then did not answer within 2 s"):
+        monkeypatch.setattr(dask_executor, "_client", stop_then)
+        with pytest.raises(InputError, match=f"{address} accepted the connection, but then did not answer within 2 s"):
             connect(address, timeout=2).__enter__()
     assert clients[0].status == "closed"
 
 
 @pytest.mark.slow
-def test_all_workers_lost_then_the_scheduler(tmp_path, capfd):
-    """First the only worker, which alone has what all tasks need, then the scheduler; nothing is missing in the end."""
-    told, again = [], []
+def test_a_worker_that_hangs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_executor, "_SILENCE", 3.0)
     with Processes(tmp_path) as processes:
-        scheduler, address = processes.scheduler()
-        first = processes.worker(address, "first")
-
-        def trouble():
-            wait_until(lambda: list(tmp_path.glob(f"began-*-{first.pid}")))
-            processes.kill(first)
-            wait_until(lambda: told)
-            second = processes.worker(address, "second")
-            wait_until(lambda: list(tmp_path.glob(f"began-*-{second.pid}")))
-            processes.kill(scheduler)
-            wait_until(lambda: len(told) == 2)
-            again.append(processes.scheduler(int(address.rsplit(":", 1)[1]))[0])
-            processes.worker(address, "third")
-            (tmp_path / "go").touch()
-
-        with connect(address, timeout=60, notify=told.append) as executor:
-            with Meanwhile(trouble):
-                answers = list(executor.run(patient, str(tmp_path), range(5)))
-            processes.kill(*again)
-            executor._link._patience = 1.0
-            with pytest.raises(RunError, match=f"{address} was lost, and nobody answered there for 1 s; start it"):
-                list(executor.run(patient, str(tmp_path), range(5)))
-    assert sorted(task for task, _ in answers) == list(range(5))
-    assert all(value == 10 * task for task, (value, _) in answers)
-    assert told[0] == f"the scheduler at {address} has no workers any more; 2 tasks wait for new ones"
-    assert told[1] == f"the scheduler at {address} is lost; looking for it for 60 s"
-    assert capfd.readouterr() == ("", "")
+        _, address = processes.scheduler()
+        worker = processes.worker(address, "silent")
+        with connect(address, timeout=60) as executor:
+            os.kill(worker.pid, signal.SIGSTOP)
+            with pytest.raises(InputError, match=r"^worker silent \(tcp://.*\) does not answer for 3 s; end it"):
+                executor.require(os.getpid)
 
 
 @pytest.mark.slow
@@ -309,7 +274,7 @@ def test_a_task_of_which_workers_die_is_given_up(tmp_path):
             while not stop.is_set():
                 processes.worker(address, f"worker {time.monotonic()}").wait(timeout=100)
 
-        with Meanwhile(replace), connect(address, timeout=60) as executor:
+        with Meanwhile(replace), connect(address, timeout=60, notify=lambda _: None) as executor:
             with pytest.raises(RunError, match="workers died again and again while they worked on 3"):
                 list(executor.run(die, str(tmp_path), [3]))
             stop.set()
@@ -324,7 +289,7 @@ def test_nobody_answers():
     assert time.monotonic() - began < 20
 
 
-def test_somebody_takes_the_connection_and_says_nothing():
+def test_somebody_accepts_the_connection_and_says_nothing():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -359,6 +324,10 @@ def _gatelab(folder, code):
     (folder / "other" / "gatelab").mkdir(parents=True)
     (folder / "other" / "gatelab" / "__init__.py").write_text(code)
     return folder / "other"
+
+
+def _names(executor):
+    return {about["id"] for about in executor._client.scheduler_info(n_workers=-1)["workers"].values()}
 
 
 def _connected(address, timeout):

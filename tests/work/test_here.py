@@ -33,11 +33,16 @@ def test_a_large_computation_inside_a_one_threaded_one_has_one_thread():
 
 @pytest.mark.usefixtures("_two_threads")
 def test_threads_come_back_when_the_last_user_leaves():
-    with ThreadPoolExecutor(1) as pool:
-        outer, inner = one_thread_each(), one_thread_each()
-        outer.__enter__()
-        pool.submit(inner.__enter__).result()
-        outer.__exit__(None, None, None)
-        assert torch.get_num_threads() == 1
-        pool.submit(inner.__exit__, None, None, None).result()
-    assert torch.get_num_threads() == 2
+    """Torch gives a new thread the number that was set last, by whatever thread."""
+
+    def in_new_thread(function):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(function).result()
+
+    first, second = one_thread_each(), one_thread_each()
+    first.__enter__()
+    in_new_thread(second.__enter__)
+    first.__exit__(None, None, None)
+    assert in_new_thread(torch.get_num_threads) == 1
+    in_new_thread(lambda: second.__exit__(None, None, None))
+    assert in_new_thread(torch.get_num_threads) == 2

@@ -1,4 +1,4 @@
-"""One copy of a model inside a new graph."""
+"""Copy a model into a new graph, node by node."""
 
 import copy
 from collections.abc import Mapping
@@ -16,50 +16,53 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pooling import AdaptiveMaxPool
 from gatelab.network.nodes import describe, max_pooling, module_path, node_operation
 
-_AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-_ADAPTIVE_AVERAGE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
-_MAXIMUM = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
-_ADAPTIVE_MAXIMUM = {1: nn.AdaptiveMaxPool1d, 2: nn.AdaptiveMaxPool2d, 3: nn.AdaptiveMaxPool3d}
+_DROPOUTS: Mapping[str, type[_DropoutNd]] = {
+    "dropout": nn.Dropout,
+    "dropout1d": nn.Dropout1d,
+    "dropout2d": nn.Dropout2d,
+    "dropout3d": nn.Dropout3d,
+}
 
 
 class Branch:
-    """The nodes of a model, rewritten one by one under the names ``prefix.…``."""
+    """A copy of a model's nodes, written one by one into a new graph under the names ``prefix.…``."""
 
     def __init__(self, parts: Parts, source: nn.Module, graph: Graph, root: nn.Module, prefix: str):
         """Start a copy.
 
         Args:
             parts: the model taken apart.
-            source: whose parameters and buffers the copy begins with; the model itself, or one like it.
+            source: the network whose parameters and buffers to copy: the model, or one of the same architecture.
             graph: the graph to write into.
             root: the module that will hold the copies of sub-modules.
             prefix: the name of the copy, or "".
         """
         self._parts, self._source, self._graph, self._root = parts, source, graph, root
         self._prefix = prefix
-        self._memo: dict[int, Any] = {}
+        self._memo: dict[int, Any] = {}  # of deepcopy: parts that the model shares stay shared in the copy
         self.made: dict[Node, Node] = {}
 
     def carry(self, node: Node) -> Node:
-        """The node as the model has it, whatever its part."""
+        """Write the node as in the model."""
         role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.gate, Role.MAX_POOL: self.max_pool}
         return by_role.get(role, self.copy)(node)
 
     def carry_linear(self, node: Node) -> Node:
-        """The node as a linear network has it: gates open, averages for maxima."""
+        """Write the node as in a linear network: gates are open, and averages replace maxima."""
         role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.follow, Role.MAX_POOL: self.average}
         return by_role.get(role, self.copy)(node)
 
     def copy(self, node: Node) -> Node:
-        """The node as it is, on this branch's own parameters. What wrote in place no longer does."""
+        """Write the same operation, out of place, on the parameters of this branch."""
         if node.op == "call_module":
             self._graft(str(node.target), self._module(str(node.target)))
             new = self._graph.call_module(self._path(str(node.target)), self._args(node), self._kwargs(node))
         elif node.op == "get_attr":
             constant = node.meta.get("constant")
-            self._graft(str(node.target), self._copied(self._held(node) if constant is None else constant))
+            held = attribute(self._source, str(node.target)) if constant is None else constant
+            self._graft(str(node.target), copy.deepcopy(held, self._memo))
             new = self._graph.get_attr(self._path(str(node.target)))
         elif node.op == "call_method":
             new = self._graph.call_method(_out_of_place(str(node.target)), self._args(node), self._kwargs(node))
@@ -69,7 +72,7 @@ class Branch:
         return new
 
     def gate(self, node: Node) -> Node:
-        """A gate: a module as it is, a function out of place."""
+        """Write a gate: a module as it is, a function out of place."""
         if node.op == "call_module":
             return self.copy(node)
         slope, source = self.slope(node), self.source(node)
@@ -80,64 +83,57 @@ class Branch:
         return self.made[node]
 
     def dropout(self, node: Node) -> Node:
-        """Functional dropout as a module, which follows the mode that the trace had to leave out."""
+        """Write functional dropout as a module, which follows train() and eval(); a traced constant would not."""
         operation = node_operation(node) or "dropout"
-        kinds: Mapping[str, type[_DropoutNd]] = {
-            "dropout": nn.Dropout,
-            "dropout1d": nn.Dropout1d,
-            "dropout2d": nn.Dropout2d,
-            "dropout3d": nn.Dropout3d,
-        }
         probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
         training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
         owner = self._parts.modules.get(module_path(node), self._parts.model)
         if training is False and owner.training:
-            return self.follow(node)  # the code says False, not self.training
-        if operation not in kinds or training is not False or not isinstance(probability, float | int):
+            return self.follow(node)  # forward passes a literal False, not self.training
+        if operation not in _DROPOUTS or training is not False or not isinstance(probability, float | int):
             raise UnsupportedModelError(
-                f"{describe(node, self._parts.modules)} drops in every mode, or in a way that has no module; "
-                "use nn.Dropout, or training=self.training"
+                f"{describe(node, self._parts.modules)} drops units in every mode, or has no module form; use "
+                "nn.Dropout, or training=self.training"
             )
-        return self._new_module(node, kinds[operation](float(probability)))
+        return self._new_module(node, _DROPOUTS[operation](float(probability)))
 
     def max_pool(self, node: Node) -> Node:
-        """A max-pooling; a function becomes a module, since F.max_pool2d cannot be pickled."""
+        """Write a max-pooling; a function becomes a module, because F.max_pool2d cannot be pickled."""
         if node.op == "call_module":
             return self.copy(node)
         pool = max_pooling(node, self._parts.modules)
         if isinstance(pool, AdaptiveMaxPool):
-            return self._new_module(node, _ADAPTIVE_MAXIMUM[pool.axes](pool.output))
+            return self._new_module(node, getattr(nn, f"AdaptiveMaxPool{pool.axes}d")(pool.output))
         sizes = (pool.kernel, pool.stride, pool.padding, pool.dilation)
-        return self._new_module(node, _MAXIMUM[pool.axes](*sizes, ceil_mode=pool.ceil_mode))
+        return self._new_module(node, getattr(nn, f"MaxPool{pool.axes}d")(*sizes, ceil_mode=pool.ceil_mode))
 
     def average(self, node: Node) -> Node:
-        """Average pooling over the windows of a max-pooling: the linear map that takes its place."""
+        """Write an average over the windows of a max-pooling: the linear map that replaces it."""
         pool = max_pooling(node, self._parts.modules)
         q = self.source(node)
         if isinstance(pool, AdaptiveMaxPool):
-            new = self._graph.call_function(_ADAPTIVE_AVERAGE[pool.axes], (q, pool.output))
+            new = self._graph.call_function(getattr(F, f"adaptive_avg_pool{pool.axes}d"), (q, pool.output))
         elif set(pool.dilation) != {1}:
             raise UnsupportedModelError(
                 f"{describe(node, self._parts.modules)}: dilated max-pooling has no linear counterpart; use dilation 1"
             )
         else:
-            new = self._graph.call_function(
-                _AVERAGE[pool.axes], (q, pool.kernel, pool.stride, pool.padding, pool.ceil_mode, False)
-            )
+            options = (pool.kernel, pool.stride, pool.padding, pool.ceil_mode, False)
+            new = self._graph.call_function(getattr(F, f"avg_pool{pool.axes}d"), (q, *options))
         self.made[node] = new
         return new
 
     def follow(self, node: Node) -> Node:
-        """Leave the node out: whoever read it reads what it read."""
+        """Leave the node out: its readers read its input."""
         self.made[node] = self.source(node)
         return self.made[node]
 
     def source(self, node: Node) -> Node:
-        """This branch's copy of what the node reads first."""
+        """Return this branch's copy of the node's first input."""
         return self.made[node.all_input_nodes[0]]
 
     def slope(self, node: Node) -> float:
-        """What a closed gate lets through."""
+        """Return the share that a closed gate passes."""
         if node.op == "call_module":
             return float(getattr(self._parts.modules[str(node.target)], "negative_slope", 0.0))
         if node_operation(node) != "leaky_relu":
@@ -146,7 +142,7 @@ class Branch:
         return float(slope)
 
     def _new_module(self, node: Node, module: nn.Module) -> Node:
-        """A module where the model calls a function."""
+        """Write a module in place of a function call, under an unused path."""
         path = ".".join(filter(None, (module_path(node), node.name)))
         while path in self._parts.modules or _has(self._parts.model, path):
             path += "_"
@@ -167,17 +163,11 @@ class Branch:
     def _graft(self, path: str, part: Any) -> None:
         graft(self._root, self._path(path), part)
 
-    def _held(self, node: Node) -> Any:
-        return attribute(self._source, str(node.target))
-
     def _module(self, path: str) -> nn.Module:
-        module = self._copied(self._source.get_submodule(path))
+        module: Any = copy.deepcopy(self._source.get_submodule(path), self._memo)
         if getattr(module, "inplace", False):
             module.inplace = False
         return module
-
-    def _copied(self, part: Any) -> Any:
-        return copy.deepcopy(part, self._memo)
 
     @staticmethod
     def _function(node: Node) -> Any:

@@ -1,4 +1,4 @@
-"""Which part each node of a model plays, and whether the model can be taken apart into gates and values."""
+"""Assign a role to each node of a model, or list the reasons why it cannot be split into gates and values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,35 +22,33 @@ from gatelab.observe import observable
 
 
 class Role(Enum):
-    """What a node is to the paths."""
+    """The role of a node for paths."""
 
     INPUT = "input"
     OUTPUT = "output"
-    FIXED = "fixed"  # parameters, buffers, and what is reckoned from them and from shapes alone
+    FIXED = "fixed"  # parameters, buffers, and values computed from them and from shapes alone
     GATE = "gate"
     MAX_POOL = "max-pool"
     WEIGHT = "weight layer"
     LINEAR = "linear"
     DROPOUT = "functional dropout"
-    HEAD = "head"  # whatever stands behind the last gate
+    HEAD = "head"  # any operation after the last gate
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A model that can be taken apart.
+    """A model with a role for each node.
 
     Attributes:
         model: the model.
-        graph: its operations.
         modules: its modules by path.
-        roles: of the nodes that the output depends on, in order.
+        roles: the roles of the nodes that the output depends on, in order.
         gates: the names of the gates, as in a GatePattern.
-        deciding: the nodes before some gate; the others decide over nothing.
+        deciding: the nodes that some gate depends on.
         weights: for each weight layer the paths of its weight and bias (or None).
     """
 
     model: nn.Module
-    graph: Graph
     modules: Mapping[str, nn.Module]
     roles: Mapping[Node, Role]
     gates: Mapping[Node, str]
@@ -59,7 +57,7 @@ class Parts:
 
     @cached_property
     def gate_paths(self) -> Mapping[Node, str]:
-        """Where the gates' modules stand in a twin: flat names, none the same as another."""
+        """The paths of the gate modules in a twin: flat, unique names."""
         paths: dict[Node, str] = {}
         for node, name in self.gates.items():
             path = f"gate.{name.replace('.', '_').replace('#', '_call')}"
@@ -69,7 +67,7 @@ class Parts:
         return paths
 
     def refuse_curved_heads(self, what: str) -> None:
-        """Refuse what is not linear and stands between the last gate and a weight layer."""
+        """Refuse operations that are not linear between the last gate and a weight layer."""
         before: set[Node] = set()
         for node in reversed(list(self.roles)):
             if any(user in before or user in self.weights for user in node.users):
@@ -79,12 +77,12 @@ class Parts:
         ]
         if curved:
             raise UnsupportedModelError(
-                f"{what}: not linear, and before a weight layer: {'; '.join(curved)}; only behind the last weight "
-                "layer may anything stand"
+                f"{what}: not linear, and before a weight layer: {'; '.join(curved)}; move them behind the last weight "
+                "layer"
             )
 
     def loose_parameters(self) -> list[str]:
-        """Parameters that data are multiplied by, or that are added, outside Linear, Conv and batch-norm."""
+        """Return the names of parameters that are used outside Linear, Conv and batch-norm layers."""
         own = {name for names in self.weights.values() for name in names if name is not None}
         own_ids = {id(tensor) for name, tensor in self.model.named_parameters() if name in own}
         return [
@@ -96,16 +94,16 @@ class Parts:
 
 
 def attribute(model: nn.Module, path: str) -> Any:
-    """What stands at a dotted path."""
+    """Return the attribute at a dotted path."""
     owner, _, name = path.rpartition(".")
     return getattr(model.get_submodule(owner), name)
 
 
 def match(model: nn.Module) -> Parts:
-    """Read a model as gates, weight layers and what is linear between them.
+    """Read a model as gates, weight layers and linear operations between them.
 
     Raises:
-        UnsupportedModelError: with the list of all that does not fit and where it stands.
+        UnsupportedModelError: some operations fit no role; the message lists all of them with their places.
     """
     model = observable(model)
     graph = trace(model)
@@ -127,24 +125,24 @@ def match(model: nn.Module) -> Parts:
     weights = {node: names for node in nodes if (names := weight_parameters(node, modules)) is not None}
     refused += _unusable_weights(model, weights, nodes, modules)
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
-        met = [describe(node, modules) for node, role in roles.items() if role is Role.HEAD]
-        found = f"; there is {', '.join(met[:5])}" if met else ""
-        refused.append(f"no gate: there is no ReLU, LeakyReLU or max-pooling on the way to the output{found}")
+        head = [describe(node, modules) for node, role in roles.items() if role is Role.HEAD]
+        instead = f"; there is {', '.join(head[:5])}" if head else ""
+        refused.append(f"no gate: there is no ReLU, LeakyReLU or max-pooling on the way to the output{instead}")
     if refused:
         raise UnsupportedModelError(
             f"{type(model).__name__} cannot be taken apart into gates and values:\n  - "
             + "\n  - ".join(refused)
-            + "\nBefore the last gate there may be ReLU, LeakyReLU and max-pooling, Linear and Conv layers each with a "
-            "weight of its own, and what is linear in the data; nothing was converted"
+            + "\nBefore the last gate, use only ReLU, LeakyReLU, max-pooling, Linear and Conv layers with weights of "
+            "their own, and operations that are linear in the data. Nothing was converted"
         )
-    return Parts(model, graph, modules, roles, gates, frozenset(deciding), weights)
+    return Parts(model, modules, roles, gates, frozenset(deciding), weights)
 
 
 def _needed(graph: Graph) -> set[Node]:
-    """The nodes on which the output depends, in any way."""
+    """Return the nodes that the output depends on."""
     (output,) = (node for node in graph.nodes if node.op == "output")
     if not isinstance(output.args[0], Node):
-        raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
+        raise UnsupportedModelError("the model must return one tensor, not a tuple or dict")
     needed = ancestors(output)
     inputs = [node for node in graph.nodes if node.op == "placeholder" and node in needed]
     if len(inputs) != 1:
@@ -153,11 +151,11 @@ def _needed(graph: Graph) -> set[Node]:
 
 
 def _deciding(nodes: list[Node], gates: Mapping[Node, str]) -> set[Node]:
-    known, found = set(nodes), set[Node]()
+    known, deciding = set(nodes), set[Node]()
     for node in reversed(nodes):
-        if any(user in known and (user in found or user in gates) for user in node.users):
-            found.add(node)
-    return found
+        if any(user in known and (user in deciding or user in gates) for user in node.users):
+            deciding.add(node)
+    return deciding
 
 
 def _role(
@@ -171,9 +169,10 @@ def _role(
         return _gate_role(node, modules)
     if weight_parameters(node, modules) is not None:
         return Role.WEIGHT
-    if node.op == "call_module":
-        return Role.LINEAR if is_linear_module(node, modules) else None
-    return _operation_role(node, from_input)
+    if node_operation(node) in DROPPING:
+        return Role.DROPOUT
+    linear = is_linear_module(node, modules) if node.op == "call_module" else is_linear_operation(node, from_input)
+    return Role.LINEAR if linear else None
 
 
 def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
@@ -181,7 +180,7 @@ def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
     if operation.startswith("gated") or "with_indices" in operation or node.kwargs.get("return_indices"):
         return None
     if holds_node((node.args[1:], node.kwargs)):
-        return None  # a window that depends on the shape
+        return None  # the window depends on the shape
     if node.op != "call_module":
         return Role.MAX_POOL if "max_pool" in operation else Role.GATE
     module = modules[str(node.target)]
@@ -193,25 +192,19 @@ def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
 
 
 def _cannot_be_copied(node: Node, modules: Mapping[str, nn.Module]) -> bool:
-    """Whether the node overwrites its input in a way that has no form out of place: ``fill_``, ``copy_`` and such."""
+    """Whether the node is an in-place write without an out-of-place form, such as ``fill_`` or ``copy_``."""
     if node.op == "call_module" or not writes_in_place(node, modules):
         return False
     plain = node_operation(node) or ""
     return plain in OVERWRITING or not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain))
 
 
-def _operation_role(node: Node, from_input: set[Node]) -> Role | None:
-    if node_operation(node) in DROPPING:
-        return Role.DROPOUT
-    return Role.LINEAR if is_linear_operation(node, from_input) else None
-
-
 def _why(node: Node, from_input: set[Node]) -> str:
     operation = node_operation(node) or ""
     if operation.startswith("gated"):
-        return ": the model's gates are decoupled already"
+        return ": the gates of the model are decoupled already"
     if operation in BILINEAR and sum(source in from_input for source in node.all_input_nodes) > 1:
-        return ": multiplies data by data"
+        return ": it multiplies data by data"
     return ""
 
 
@@ -221,7 +214,7 @@ def _unusable_weights(
     nodes: list[Node],
     modules: Mapping[str, nn.Module],
 ) -> list[str]:
-    """Weights that are computed, or used in two places."""
+    """Describe weights that are computed, or used in two places."""
     met: dict[int, Node] = {}
     refused = []
     for node, (name, _) in weights.items():
@@ -243,5 +236,5 @@ def _unusable_weights(
 def _tied(node: Node, first: Node, modules: Mapping[str, nn.Module]) -> str:
     return (
         f"{describe(node, modules)} has the same weight as {describe(first, modules)}: a path would pass it twice, and "
-        "its value no longer be a product of different weights"
+        "the value of the path would not be a product of different weights"
     )

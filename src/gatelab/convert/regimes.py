@@ -1,8 +1,7 @@
-"""A user's model as a deep gated, deep linearly gated or deep linear network."""
+"""Convert a user's model to a deep gated, deep linearly gated or deep linear network."""
 
 import copy
 from enum import Enum
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,7 +19,17 @@ from gatelab.observe import observable
 
 
 class Regime(Enum):
-    """Where a deep gated network's gates come from (npk, Sections 4 and 5)."""
+    """Where the gates of a deep gated network come from (npk, Sections 4 and 5).
+
+    A neural path feature (NPF) is an input times the gates on a path; the gates are all that a network can learn of it.
+
+    Attributes:
+        FRNPF_II: fixed random neural path features, independent initialisation: gates and values are drawn apart.
+        FRNPF_DI: fixed random neural path features, dependent initialisation: gates and values start with the same
+            weights.
+        FLNPF: fixed learnt neural path features: the gates come from a trained network.
+        DNPFL: decoupled neural path feature learning: soft gates are learnt along with the values.
+    """
 
     FRNPF_II = "fixed random features, initialised independently of the values"
     FRNPF_DI = "fixed random features, initialised as the values are"
@@ -36,36 +45,45 @@ def to_dgn(
     *,
     generator: torch.Generator | None = None,
 ) -> GatedTwin:
-    r"""The deep gated network of any ReLU model: one copy decides over the gates, another carries the values.
+    r"""Convert any ReLU model to a deep gated network: one copy computes the gates, another carries the values.
 
     .. math:: z^V_l = \Theta^V_l\, z^V_{l-1} \odot G(q^F_l)                                  (npk, Section 4)
 
-    At a max-pooling the value network takes the feature network's winner. With both copies alike and hard gates the
-    twin computes exactly what the model does: that is ``FRNPF_DI`` before training.
+    At a max-pooling the value network takes the winner of the feature network. If both copies are equal and gates are
+    hard, the twin computes exactly the same output as the model; this is ``FRNPF_DI`` before training.
 
     ========  ====================================  =======================================  =============
-    regime    the feature network begins as         the value network begins as              gates
+    regime    the feature network starts as         the value network starts as              gates
     ========  ====================================  =======================================  =============
-    FRNPF_II  ``gates_from``, or drawn afresh       the model                                hard, fixed
+    FRNPF_II  ``gates_from``, or redrawn            the model                                hard, fixed
     FRNPF_DI  the model                             the model                                hard, fixed
-    FLNPF     ``gates_from``, or the model          the model; drawn afresh if the           hard, fixed
-                                                    gates are the model's own
-    DNPFL     ``gates_from``, or drawn afresh       the model                                σ(βq), learnt
+    FLNPF     ``gates_from``, or the model          the model; redrawn if the gates          hard, fixed
+                                                    are the model's own
+    DNPFL     ``gates_from``, or redrawn            the model                                σ(βq), learnt
     ========  ====================================  =======================================  =============
 
-    "Drawn afresh" is Glorot-uniform weights, zero biases, batch-norm as new (npk, Appendix B).
+    "Redrawn" means Glorot-uniform weights, zero biases and a new batch-norm state (npk, Appendix B). :class:`Regime`
+    spells out the names of the regimes.
 
     Args:
-        model: any module of ReLU, LeakyReLU and max-pooling gates and layers linear in the data, in evaluation mode.
-            It stays as it is; the twin owns copies.
+        model: any module in evaluation mode whose gates are ReLU, LeakyReLU and max-pooling, and whose other layers
+            are linear in the data. It is not changed; the twin owns copies.
         regime: where the gates come from.
         beta: steepness of the soft gates of DNPFL.
-        gates_from: a network of the same architecture, or a twin of one, whose gates to take.
-        generator: where fresh weights come from; torch's global one if None.
+        gates_from: a network of the same architecture, or a twin of one, whose gates to use.
+        generator: source of the redrawn weights; None uses torch's global generator.
+
+    Returns:
+        A module with sub-modules ``feature``, ``value`` and ``gate``, in the mode of the model.
 
     Raises:
-        UnsupportedModelError: something in the model is neither a gate nor linear; all of it is listed with its place.
-        InputError: ``gates_from`` does not fit.
+        UnsupportedModelError: an operation is neither a gate nor linear; the message lists all of them.
+        InputError: ``gates_from`` does not have the architecture of the model.
+
+    Example:
+        >>> model, x = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(5, 2)
+        >>> bool(torch.equal(to_dgn(model, Regime.FRNPF_DI)(x), model(x)))
+        True
     """
     parts = match(model)
     model = parts.model
@@ -89,17 +107,25 @@ def to_dlgn(
     *,
     generator: torch.Generator | None = None,
 ) -> GatedTwin:
-    """The deep linearly gated network of a ReLU model: every gate is a half-space of the input (halfspace, Thm. 2).
+    """Convert a ReLU model to a deep linearly gated network: each gate is a half-space of the input.
 
-    The feature network has no gates of its own; where the model pools by maximum it passes on the window's average, so
-    that it stays linear, and the value network takes the winner. The value network begins as the model, the feature
-    network is drawn afresh, gates are σ(βq) and learn; ``.set_gates(HardGate())`` for analysis.
+    See halfspace, Theorem 2. The feature network has no gates of its own. At a max-pooling it passes on the average of
+    the window, to stay linear, and the value network takes the winner. The value network starts as the model, the
+    feature network is redrawn, and gates are σ(βq) and learnt; call ``.set_gates(HardGate())`` for analysis.
 
     Args:
         model: see :func:`to_dgn`.
         beta: steepness of the soft gates.
-        piecewise_constant: the value network sees ones instead of x, which acts through the gates alone (DLGN-PWC).
-        generator: where the feature network's weights come from.
+        piecewise_constant: feed ones to the value network, so that x acts through the gates alone (DLGN-PWC).
+        generator: source of the feature network's weights.
+
+    Returns:
+        A module with sub-modules ``feature``, ``value`` and ``gate``, in the mode of the model.
+
+    Example:
+        >>> twin = to_dlgn(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
+        >>> [name for name, _ in twin.named_parameters()]
+        ['feature.0.weight', 'feature.0.bias', 'value.0.weight', 'value.0.bias', 'value.2.weight', 'value.2.bias']
     """
     parts = match(model)
     parts.refuse_curved_heads("to_dlgn")
@@ -117,7 +143,7 @@ def to_dlgn(
 
 
 def to_dln(model: nn.Module) -> GraphNetwork:
-    """The deep linear network of a ReLU model: all gates open, maxima as averages; parameters keep their names."""
+    """Convert a ReLU model to a deep linear network: gates are open, averages replace maxima, names stay."""
     parts = match(model)
     parts.refuse_curved_heads("to_dln")
     graph, root = Graph(), nn.Module()
@@ -129,7 +155,7 @@ def to_dln(model: nn.Module) -> GraphNetwork:
             graph.output(branch.source(node))
         else:
             branch.carry_linear(node)
-    return _ready(GraphNetwork(graph, root), parts)
+    return GraphNetwork(graph, root).train(parts.model.training)
 
 
 def _twin(
@@ -164,7 +190,7 @@ def _twin(
             values.carry(node)
         if role is not Role.INPUT and node in parts.deciding:
             _ = features.carry_linear(node) if linear_features else features.carry(node)
-    return _ready(GatedTwin(graph, root, fixed_gates=fixed_gates), parts)
+    return GatedTwin(graph, root, fixed_gates=fixed_gates).train(parts.model.training)
 
 
 def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
@@ -173,8 +199,7 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
         raise InputError(f"regime is {regime!r}; it must be one of {names}")
     if regime is Regime.FRNPF_DI and gates_from is not None:
         raise InputError(
-            "FRNPF_DI takes the gates from the model that the values begin with; gates_from has no place there: "
-            "use FRNPF_II or FLNPF"
+            "FRNPF_DI takes its gates from the model itself, so gates_from has no place there: use FRNPF_II or FLNPF"
         )
     if not isinstance(beta, int | float) or not beta > 0:
         raise InputError(f"beta is {beta}; it must be positive")
@@ -182,12 +207,12 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
 
 @torch.no_grad()
 def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
-    """The model with fresh weights."""
+    """Return the model with new weights."""
     loose = parts.loose_parameters()
     if loose:
         raise UnsupportedModelError(
-            f"{', '.join(loose)}: parameters outside Linear and Conv layers, for which no initialiser is known; give a "
-            "freshly initialised network of the same architecture as gates_from"
+            f"{', '.join(loose)}: no initialiser is known for parameters outside Linear and Conv layers; pass a newly "
+            "initialised network of the same architecture as gates_from"
         )
     model = _copied(parts.model)
     for weight, bias in parts.weights.values():
@@ -196,40 +221,34 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
             attribute(model, bias).zero_()
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.reset_parameters()  # ones, zeros and new statistics: nothing random
+            module.reset_parameters()  # ones, zeros and empty statistics; draws no random numbers
     return model
 
 
 def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
-    except Exception as error:  # a user's module may hold anything
+    except Exception as error:  # a user's module may hold anything: locks, open files
         raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
 
 
 def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
-    """The model with another network's parameters and buffers."""
+    """Return the model with another network's parameters and buffers."""
     other = observable(other) if isinstance(other, nn.Module) else other
     if not isinstance(other, nn.Module):
         raise InputError(f"gates_from is a {type(other).__name__}; it must be a network like the model")
     twin = isinstance(other, GatedTwin)
-    theirs = (other.feature if twin else other).state_dict()
-    ours = model.state_dict()
-    # A twin's feature network ends at its last gate; what lies behind is not needed here either.
-    missing = [] if twin else sorted(ours.keys() - theirs.keys())
-    wrong = sorted(theirs.keys() - ours.keys()) + missing
-    wrong += sorted(key for key in ours.keys() & theirs.keys() if ours[key].shape != theirs[key].shape)
-    if wrong or not theirs:
+    given, own = (other.feature if twin else other).state_dict(), model.state_dict()
+    # The feature network of a twin ends at its last gate; later layers are not needed here either.
+    missing = [] if twin else sorted(own.keys() - given.keys())
+    wrong = sorted(given.keys() - own.keys()) + missing
+    wrong += sorted(key for key in own.keys() & given.keys() if own[key].shape != given[key].shape)
+    if wrong or not given:
         raise InputError(
-            f"gates_from ({type(other).__name__}) has not the architecture of the model ({type(model).__name__}); they "
-            f"differ at {', '.join(wrong[:5]) or 'everything'}{'…' if len(wrong) > 5 else ''}"
+            f"gates_from ({type(other).__name__}) does not have the architecture of the model "
+            f"({type(model).__name__}); they differ at {', '.join(wrong[:5]) or 'everything'}"
+            f"{'…' if len(wrong) > 5 else ''}"
         )
-    made = _copied(model)
-    made.load_state_dict({**ours, **theirs})
-    return made
-
-
-def _ready(network: Any, parts: Parts) -> Any:
-    """In the model's own mode, with its graph checked."""
-    network.graph.lint()
-    return network.train(parts.model.training)
+    copied = _copied(model)
+    copied.load_state_dict({**own, **given})
+    return copied

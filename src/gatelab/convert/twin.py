@@ -1,4 +1,4 @@
-"""Networks that run a rewritten graph: what conversion returns."""
+"""The networks that conversion returns; they run a rewritten graph."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +15,18 @@ from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, gated_max_pool
 
 
 class GraphNetwork(nn.Module):
-    """A module that runs a torch.fx graph over its own sub-modules; ``print(network.code)`` shows it as Python."""
+    """A module that runs a torch.fx graph over its own sub-modules; ``print(network.code)`` shows the Python code.
+
+    Unlike a ``torch.fx.GraphModule``, it keeps the attributes of its subclasses when it is copied.
+    """
 
     def __init__(self, graph: Graph, parts: nn.Module):
-        """Take over the sub-modules, parameters and buffers of ``parts``, which ``graph`` names."""
+        """Take over from ``parts`` the sub-modules, parameters and buffers that ``graph`` names."""
         super().__init__()
         for name in (*parts._modules, *parts._parameters, *parts._buffers):
             if hasattr(type(self), name) or name in ("graph", "_run"):
                 raise UnsupportedModelError(
-                    f"the model has a part named '{name}', which the converted network needs for itself; rename it"
+                    f"the model has a part named '{name}', a name that the converted network uses itself; rename it"
                 )
         for name, child in parts.named_children():
             self.add_module(name, child)
@@ -31,6 +34,7 @@ class GraphNetwork(nn.Module):
             self.register_parameter(name, parameter)
         for name, buffer in parts.named_buffers(recurse=False):
             self.register_buffer(name, buffer, persistent=name not in parts._non_persistent_buffers_set)
+        graph.lint()
         self.graph = graph
         self._compile()
 
@@ -39,31 +43,31 @@ class GraphNetwork(nn.Module):
         return self._run(self, x)
 
     def run(self, *inputs: Tensor) -> Any:
-        """Run a graph of several inputs or outputs."""
+        """Run a graph with several inputs or outputs."""
         return self._run(self, *inputs)
 
     @property
     def code(self) -> str:
-        """What the network computes, as Python."""
+        """The Python code of the network."""
         return self.graph.python_code("self").src.strip()
 
     def _compile(self) -> None:
-        # The source is torch.fx's own rendering of the graph, in which names are attributes of self.
+        # torch.fx renders the graph as a function of self; exec makes it as fast as a written forward.
         source = self.graph.python_code("self")
         namespace: dict[str, Any] = dict(source.globals)
         try:
             exec(source.src, namespace)
             self._run = namespace["forward"]
-        except SyntaxError:  # a sub-module named "in" or "class" cannot be written as an attribute
+        except SyntaxError:  # a sub-module named "in" or "class" is no valid attribute
             self._run = _interpret
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the compiled function, the graph as a flat list: a graph of many nodes is a long chain."""
+        """Store the graph as a flat list: pickle would recurse along the chain of nodes, too deep for large graphs."""
         state = {name: value for name, value in self.__dict__.items() if name not in ("_run", "graph")}
         return state | {"graph": _flat(self.graph)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Build the graph and compile again."""
+        """Rebuild the graph and compile it."""
         super().__setstate__({**state, "graph": _graph(state["graph"])})
         self._compile()
 
@@ -74,7 +78,7 @@ def _interpret(network: GraphNetwork, *inputs: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class _Node:
-    """A node by its place in a list."""
+    """A reference to a node by its place in a list."""
 
     place: int
 
@@ -96,13 +100,13 @@ def _graph(nodes: list[tuple[str, str, Any, Any, Any]]) -> Graph:
 
 
 class GatedTwin(GraphNetwork):
-    """A network whose gates come from one copy of a model and whose values from another.
+    """A network whose gates come from one copy of a model and whose values come from another.
 
-    Parameters are named ``feature.…`` and ``value.…`` after the model's own; gates stand under ``gate.…``.
+    Parameters are named ``feature.…`` and ``value.…`` after the model's own; gates are under ``gate.…``.
 
     Attributes:
-        fixed_gates: the feature network does not learn: its parameters need no gradient, and its batch-norm statistics
-            and dropout stay in evaluation mode whatever :meth:`train` says.
+        fixed_gates: the feature network does not learn: its parameters need no gradient, and its batch-norm and dropout
+            stay in evaluation mode, also after :meth:`train`.
     """
 
     feature: nn.Module
@@ -110,30 +114,30 @@ class GatedTwin(GraphNetwork):
     gate: nn.Module
 
     def __init__(self, graph: Graph, parts: nn.Module, *, fixed_gates: bool):
-        """Make the twin; see :func:`gatelab.to_dgn`."""
+        """Build the twin; see :func:`gatelab.to_dgn`."""
         super().__init__(graph, parts)
         self.fixed_gates = fixed_gates
-        self.requires_grad_(True)  # a frozen model makes a twin that can be trained
+        self.requires_grad_(True)  # also if the model was frozen
         if fixed_gates:
             self.feature.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> "GatedTwin":
-        """Set the mode of the value network, and of the feature network unless its gates are fixed."""
+        """Set the mode of the value network, and of the feature network unless gates are fixed."""
         super().train(mode)
         if self.fixed_gates:
             self.feature.eval()
         return self
 
     def feature_parameters(self) -> list[nn.Parameter]:
-        """Θᶠ, which holds the gates."""
+        """Return Θᶠ, the parameters of the gates."""
         return list(self.feature.parameters())
 
     def value_parameters(self) -> list[nn.Parameter]:
-        """Θᵛ, which holds the values."""
+        """Return Θᵛ, the parameters of the values."""
         return list(self.value.parameters())
 
     def set_gates(self, function: GateFunction) -> "GatedTwin":
-        """Use another gate function everywhere: hard gates to analyse what soft ones have learnt, say."""
+        """Replace all gate functions, e.g. by hard gates to analyse a twin trained with soft ones."""
         for module in self.gate.modules():
             if isinstance(module, Gate):
                 module.function = function
@@ -141,17 +145,17 @@ class GatedTwin(GraphNetwork):
 
 
 class Gate(nn.Module):
-    """Where the model has a ReLU, its twin multiplies the value by the gate of the feature network's pre-activation.
+    """The twin's counterpart of a ReLU: the value times the gate of the feature network's pre-activation.
 
     Attributes:
         function: the gate function.
-        slope: what a closed gate lets through.
+        slope: the share that a closed gate passes.
         copies: how many times wider the value is (npk, Definition C.1).
-        blocks: the channels that are repeated together.
+        blocks: the numbers of channels that are repeated together.
     """
 
     def __init__(self, function: GateFunction, slope: float = 0.0):
-        """Make a gate; it has no parameters."""
+        """Build a gate without parameters."""
         super().__init__()
         self.function, self.slope = function, slope
         self.copies, self.blocks = 1, ()
@@ -162,15 +166,15 @@ class Gate(nn.Module):
         return gated(value, _repeated(q, self.copies, self.blocks), gate)
 
     def extra_repr(self) -> str:
-        """What the gate does."""
+        """Show the gate function."""
         return f"{self.function}, slope={self.slope}, copies={self.copies}"
 
 
 class Winner(nn.Module):
-    """Where the model has a max-pooling, its twin takes the value at the feature network's winner."""
+    """The twin's counterpart of a max-pooling: the value at the winner of the feature network."""
 
     def __init__(self, pool: MaxPool | AdaptiveMaxPool):
-        """Make a pooling gate; it has no parameters, and is always hard."""
+        """Build a pooling gate, which has no parameters and is always hard."""
         super().__init__()
         self.pool = pool
         self.copies, self.blocks = 1, ()
@@ -180,12 +184,12 @@ class Winner(nn.Module):
         return gated_max_pool(value, _repeated(q, self.copies, self.blocks), self.pool)
 
     def extra_repr(self) -> str:
-        """Which windows."""
+        """Show the windows."""
         return f"{self.pool}, copies={self.copies}"
 
 
 def _repeated(q: Tensor, copies: int, blocks: tuple[int, ...]) -> Tensor:
-    """Each block of channels ``copies`` times, one block after the other; flattened positions widen all blocks."""
+    """Repeat each block of channels ``copies`` times; flattened positions multiply the size of every block."""
     if copies == 1:
         return q
     unit, start, parts = q.shape[1] // sum(blocks), 0, []
@@ -196,7 +200,7 @@ def _repeated(q: Tensor, copies: int, blocks: tuple[int, ...]) -> Tensor:
 
 
 def graft(root: nn.Module, path: str, part: nn.Module | Tensor) -> None:
-    """Put a module, parameter or buffer at a dotted path, making plain modules on the way."""
+    """Put a module, parameter or buffer at a dotted path; create plain modules on the way."""
     *owners, name = path.split(".")
     for owner in owners:
         if owner not in root._modules:

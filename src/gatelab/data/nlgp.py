@@ -1,4 +1,4 @@
-"""The nonlinear Gaussian process: a Gaussian field on a ring or torus, squashed by erf; and its Gaussian clone."""
+"""The nonlinear Gaussian process, a Gaussian field on a ring or torus passed through erf; and its Gaussian clone."""
 
 from dataclasses import dataclass
 from math import inf, pi, sqrt
@@ -19,12 +19,12 @@ class NLGP(TwoClasses):
         z \sim N(0, C),\quad C_{ij} = e^{-d_{ij}^2/\xi^2},\qquad x = \mathrm{erf}(g z)/Z,\quad
         Z^2 = \tfrac{2}{\pi} \arcsin \tfrac{2 g^2}{1 + 2 g^2}
 
-    d is the distance on the ring or torus, so that ⟨x_i²⟩ = 1. A small gain g leaves the field Gaussian, a large one
-    turns it into signs.
+    d is the distance on the ring or torus, and Z makes ⟨x_i²⟩ = 1. A small gain g leaves the field Gaussian; a large
+    one turns it into signs.
 
     Attributes:
-        lengths: ξ₁ of the class y = 1 and ξ₂ of the class y = 0.
-        gain: g.
+        lengths: correlation lengths, ξ₁ of the class y = 1 and ξ₂ of the class y = 0.
+        gain: the gain g.
         shape: (n,) or (height, width).
 
     Example:
@@ -49,8 +49,8 @@ class NLGP(TwoClasses):
 
     def _kernel_name(self, length: float) -> str:
         return (
-            f"exp(−d²/ξ²) with ξ = {length:g} on a ring of {min(self.shape)} sites, where the two ways round meet "
-            f"(take ξ ≤ {min(self.shape) / 8:g}, or more sites),"
+            f"exp(−d²/ξ²) with ξ = {length:g} on a ring of {min(self.shape)} sites, where both ways round are short "
+            f"(use ξ ≤ {min(self.shape) / 8:g}, or more sites),"
         )
 
     def _root(self, label: int) -> Tensor:
@@ -59,34 +59,34 @@ class NLGP(TwoClasses):
         return root_spectrum(_kernel(self.shape, length), self._kernel_name(length))
 
     def field_covariance(self, label: int) -> Float[Tensor, "*shape"]:
-        """C_0j of the Gaussian field, in float64."""
+        """Return C_0j of the Gaussian field, in float64."""
         return torch.fft.irfftn(self._root(label).square().to(torch.complex128), s=self.shape)
 
     def of_class(
         self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "n d"]:
-        """Independent draws from one class, on the generator's device."""
+        """Draw independent examples of one class, on the generator's device."""
         z = gaussian_field(self._root(label), self.shape, count, generator, dtype or torch.get_default_dtype())
         return z.mul_(self.gain).erf_().div_(self.scale(label))
 
     def scale(self, label: int = 1) -> float:
-        """Z, for which ⟨x_i²⟩ = 1."""
+        """Return Z, for which ⟨x_i²⟩ = 1."""
         return sqrt(_erf_correlation(self.gain, self.field_covariance(label)).flatten()[0].item())
 
     def mean(self, label: int) -> float:
-        """0: erf is odd."""
+        """Return 0: erf is odd."""
         check_label(label)
         return 0.0
 
     def correlation(self, label: int) -> Float[Tensor, "*shape"]:
-        r"""⟨x_0 x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) · C_0j), in float64."""
-        found = _erf_correlation(self.gain, self.field_covariance(label))
-        return found / found.flatten()[0]
+        r"""Return ⟨x_0 x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) · C_0j), in float64."""
+        row = _erf_correlation(self.gain, self.field_covariance(label))
+        return row / row.flatten()[0]
 
 
 @dataclass(frozen=True)
 class GaussianClone(TwoClasses):
-    """Gaussians with the class means and covariances of another source, and nothing else of it."""
+    """Gaussians with the class means and covariances of another source."""
 
     source: TwoClasses
 
@@ -98,18 +98,18 @@ class GaussianClone(TwoClasses):
     def of_class(
         self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "n d"]:
-        """Independent draws from one class, on the generator's device."""
+        """Draw independent examples of one class, on the generator's device."""
         row = self.correlation(label) - self.mean(label) ** 2
         root = root_spectrum(row, f"the covariance of class {label}")
         field = gaussian_field(root, self.shape, count, generator, dtype or torch.get_default_dtype())
         return field.add_(self.mean(label))
 
     def mean(self, label: int) -> float:
-        """The source's mean."""
+        """Return the mean of the source."""
         return self.source.mean(label)
 
     def correlation(self, label: int) -> Float[Tensor, "*shape"]:
-        """The source's ⟨x_0 x_j⟩."""
+        """Return ⟨x_0 x_j⟩ of the source."""
         return self.source.correlation(label)
 
 
@@ -118,7 +118,7 @@ def _kernel(shape: tuple[int, ...], length: float) -> Float[Tensor, "*shape"]:
 
 
 def _erf_correlation(gain: float, row: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """⟨erf(g z_0) erf(g z_j)⟩ = (2/π) arcsin(2g² C_0j / (1 + 2g² C_00)) for jointly Gaussian z."""
+    """Return ⟨erf(g z_0) erf(g z_j)⟩ = (2/π) arcsin(2g² C_0j / (1 + 2g² C_00)) for jointly Gaussian z."""
     variance = row.flatten()[0].item()
     ratio = (row / variance).clamp(-1, 1) * (2 * gain**2 * variance / (1 + 2 * gain**2 * variance))
     return (2 / pi) * ratio.asin()

@@ -1,4 +1,4 @@
-"""From files to tensors: IDX, CIFAR's pickles, and JPEG images in a tar archive."""
+"""Read files into tensors: IDX, CIFAR's pickles, and JPEG images in a tar archive."""
 
 import hashlib
 import io
@@ -12,25 +12,26 @@ import torch
 from jaxtyping import Int64, UInt8
 from PIL import Image
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, JPEG_SHA256, Entry
 from gatelab.data.folders import cache_folder, find, read_whole
 from gatelab.errors import DataError
+from gatelab.work.files import write_durably
 
 Parts = tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"], UInt8[Tensor, "m c h w"], Int64[Tensor, " m"]]
 
 
 def read_idx_set(entry: Entry, root: str | Path | None) -> Parts:
-    """Images and labels of MNIST and its kin."""
+    """Read images and labels of MNIST and its relatives."""
     paths = find(entry, root)
     images, labels, test_images, test_labels = (_idx(read_whole(paths[f.name], f), f.name) for f in entry.files)
     return images.unsqueeze(1), labels.long(), test_images.unsqueeze(1), test_labels.long()
 
 
 def _idx(content: bytes, name: str) -> Tensor:
-    """One IDX array: two zero bytes, the type (8: unsigned bytes), the number of axes, their sizes, the entries."""
+    """Read an IDX array: two zero bytes, the type (8: unsigned bytes), the number of axes, their sizes, the entries."""
     if content[:3] != b"\x00\x00\x08":
         raise DataError(f"{name} is not an IDX file of bytes: it starts with {content[:4].hex()}")
     axes = content[3]
@@ -39,7 +40,7 @@ def _idx(content: bytes, name: str) -> Tensor:
 
 
 def read_cifar(entry: Entry, root: str | Path | None) -> Parts:
-    """Images and labels of CIFAR from its own pickles, whose checksums are verified before they are opened."""
+    """Read images and labels of CIFAR from its pickles, whose checksums are verified before they are opened."""
     paths = find(entry, root)
     images: dict[bool, list[np.ndarray]] = {False: [], True: []}
     labels: dict[bool, list[int]] = {False: [], True: []}
@@ -53,7 +54,7 @@ def read_cifar(entry: Entry, root: str | Path | None) -> Parts:
 
 
 class _Restricted(pickle.Unpickler):
-    """Builds numpy arrays and plain containers, nothing else."""
+    """An unpickler that builds only numpy arrays and plain containers."""
 
     _allowed = (
         ("numpy.core.multiarray", "_reconstruct"),
@@ -65,28 +66,21 @@ class _Restricted(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._allowed:
-            raise DataError(f"a data file asks for {module}.{name}, which data have no need of; it was not opened")
+            raise DataError(f"a data file asks for {module}.{name}, which no data set needs; it was not opened")
         return super().find_class(module, name)
 
 
 def read_jpeg_archive(path: Path) -> Parts:
-    """CIFAR-10 from its JPEG archive; decoded once, then kept in the user's cache."""
+    """Read CIFAR-10 from its JPEG archive; decode it once, then keep it in the user's cache."""
     kept = cache_folder() / f"cifar10-jpeg-{JPEG_SHA256[:12]}.safetensors"
     if not kept.is_file():
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if found != JPEG_SHA256:
-            raise DataError(f"{path}: expected SHA-256 {JPEG_SHA256}, found {found}: it is corrupt; get it again")
-        _keep(_decode(path), kept)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != JPEG_SHA256:
+            raise DataError(f"{path}: expected SHA-256 {JPEG_SHA256}, found {digest}: it is corrupt; download it again")
+        write_durably(kept, save(_decode(path)))
     with safe_open(kept, framework="pt") as file:
         names = ("train_x", "train_y", "test_x", "test_y")
         return tuple(file.get_tensor(name) for name in names)
-
-
-def _keep(tensors: dict[str, Tensor], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    save_file(tensors, partial)
-    partial.replace(path)
 
 
 def _decode(path: Path) -> dict[str, Tensor]:
@@ -101,10 +95,9 @@ def _decode(path: Path) -> dict[str, Tensor]:
             pixels = np.asarray(Image.open(io.BytesIO(content.read())).convert("RGB"))
             images[pieces[-3]].append((member.name, label, pixels))
     tensors = {}
-    for part, found in images.items():
-        found.sort(key=lambda image: image[0])
-        tensors[f"{part}_x"] = torch.from_numpy(
-            np.stack([pixels for _, _, pixels in found]).transpose(0, 3, 1, 2).copy()
-        )
-        tensors[f"{part}_y"] = torch.tensor([label for _, label, _ in found])
+    for part, decoded in images.items():
+        decoded.sort(key=lambda image: image[0])  # the order of an archive is arbitrary
+        pixels = np.stack([image[2] for image in decoded]).transpose(0, 3, 1, 2)
+        tensors[f"{part}_x"] = torch.from_numpy(pixels.copy())
+        tensors[f"{part}_y"] = torch.tensor([image[1] for image in decoded])
     return tensors

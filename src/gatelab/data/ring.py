@@ -14,7 +14,7 @@ from gatelab.errors import InputError
 class TwoClasses(ABC):
     """A mixture of two translation-invariant distributions, y = 1 and y = 0 with probability ½ each.
 
-    Examples are flat, d = the number of sites; ``shape`` is (n,) for a ring and (height, width) for a torus.
+    Examples are flat; d is the number of sites. ``shape`` is (n,) for a ring and (height, width) for a torus.
     """
 
     shape: tuple[int, ...]
@@ -28,34 +28,34 @@ class TwoClasses(ABC):
     def of_class(
         self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "n d"]:
-        """Independent draws from one class, on the generator's device."""
+        """Draw independent examples of one class, on the generator's device."""
 
     @abstractmethod
     def mean(self, label: int) -> float:
-        """⟨x_i⟩ of a class, the same at every site."""
+        """Return ⟨x_i⟩ of a class, which is the same at every site."""
 
     @abstractmethod
     def correlation(self, label: int) -> Float[Tensor, "*shape"]:
-        """⟨x_0 x_j⟩ of a class for every site j, in float64: the first row of its second moment."""
+        """Return ⟨x_0 x_j⟩ of a class for every site j, in float64: the first row of its second moment."""
 
     def second_moment(self, label: int) -> Float[Tensor, "d d"]:
-        """⟨x xᵀ⟩ of a class, in float64."""
+        """Return ⟨x xᵀ⟩ of a class, in float64."""
         return circulant(self.correlation(label))
 
     def covariance(self, label: int) -> Float[Tensor, "d d"]:
-        """⟨x xᵀ⟩ − ⟨x⟩⟨x⟩ᵀ of a class, in float64."""
+        """Return ⟨x xᵀ⟩ − ⟨x⟩⟨x⟩ᵀ of a class, in float64."""
         return self.second_moment(label) - self.mean(label) ** 2
 
     def sample(
         self, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """A fixed set: as many examples of each class, drawn independently, in turn (y = 1, 0, 1, 0).
+        """Draw a balanced set of examples, with alternating labels y = 1, 0, 1, 0, …
 
         Raises:
-            InputError: an odd count, whose classes cannot be balanced.
+            InputError: the count is odd, so classes cannot be balanced.
         """
         if count < 2 or count % 2:
-            raise InputError(f"{count} examples cannot be half of one class, half of the other; ask for an even number")
+            raise InputError(f"{count} examples cannot be split equally between two classes; ask for an even number")
         ones = self.of_class(1, count // 2, generator=generator, dtype=dtype)
         zeros = self.of_class(0, count // 2, generator=generator, dtype=dtype)
         y = torch.tensor([1.0, 0.0], dtype=ones.dtype, device=ones.device).repeat(count // 2)
@@ -64,19 +64,19 @@ class TwoClasses(ABC):
     def stream(
         self, batch: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> Iterator[tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]]:
-        """Fresh balanced batches without end."""
+        """Yield new balanced batches without end."""
         while True:
             yield self.sample(batch, generator=generator, dtype=dtype)
 
 
 def check_label(label: int) -> None:
-    """Refuse a class that is not there."""
+    """Raise InputError unless the class is 0 or 1."""
     if label not in (0, 1):
         raise InputError(f"there is no class {label}; there are 1 and 0")
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
-    """Refuse what is neither a ring nor a torus."""
+    """Raise InputError unless the shape is a ring or a torus."""
     if len(shape) not in (1, 2) or min(shape) < 2:
         raise InputError(
             f"shape is {shape}; give (n,) for a ring or (height, width) for a torus, two sites or more each"
@@ -84,7 +84,7 @@ def check_shape(shape: tuple[int, ...]) -> None:
 
 
 def squared_distances(shape: tuple[int, ...]) -> Float[Tensor, "*shape"]:
-    """Squared distance of every site from site 0, the short way round.
+    """Return the squared distance of every site from site 0, the short way round.
 
     Example:
         >>> squared_distances((5,)).tolist()
@@ -96,7 +96,7 @@ def squared_distances(shape: tuple[int, ...]) -> Float[Tensor, "*shape"]:
 
 
 def circulant(row: Float[Tensor, "*shape"]) -> Float[Tensor, "d d"]:
-    """The translation-invariant matrix M[i, j] = row[j − i] on a ring or a torus.
+    """Return the translation-invariant matrix M[i, j] = row[j − i] on a ring or a torus.
 
     Example:
         >>> circulant(torch.tensor([2.0, 1.0, 0.0])).tolist()
@@ -110,7 +110,7 @@ def circulant(row: Float[Tensor, "*shape"]) -> Float[Tensor, "d d"]:
 
 
 def circular_spectrum(row: Float[Tensor, "*shape"]) -> Float[Tensor, "*half"]:
-    """Eigenvalues of a symmetric translation-invariant matrix, by the real FFT of its first row."""
+    """Return the eigenvalues of a symmetric translation-invariant matrix, by the real FFT of its first row."""
     return torch.fft.rfftn(row).real
 
 
@@ -121,9 +121,9 @@ def gaussian_field(
     generator: torch.Generator | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "n d"]:
-    """Draws of a zero-mean Gaussian whose covariance has the eigenvalues root², by circular convolution of white noise.
+    """Draw from a zero-mean Gaussian whose covariance has the eigenvalues root², by convolution of white noise.
 
-    Costs O(n d log d); no d × d matrix is made.
+    This costs O(n d log d) and needs no d × d matrix.
     """
     device = None if generator is None else generator.device
     white = torch.randn(count, *shape, generator=generator, dtype=dtype, device=device)
@@ -132,7 +132,7 @@ def gaussian_field(
 
 
 def root_spectrum(row: Float[Tensor, "*shape"], what: str, tolerance: float = 1e-6) -> Float[Tensor, "*half"]:
-    """Roots of the eigenvalues of a covariance, by its first row; those that rounding made negative are zero.
+    """Return the roots of a covariance's eigenvalues, from its first row; negative rounding errors become zero.
 
     Raises:
         InputError: an eigenvalue is negative beyond ``tolerance`` times the largest.

@@ -1,4 +1,4 @@
-"""The single pulse: one run of ones on a ring of zeros, its width telling the class (gdln, Section 1)."""
+"""The single pulse: one run of ones on a ring of zeros, whose width depends on the class (gdln, Section 1)."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ class SinglePulse(TwoClasses):
     Attributes:
         widths: least and largest width, both included, of the class y = 1 and of the class y = 0.
         shape: (n,) or (height, width).
-        inverted: whether half of the examples are turned over, x → 1 − x.
-        centred: whether the mean over both classes is taken off, so that the number of sites that are on does not tell
-            the class to a linear unit when half of the examples are turned over.
+        inverted: whether half of the examples are inverted, x → 1 − x.
+        centred: whether the mean over both classes is subtracted. With inverted examples, a linear unit then cannot
+            tell the class from the number of ones.
 
     Example:
         >>> SinglePulse(widths=((2, 2), (1, 1)), shape=(3,)).support(1).tolist()
@@ -54,24 +54,24 @@ class SinglePulse(TwoClasses):
     def of_class(
         self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "n d"]:
-        """Independent draws from one class, on the generator's device."""
+        """Draw independent examples of one class, on the generator's device."""
         low, high = self._bounds(label)
         device = None if generator is None else generator.device
         width = torch.randint(low, high + 1, (count,), generator=generator, device=device)
         starts = [torch.randint(size, (count,), generator=generator, device=device) for size in self.shape]
         x = self._pulses(torch.stack(starts, dim=1), width)
         if self.inverted:
-            turned = torch.randint(2, (count, 1), generator=generator, device=device)
-            x = x ^ turned.bool()
+            inverted = torch.randint(2, (count, 1), generator=generator, device=device)
+            x = x ^ inverted.bool()
         return x.to(dtype or torch.get_default_dtype()).sub_(self.shift)
 
     def support(self, label: int) -> Float[Tensor, "s d"]:
-        """Every example of a class, each as likely as the others, in float64."""
+        """Return all examples of a class, which are equally likely, in float64."""
         return self._plain_support(label) - self.shift
 
     @property
     def shift(self) -> float:
-        """What is taken off every site."""
+        """The value that is subtracted from every site."""
         if not self.centred:
             return 0.0
         return sum(self._plain_support(label)[:, 0].mean().item() for label in (0, 1)) / 2
@@ -84,10 +84,10 @@ class SinglePulse(TwoClasses):
         return torch.cat([x, 1 - x]) if self.inverted else x
 
     def mean(self, label: int) -> float:
-        """Mean share of the sites that a pulse covers, ½ if half of the examples are turned over; less the shift."""
+        """Return the mean share of covered sites (½ if half of the examples are inverted), minus the shift."""
         return self.support(label)[:, 0].mean().item()
 
     def correlation(self, label: int) -> Float[Tensor, "*shape"]:
-        """⟨x_0 x_j⟩, summed over the support."""
+        """Return ⟨x_0 x_j⟩, averaged over the support."""
         x = self.support(label)
         return (x[:, :1] * x).mean(dim=0).view(self.shape)

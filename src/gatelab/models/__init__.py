@@ -1,4 +1,4 @@
-"""Networks with gates, each a plain nn.Module."""
+"""The networks of the papers, each a plain ``nn.Module``, and the node gates of gated deep linear networks."""
 
 from gatelab.models.convolutional import gconv, halfspace_cnn, vconv
 from gatelab.models.dense import mlp

@@ -1,12 +1,13 @@
 """The convolutional ReLU networks of the papers."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import initialise
+from gatelab.models.init import dense_layers, initialise
 
 
 def vconv(
@@ -18,13 +19,28 @@ def vconv(
     bias: bool = True,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """The vanilla CNN of npk, Appendix B: 3×3 convolutions that keep the size, flattened into dense layers.
+    """Return the vanilla CNN of npk, Appendix B: 3×3 convolutions that keep the size, then dense layers.
 
-    The paper's "stride of (3, 3)" is the kernel's size; its authors' code has stride 1.
+    The paper's "stride of (3, 3)" is the size of the kernel; its authors' code has stride 1.
+
+    Args:
+        channels: channels of each convolution.
+        dense: widths of the hidden dense layers.
+        inputs: channels, height and width of an image.
+        outputs: number of outputs.
+        bias: whether layers have biases.
+        generator: source of the weights.
+
+    Returns:
+        The network, with Glorot weights.
+
+    Example:
+        >>> vconv(channels=[4], dense=[8], inputs=(1, 6, 6))(torch.zeros(2, 1, 6, 6)).shape
+        torch.Size([2, 10])
     """
-    _, height, width = inputs
-    body = _convolutions(inputs[0], channels, bias)
-    return _with_head([*body, nn.Flatten()], channels[-1] * height * width, dense, outputs, bias, generator)
+    planes, height, width = inputs
+    body = [*_convolutions(planes, channels, bias), nn.Flatten()]
+    return _with_head(body, [channels[-1] * height * width, *dense, outputs], bias, generator)
 
 
 def gconv(
@@ -36,9 +52,25 @@ def gconv(
     bias: bool = True,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """VCONV with global average pooling between the convolutions and the dense layers (npk, Appendix B)."""
+    """Return :func:`vconv` with global average pooling before the dense layers (npk, Appendix B).
+
+    Args:
+        channels: channels of each convolution.
+        dense: widths of the hidden dense layers.
+        inputs: channels of an image.
+        outputs: number of outputs.
+        bias: whether layers have biases.
+        generator: source of the weights.
+
+    Returns:
+        The network, with Glorot weights.
+
+    Example:
+        >>> gconv(channels=[4], dense=[8])(torch.zeros(2, 3, 9, 9)).shape
+        torch.Size([2, 10])
+    """
     body = [*_convolutions(inputs, channels, bias), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return _with_head(body, channels[-1], dense, outputs, bias, generator)
+    return _with_head(body, [channels[-1], *dense, outputs], bias, generator)
 
 
 def halfspace_cnn(
@@ -51,9 +83,24 @@ def halfspace_cnn(
     bias: bool = True,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """The CNN of halfspace, Table 1: 5 convolutions of 26 filters, global average pooling, one dense layer of 64."""
-    if layers < 1:
-        raise InputError(f"layers is {layers}; the network needs at least one convolution")
+    """Return the CNN of halfspace, Table 1: convolutions, global average pooling, one hidden dense layer.
+
+    Args:
+        layers: number of convolutions.
+        filters: channels of each convolution.
+        dense: width of the hidden dense layer.
+        inputs: channels of an image.
+        outputs: number of outputs.
+        bias: whether layers have biases.
+        generator: source of the weights.
+
+    Returns:
+        The network, with Glorot weights.
+
+    Example:
+        >>> len([layer for layer in halfspace_cnn() if isinstance(layer, nn.ReLU)])
+        6
+    """
     return gconv(
         channels=[filters] * layers, dense=[dense], inputs=inputs, outputs=outputs, bias=bias, generator=generator
     )
@@ -63,23 +110,14 @@ def _convolutions(inputs: int, channels: Sequence[int], bias: bool) -> list[nn.M
     if not channels or min(channels) < 1:
         raise InputError(f"channels are {list(channels)}; give at least one positive number")
     layers: list[nn.Module] = []
-    for before, after in zip([inputs, *channels[:-1]], channels, strict=True):
+    for before, after in pairwise([inputs, *channels]):
         layers += [nn.Conv2d(before, after, 3, padding=1, bias=bias), nn.ReLU()]
     return layers
 
 
 def _with_head(
-    body: list[nn.Module],
-    features: int,
-    dense: Sequence[int],
-    outputs: int,
-    bias: bool,
-    generator: torch.Generator | None,
+    body: list[nn.Module], widths: Sequence[int], bias: bool, generator: torch.Generator | None
 ) -> nn.Sequential:
-    head: list[nn.Module] = []
-    for before, after in zip([features, *dense[:-1]], dense, strict=True):
-        head += [nn.Linear(before, after, bias=bias), nn.ReLU()]
-    head.append(nn.Linear(dense[-1] if dense else features, outputs, bias=bias))
-    net = nn.Sequential(*body, *head)
-    initialise(net, generator)
-    return net
+    *hidden, last = dense_layers(widths, bias, None)
+    head = [layer for linear in hidden for layer in (linear, nn.ReLU())]
+    return initialise(nn.Sequential(*body, *head, last), generator)

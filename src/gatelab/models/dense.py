@@ -1,13 +1,11 @@
 """The fully connected ReLU network (npk, Table 1)."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import nn
 
-from gatelab.errors import InputError
-from gatelab.models.init import initialise
+from gatelab.models.init import dense_layers, initialise
 
 
 def mlp(
@@ -17,7 +15,16 @@ def mlp(
     dtype: torch.dtype | None = None,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """A ReLU network with the given widths, input first, Glorot-initialised.
+    """Return a ReLU network with Glorot weights.
+
+    Args:
+        widths: width of each layer, input first, outputs last.
+        bias: whether layers have biases; they start at zero.
+        dtype: of the parameters.
+        generator: source of the weights.
+
+    Returns:
+        Alternating ``nn.Linear`` and ``nn.ReLU`` layers.
 
     Example:
         >>> mlp([2, 3, 1])
@@ -27,13 +34,6 @@ def mlp(
           (2): Linear(in_features=3, out_features=1, bias=False)
         )
     """
-    if len(widths) < 2 or min(widths) < 1:
-        raise InputError(
-            f"widths are {list(widths)}; give at least input and output, all positive, e.g. [784, 128, 10]"
-        )
-    layers: list[nn.Module] = []
-    for fan_in, fan_out in pairwise(widths):
-        layers += [nn.Linear(fan_in, fan_out, bias=bias, dtype=dtype), nn.ReLU()]
-    net = nn.Sequential(*layers[:-1])
-    initialise(net, generator)
-    return net
+    *hidden, last = dense_layers(widths, bias, dtype)
+    layers = [layer for linear in hidden for layer in (linear, nn.ReLU())]
+    return initialise(nn.Sequential(*layers, last), generator)

@@ -1,7 +1,6 @@
 """The deep gated network: one network holds the gates, another the values (npk, Section 4)."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -10,16 +9,35 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates import HardGate, gated
 from gatelab.gates.functions import GateFunction
-from gatelab.models.init import initialise
+from gatelab.models.init import dense_layers, initialise
 
 
-class DeepGatedNetwork(nn.Module):
-    r"""A fully connected DGN, with its gates padded ``padding`` times (npk, Table 3 and Definition C.1).
+class FeatureValueNetwork(nn.Module):
+    """A network with parameters ``feature.…`` for the gates and ``value.…`` for the values."""
+
+    feature: nn.ModuleList
+    value: nn.ModuleList
+
+    def feature_parameters(self) -> list[nn.Parameter]:
+        """Return Θᶠ, the parameters of the gates."""
+        return list(self.feature.parameters())
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        """Return Θᵛ, the parameters of the values."""
+        return list(self.value.parameters())
+
+
+class DeepGatedNetwork(FeatureValueNetwork):
+    r"""A fully connected deep gated network (DGN); each gate serves ``padding`` value units (npk, Table 3, Def. C.1).
 
     .. math:: z^V(l) = \Theta^V(l)\, z^V(l-1) \odot G(q^F(l)), \qquad \hat y = \Theta^V(d)\, z^V(d-1)
 
-    The feature network is an ordinary ReLU network; its last weight layer would gate nothing and does not exist.
-    Parameters are named ``feature.…`` and ``value.…``.
+    The feature network is an ordinary ReLU network without its last weight layer, which would gate nothing.
+
+    Example:
+        >>> net = DeepGatedNetwork([2, 3, 1], padding=4)
+        >>> [tuple(parameter.shape) for parameter in net.parameters()]
+        [(3, 2), (12, 2), (1, 12)]
     """
 
     def __init__(
@@ -32,15 +50,15 @@ class DeepGatedNetwork(nn.Module):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Make both networks, Glorot-initialised independently of each other.
+        """Build both networks with independent Glorot weights.
 
         Args:
-            widths: of the feature network, input first; the last is the number of outputs.
-            gate: hard by default; a soft gate lets the gates be learnt.
-            padding: the value network is this many times wider.
+            widths: widths of the feature network, input first; the last is the number of outputs.
+            gate: the gate function, hard by default; a soft gate can be learnt.
+            padding: how many times wider the value network is.
             bias: whether both networks have biases.
             dtype: of the parameters.
-            generator: where the weights come from.
+            generator: source of the weights.
         """
         super().__init__()
         if len(widths) < 3 or padding < 1:
@@ -48,15 +66,14 @@ class DeepGatedNetwork(nn.Module):
                 f"widths are {list(widths)}, padding {padding}; a DGN needs a hidden layer and padding ≥ 1"
             )
         inputs, *hidden, outputs = widths
-        wide = [inputs, *(padding * w for w in hidden), outputs]
-        self.feature = _dense_layers([inputs, *hidden], bias, dtype)
-        self.value = _dense_layers(wide, bias, dtype)
+        self.feature = nn.ModuleList(dense_layers([inputs, *hidden], bias, dtype))
+        self.value = nn.ModuleList(dense_layers([inputs, *(padding * w for w in hidden), outputs], bias, dtype))
         self.gate: GateFunction = gate or HardGate()
         self.padding = padding
         initialise(self, generator)
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """The output of the value network under the feature network's gates."""
+        """Return the output of the value network under the gates of the feature network."""
         feature, value = x, x
         *hidden, last = self.value
         for feature_layer, value_layer in zip(self.feature, hidden, strict=True):
@@ -64,15 +81,3 @@ class DeepGatedNetwork(nn.Module):
             value = gated(value_layer(value), q.repeat(1, self.padding), self.gate)
             feature = torch.relu(q)
         return last(value)
-
-    def feature_parameters(self) -> list[nn.Parameter]:
-        """Θᶠ, which holds the gates."""
-        return list(self.feature.parameters())
-
-    def value_parameters(self) -> list[nn.Parameter]:
-        """Θᵛ, which holds the values."""
-        return list(self.value.parameters())
-
-
-def _dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> nn.ModuleList:
-    return nn.ModuleList(nn.Linear(a, b, bias=bias, dtype=dtype) for a, b in pairwise(widths))

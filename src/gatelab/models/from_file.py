@@ -1,4 +1,4 @@
-"""A user's own network, from a Python file."""
+"""Load a user's network from a Python file."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ from gatelab.work.executor import USER_MODULE
 
 
 def factory_from_file(place: str) -> Callable[[], Any]:
-    """The function or class that ``file.py:factory`` names.
+    """Return the function or class that ``file.py:factory`` names.
 
     Raises:
         InputError: there is no such file or name, or the file cannot be imported.
@@ -25,7 +25,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
     path, _, name = place.rpartition(":")
     if not path or not name:
         raise InputError(
-            f"'{place}' does not name a model; write file.py:factory, the factory being a function or class"
+            f"'{place}' does not name a model; write file.py:factory, where factory is a function or class"
         )
     if not Path(path).is_file():
         raise InputError(f"'{place}': there is no file {path}")
@@ -34,7 +34,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(Path(path).resolve().parent))  # it may import its neighbours, as a script may
+    sys.path.insert(0, str(Path(path).resolve().parent))  # like a script, it may import files next to it
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -49,10 +49,10 @@ def factory_from_file(place: str) -> Callable[[], Any]:
 
 
 def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
-    """The network that a factory makes, the global random state seeded for it and put back.
+    """Call a factory under a seed, and restore the global random state.
 
     Raises:
-        InputError: the factory makes something else.
+        InputError: the factory fails, or returns something other than an ``nn.Module``.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -61,7 +61,7 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
             made = factory()
         except Exception as error:
             raise InputError(
-                f"{name}() failed: {type(error).__name__}: {error}; it must make the network without arguments"
+                f"{name}() failed: {type(error).__name__}: {error}; it must work without arguments"
             ) from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{name} returned {type(made).__name__}; it must return an nn.Module")
@@ -69,16 +69,16 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
 
 
 def load_weights(network: nn.Module, weights: Path) -> None:
-    """Give a network the weights of a file: safetensors, or what torch.save made of a state dict.
+    """Load weights from a file: safetensors, or a state dict written by torch.save.
 
     Raises:
-        InputError: the file holds something else, or the weights of another network.
+        InputError: the file contains something else, or the weights of another network.
     """
     try:
         is_safe = weights.suffix == ".safetensors"
         state = load_file(weights) if is_safe else torch.load(weights, map_location="cpu", weights_only=True)
         network.load_state_dict(state)
     except UnpicklingError as error:
-        raise InputError(f"{weights} is no file of weights alone; save model.state_dict()") from error
+        raise InputError(f"{weights} contains more than weights; save model.state_dict()") from error
     except (OSError, SafetensorError, RuntimeError, AttributeError, TypeError, ValueError, EOFError) as error:
         raise InputError(f"{weights} does not hold the weights of this network: {error}") from error

@@ -1,8 +1,7 @@
-"""The networks of gdln: one hidden layer with a fixed mean readout, its gated linear twin, and deeper pathways."""
+"""The networks of gdln: a hidden layer with a fixed mean readout, its gated linear twin, and deeper pathways."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import pairwise
 from math import sqrt
 from typing import cast
 
@@ -12,23 +11,26 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import HardGate, gated
-from gatelab.models.init import initialise
+from gatelab.models.init import dense_layers, initialise
 from gatelab.models.node_gates import HalfSpaceGates, NodeGates
 
 
 class Erf(nn.Module):
-    """σ(h) = erf(h/√2) (gdln, Section 1)."""
+    """The activation σ(h) = erf(h/√2) (gdln, Section 1)."""
 
     def forward(self, h: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The activation."""
+        """Apply the activation."""
         return torch.erf(h / sqrt(2))
 
 
 class MeanReadoutNetwork(nn.Sequential):
-    r"""The notes' network, :math:`\hat y = \frac{1}{K} \mathbf{1}^\top \sigma(W_1 x + b_1) + b_2` (gdln, Eq. 1).
+    r"""The network :math:`\hat y = \frac{1}{K} \mathbf{1}^\top \sigma(W_1 x + b_1) + b_2` (gdln, Eq. 1).
 
-    The readout 1/K is fixed; W₁ trains, and b₁, b₂ if there are biases. W₁ starts Gaussian with variance scale²/d.
-    The loss is the caller's: squared error on the output, or cross-entropy on it as a logit.
+    The readout 1/K is fixed. W₁ is trained, and b₁, b₂ if there are biases. W₁ starts Gaussian with variance scale²/d.
+
+    Example:
+        >>> MeanReadoutNetwork(dim=4, units=8)(torch.zeros(3, 4)).shape
+        torch.Size([3, 1])
     """
 
     def __init__(
@@ -42,17 +44,17 @@ class MeanReadoutNetwork(nn.Sequential):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Make the network.
+        """Build the network.
 
         Args:
-            dim: d, of the input.
-            units: K, in the hidden layer.
-            activation: ReLU by default; :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero and need a bias
-                that starts elsewhere to tell zero-mean classes apart.
-            bias: where b₁ starts, b₂ at 0; None leaves both out.
-            scale: of W₁.
+            dim: input dimension d.
+            units: number K of hidden units.
+            activation: ReLU by default. :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero: to tell zero-mean
+                classes apart they need a bias that does not start at zero.
+            bias: initial value of b₁ (b₂ starts at 0); None leaves both out.
+            scale: scale of W₁.
             dtype: of the parameters.
-            generator: where W₁ comes from.
+            generator: source of W₁.
         """
         if dim < 1 or units < 1:
             raise InputError(f"dim = {dim}, units = {units}: both must be positive")
@@ -70,16 +72,27 @@ class MeanReadoutNetwork(nn.Sequential):
         return cast("nn.Linear", self.hidden).weight
 
     def frozen_gates(self) -> HalfSpaceGates:
-        """The half-spaces W₁x + b₁ > 0 as they are now (gdln, Eq. 2, with > for ≥)."""
+        """Return copies of the present half-spaces W₁x + b₁ > 0 (gdln, Eq. 2, with > for ≥)."""
         hidden = cast("nn.Linear", self.hidden)
         return HalfSpaceGates(hidden.weight, hidden.bias)
 
 
 class GatedDeepLinearNetwork(nn.Module):
-    r"""The GDLN :math:`\hat y = \frac{1}{K} \sum_k g_k(x)\, w_k^\top x` (gdln, Eq. 3). W starts at zero."""
+    r"""The network :math:`\hat y = \frac{1}{K} \sum_k g_k(x)\, w_k^\top x` (gdln, Eq. 3). W starts at zero.
+
+    Example:
+        >>> GatedDeepLinearNetwork(2, HalfSpaceGates(torch.eye(2))).weights.tolist()
+        [[0.0, 0.0], [0.0, 0.0]]
+    """
 
     def __init__(self, dim: int, gates: NodeGates, *, dtype: torch.dtype | None = None):
-        """Make a network with one linear unit for each gate."""
+        """Build a network with one linear unit per gate.
+
+        Args:
+            dim: input dimension d.
+            gates: the K gates.
+            dtype: of the parameters.
+        """
         super().__init__()
         self.gates = gates
         self.hidden = nn.Linear(dim, gates.count, bias=False, dtype=dtype)
@@ -92,16 +105,21 @@ class GatedDeepLinearNetwork(nn.Module):
         return self.hidden.weight
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n 1"]:
-        """The mean over the units of what passes their gates."""
+        """Return the mean over the gated units."""
         return self.readout(gated(self.hidden(x), self.gates(x), HardGate()))
 
 
 class PathwayNetwork(nn.Module):
-    r"""A deep linear network whose hidden nodes are gated, each node a group of units that open together.
+    r"""A deep linear network with gated hidden nodes; a node is a group of units that open together.
 
     .. math:: h_0 = x,\qquad h_\ell = G_\ell(x) \odot W_\ell h_{\ell-1},\qquad \hat y = W_L h_{L-1}
 
     A pathway is one node from each hidden layer; it is open when all its nodes are.
+
+    Example:
+        >>> net = PathwayNetwork(2, 1, [HalfSpaceGates(torch.eye(2))], node_widths=[3])
+        >>> [tuple(weight.shape) for weight in net.weights()]
+        [(6, 2), (1, 6)]
     """
 
     def __init__(
@@ -114,15 +132,15 @@ class PathwayNetwork(nn.Module):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Make the network, Glorot-initialised.
+        """Build the network with Glorot weights.
 
         Args:
-            dim: d, of the input.
-            outputs: k.
-            gates: those of each hidden layer's nodes, functions of x.
-            node_widths: units in a node, for each hidden layer.
+            dim: input dimension d.
+            outputs: number k of outputs.
+            gates: the gates of the nodes of each hidden layer, as functions of x.
+            node_widths: the number of units in a node, for each hidden layer.
             dtype: of the weights.
-            generator: where the weights come from.
+            generator: source of the weights.
         """
         super().__init__()
         if not gates or len(gates) != len(node_widths) or min(node_widths) < 1:
@@ -132,20 +150,19 @@ class PathwayNetwork(nn.Module):
         self.gates = nn.ModuleList(gates)
         self.node_widths = tuple(node_widths)
         hidden = [gate.count * width for gate, width in zip(gates, node_widths, strict=True)]
-        widths = [dim, *hidden, outputs]
-        self.layers = nn.ModuleList(nn.Linear(a, b, bias=False, dtype=dtype) for a, b in pairwise(widths))
+        self.layers = nn.ModuleList(dense_layers([dim, *hidden, outputs], False, dtype))
         initialise(self, generator)
 
     def node_gates(self) -> list[NodeGates]:
-        """The gates of every hidden layer."""
+        """Return the gates of every hidden layer."""
         return [cast("NodeGates", gates) for gates in self.gates]
 
     def weights(self) -> list[Tensor]:
-        """W of every layer."""
+        """Return W of every layer."""
         return [cast("nn.Linear", layer).weight for layer in self.layers]
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """The output of the open pathways."""
+        """Return the output of the open pathways."""
         *hidden, last = self.layers
         h = x
         for layer, gates, width in zip(hidden, self.gates, self.node_widths, strict=True):

@@ -1,9 +1,16 @@
-"""Initialisers that take their randomness as an argument."""
+"""Initial weights. Randomness is always an argument."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from math import sqrt
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from gatelab.errors import InputError
+
+_Network = TypeVar("_Network", bound=nn.Module)
 
 
 @torch.no_grad()
@@ -28,7 +35,7 @@ def he_(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
 
 
 def fans(weight: Tensor) -> tuple[int, int]:
-    """Fan in and fan out of a dense (out, in) or convolutional (out, in, *taps) weight.
+    """Return fan in and fan out of a dense (out, in) or convolutional (out, in, *taps) weight.
 
     Example:
         >>> fans(torch.empty(8, 3, 5, 5))
@@ -38,11 +45,20 @@ def fans(weight: Tensor) -> tuple[int, int]:
     return weight.shape[1] * taps, weight.shape[0] * taps
 
 
-def initialise(model: nn.Module, generator: torch.Generator | None = None) -> nn.Module:
-    """Glorot weights and zero biases in every Linear and Conv layer, as in npk's experiments."""
+def initialise(model: _Network, generator: torch.Generator | None = None) -> _Network:
+    """Set Glorot weights and zero biases in every Linear and Conv layer, as in npk's experiments."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
             glorot_(module.weight, generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     return model
+
+
+def dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> list[nn.Linear]:
+    """Return the layers of a fully connected network with the given widths, input first."""
+    if len(widths) < 2 or min(widths) < 1:
+        raise InputError(
+            f"widths are {list(widths)}; give at least input and output, all positive, e.g. [784, 128, 10]"
+        )
+    return [nn.Linear(before, after, bias=bias, dtype=dtype) for before, after in pairwise(widths)]

@@ -1,6 +1,5 @@
 """The memorisation network: a look-up table made of gates (npk, Appendix E)."""
 
-from itertools import pairwise
 from math import sqrt
 
 import torch
@@ -8,14 +7,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import bernoulli_
+from gatelab.models.init import bernoulli_, dense_layers
 
 
 class MemorisationNetwork(nn.Module):
     """A value network with input 1 and a fixed random gate pattern for each of n indices (npk, Table 4).
 
-    The gates are Ber(μ), drawn once, and held in the buffer ``gates`` (depth − 1, n, width). The weights start at ±σ,
-    σ = √(1/(μ width)), for which E[K₀(s, s)]/d = 1.
+    The gates are drawn once from Ber(μ) and stored in the buffer ``gates`` (depth − 1, n, width). The weights start at
+    ±σ with σ = √(1/(μ width)), for which E[K₀(s, s)]/d = 1.
+
+    Example:
+        >>> MemorisationNetwork(n=5, width=8, depth=3)(torch.tensor([0, 4])).shape
+        torch.Size([2, 1])
     """
 
     gates: Tensor
@@ -30,15 +33,15 @@ class MemorisationNetwork(nn.Module):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Make a network of ``depth`` weight layers that can tell n indices apart by their gates.
+        """Build a network that tells n indices apart by their gates.
 
         Args:
-            n: how many values are to be memorised.
-            width: of each hidden layer.
+            n: the number of values to memorise.
+            width: width of each hidden layer.
             depth: number of weight layers, at least 2.
             mu: probability that a gate is open.
             dtype: of weights and gates.
-            generator: where gates and weights come from.
+            generator: source of gates and weights.
         """
         super().__init__()
         if n < 1 or width < 1 or depth < 2 or not 0 < mu <= 1:
@@ -46,14 +49,14 @@ class MemorisationNetwork(nn.Module):
                 f"n = {n}, width = {width}, depth = {depth}, mu = {mu}: need n, width ≥ 1, depth ≥ 2, 0 < mu ≤ 1"
             )
         widths = [1, *[width] * (depth - 1), 1]
-        self.value = nn.ModuleList(nn.Linear(a, b, bias=False, dtype=dtype) for a, b in pairwise(widths))
+        self.value = nn.ModuleList(dense_layers(widths, False, dtype))
         open_gates = torch.rand(depth - 1, n, width, generator=generator) < mu
         self.register_buffer("gates", open_gates.to(dtype or torch.get_default_dtype()))
         for weight in self.value.parameters():
             bernoulli_(weight, sqrt(1 / (mu * width)), generator)
 
     def forward(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n 1"]:
-        """What the network has memorised for each index."""
+        """Return the memorised value of each index."""
         *hidden, last = self.value
         z = self.gates.new_ones(index.shape[0], 1)
         for layer, gates in zip(hidden, self.gates, strict=True):

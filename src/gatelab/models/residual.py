@@ -11,10 +11,10 @@ from gatelab.models.init import he_
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions with batch-norm, and a shortcut: the identity, or a 1×1 projection where shapes change."""
+    """Two 3×3 convolutions with batch-norm, and a shortcut: the identity, or a 1×1 projection if shapes change."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1):
-        """Make a block that goes from ``inputs`` to ``outputs`` channels."""
+        """Build a block that maps ``inputs`` to ``outputs`` channels."""
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
@@ -29,13 +29,13 @@ class ResidualBlock(nn.Module):
             )
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k h2 w2"]:
-        """Shortcut plus branch, through a last ReLU."""
+        """Return the ReLU of shortcut plus branch."""
         branch = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
         return self.relu2(branch + self.shortcut(x))
 
 
 class ResNet(nn.Module):
-    """A 3×3 stem, stages of residual blocks (each stage but the first halves the size), global average pooling."""
+    """A 3×3 stem, stages of residual blocks (all but the first halve the size), and global average pooling."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ResNet(nn.Module):
         outputs: int = 10,
         generator: torch.Generator | None = None,
     ):
-        """Make stages of ``blocks[i]`` blocks with ``channels[i]`` channels, He-initialised."""
+        """Build stages of ``blocks[i]`` blocks with ``channels[i]`` channels and He weights."""
         super().__init__()
         if len(blocks) != len(channels) or not blocks:
             raise InputError(f"{len(blocks)} stages of blocks, {len(channels)} of channels; give both for each stage")
@@ -68,16 +68,27 @@ class ResNet(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
-        """Class scores."""
+        """Return the class scores."""
         x = self.blocks(self.relu(self.bn(self.conv(x))))
         return self.head(self.pool(x).flatten(1))
 
 
 def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.Generator | None = None) -> ResNet:
-    """The residual network of ``depth`` layers for 32×32 images (halfspace, Table 2 uses 34 and 110).
+    """Return a residual network for 32×32 images (halfspace, Table 2, uses depths 34 and 110).
 
-    Depth 34 has stages of 3, 4, 6, 3 blocks with 64 to 512 channels; depths 6k + 2 (20, 110, …) have three stages of k
-    blocks with 16, 32, 64 channels.
+    Args:
+        depth: number of weight layers. Depth 34 has stages of 3, 4, 6, 3 blocks with 64 to 512 channels. Depths 6k + 2
+            (20, 110, …) have three stages of k blocks with 16, 32, 64 channels.
+        inputs: channels of an image.
+        outputs: number of outputs.
+        generator: source of the weights.
+
+    Returns:
+        The network, with He weights.
+
+    Example:
+        >>> len(resnet(20).blocks)
+        9
     """
     if depth == 34:
         return ResNet((3, 4, 6, 3), (64, 128, 256, 512), inputs=inputs, outputs=outputs, generator=generator)

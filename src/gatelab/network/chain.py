@@ -14,8 +14,8 @@ from gatelab.network.nodes import dense_parameters, describe, node_operation, pa
 from gatelab.network.tracing import gate_names, trace, value_chain
 from gatelab.observe import observable
 
-PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)
-PASSING_OPERATIONS = frozenset({"flatten", "view", "reshape", "dropout", "contiguous", "clone", "squeeze", "unsqueeze"})
+_PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)
+_PASSING_OPERATIONS = frozenset("flatten view reshape dropout contiguous clone squeeze unsqueeze".split())
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class DenseLayer:
     Attributes:
         weight: (fan out, fan in).
         bias: (fan out,), or None.
-        gate: the name, in a GatePattern, of the gate behind the layer; None for the last layer.
-        weight_name: the weight's name among the model's parameters.
-        bias_name: the bias's name, or None.
+        gate: the name, in a GatePattern, of the gate after the layer; None for the last layer.
+        weight_name: the name of the weight among the model's parameters.
+        bias_name: the name of the bias, or None.
     """
 
     weight: Float[Tensor, "out in"]
@@ -43,7 +43,7 @@ class DenseChain:
 
     Attributes:
         layers: the weight layers, first to last.
-        constant_input: whether values start at ones instead of x, which then acts through the gates alone.
+        constant_input: whether values start at ones instead of x; then x acts through the gates alone.
     """
 
     layers: tuple[DenseLayer, ...]
@@ -61,14 +61,21 @@ class DenseChain:
 
 
 def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
-    """Read a fully connected ReLU or gated network as a chain, whatever way it was written.
+    """Read a fully connected ReLU or gated network as a chain, however its forward is written.
 
     Args:
         model: the network.
         gates: whether a gate must stand between weight layers; a deep linear network has none.
 
+    Returns:
+        The weight layers on the path of the values; the feature network of a deep gated network is left out.
+
     Raises:
-        UnsupportedModelError: something on the way from input to output is neither a dense layer nor a gate.
+        UnsupportedModelError: an operation between input and output is neither a dense layer nor a gate.
+
+    Example:
+        >>> dense_chain(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))).widths
+        (2, 3, 1)
     """
     model = observable(model)
     graph = trace(model)
@@ -83,36 +90,35 @@ def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
         if node in names and not _is_pooling(node, modules):
             if gate is not None or not layers:
                 raise UnsupportedModelError(
-                    f"{describe(node, modules)}: a gate must stand between two weight layers; "
-                    "add an nn.Linear behind it"
+                    f"{describe(node, modules)}: a gate must stand between two weight layers; add an nn.Linear after it"
                 )
             gate = names[node]
         elif parameters is not None:
             if layers and gate is None and gates:
                 raise UnsupportedModelError(
                     f"{describe(node, modules)}: two weight layers with no gate between them; multiply them into one, "
-                    "or put a gate between"
+                    "or add a gate"
                 )
             layers.append(_layer(model, describe(node, modules), *parameters, gate))
             gate = None
         elif not _passes(node, modules):
             raise UnsupportedModelError(
-                f"{describe(node, modules)} has no place in a fully connected chain of nn.Linear layers and gates, "
-                f"the networks whose paths can be listed{_remedy(node, modules)}"
+                f"{describe(node, modules)} has no place in a fully connected chain: paths can be listed only for "
+                f"networks of nn.Linear layers and gates{_remedy(node, modules)}"
             )
     if not layers or gate is not None:
         raise UnsupportedModelError(f"{type(model).__name__} does not start with a weight layer (nn.Linear)")
     for before, after in pairwise(reversed(layers)):
         if before.weight.shape[0] != after.weight.shape[1]:
             raise UnsupportedModelError(
-                f"'{after.weight_name}' takes {after.weight.shape[1]} units where '{before.weight_name}' gives "
+                f"'{after.weight_name}' takes {after.weight.shape[1]} units, but '{before.weight_name}' returns "
                 f"{before.weight.shape[0]}: a layer is shared over positions; flatten the examples first"
             )
     return DenseChain(tuple(reversed(layers)), constant_input)
 
 
 def _layer(model: nn.Module, where: str, weight: str, bias: str | None, gate: str | None) -> DenseLayer:
-    # A tied parameter goes by the first of its names, as in named_parameters().
+    # A tied parameter has several names; named_parameters() lists the first.
     names = {id(own): name for name, own in model.named_parameters()}
     own_weight = parameter(model, weight, where)
     own_bias = None if bias is None else parameter(model, bias, where)
@@ -122,8 +128,8 @@ def _layer(model: nn.Module, where: str, weight: str, bias: str | None, gate: st
 
 def _passes(node: Node, modules: Mapping[str, nn.Module]) -> bool:
     if node.op == "call_module":
-        return isinstance(modules[str(node.target)], PASSING_MODULES)
-    return node_operation(node) in PASSING_OPERATIONS
+        return isinstance(modules[str(node.target)], _PASSING_MODULES)
+    return node_operation(node) in _PASSING_OPERATIONS
 
 
 def _is_pooling(node: Node, modules: Mapping[str, nn.Module]) -> bool:

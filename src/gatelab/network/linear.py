@@ -1,4 +1,4 @@
-"""Which nodes of a graph are affine in the data."""
+"""Find the nodes of a graph that are affine in the data."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from torch.fx import Node
 from gatelab.gates.operations import BILINEAR, LINEAR, QUOTIENTS, SHAPE_ONLY
 from gatelab.network.nodes import is_shape, node_operation
 
-# Linear in the data, whatever their mode: what may stand between gates and weight layers.
+# Linear in the data in every mode; these may stand between gates and weight layers.
 _LINEAR_MODULES = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
@@ -18,33 +18,33 @@ _LINEAR_MODULES = (
     *(nn.Flatten, nn.Unflatten, nn.Identity, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle),
     *(nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, nn.ChannelShuffle),
 )
-# Put other values into a tensor, whatever it held.
+# Replace the values of a tensor, whatever they were.
 OVERWRITING = frozenset("fill zero copy requires_grad normal uniform random exponential bernoulli setitem".split())
 
 
 def data_nodes(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes that hold data: what depends on the input by more than its shape."""
-    found: set[Node] = set()
+    """Return the nodes that depend on the input by more than its shape."""
+    data: set[Node] = set()
     for node in nodes:
-        values = node_operation(node) not in SHAPE_ONLY and not is_shape(node)
-        if node.op == "placeholder" or (values and any(source in found for source in node.all_input_nodes)):
-            found.add(node)
-    return found
+        has_values = node_operation(node) not in SHAPE_ONLY and not is_shape(node)
+        if node.op == "placeholder" or (has_values and any(source in data for source in node.all_input_nodes)):
+            data.add(node)
+    return data
 
 
 def is_linear_module(node: Node, modules: Mapping[str, nn.Module]) -> bool:
-    """Whether the node calls one of torch's own modules that are linear and have no weight matrix."""
+    """Whether the node calls a linear module of torch that has no weight matrix."""
     return node.op == "call_module" and type(modules[str(node.target)]) in _LINEAR_MODULES
 
 
 def is_linear_operation(node: Node, data: set[Node]) -> bool:
-    """Whether a function or method node is affine in the nodes that hold data."""
+    """Whether a function or method node is affine in the data nodes."""
     operation = node_operation(node) or ""
     sources = [source for source in node.all_input_nodes if source in data]
-    whole = any(
+    to_integers = any(
         isinstance(arg, torch.dtype) and not arg.is_floating_point for arg in (*node.args, *node.kwargs.values())
     )
-    if whole or operation in OVERWRITING or node.kwargs.get("rounding_mode"):
+    if to_integers or operation in OVERWRITING or node.kwargs.get("rounding_mode"):
         return False
     if operation in QUOTIENTS:
         return bool(node.args) and sources == [node.args[0]]

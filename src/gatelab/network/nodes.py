@@ -1,4 +1,4 @@
-"""Reading single nodes of a graph: what they are, where they stand, which parameters they use."""
+"""Read single nodes of a graph: their operation, their place in the source, their parameters."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,14 +18,14 @@ _TRACER = Path(__file__).with_name("tracing.py")
 
 
 def node_operation(node: Node) -> str | None:
-    """The plain name of a function or method node's operation; None for other nodes."""
+    """Return the plain name of a function or method node's operation; None for other nodes."""
     if node.op == "call_function":
         return operation_name(node.target)  # pyright: ignore[reportArgumentType]
     return str(node.target).strip("_") if node.op == "call_method" else None
 
 
 def is_shape(node: Node) -> bool:
-    """Whether a node holds sizes, not values: x.shape, x.size(0), and what is reckoned from them."""
+    """Whether a node holds sizes, not values: x.shape, x.size(0), and anything computed from them."""
     if node_operation(node) in {"size", "dim", "numel", "ndimension"}:
         return True
     if node.op == "call_function" and node.target is getattr:
@@ -38,7 +38,7 @@ def is_shape(node: Node) -> bool:
 
 
 def ancestors(*nodes: Node, sources: Callable[[Node], Iterable[Node]] = lambda node: node.all_input_nodes) -> set[Node]:
-    """Nodes and all that they are made from, where ``sources`` says what a node is made from."""
+    """Return the nodes and all nodes they depend on; ``sources`` returns the direct dependencies of a node."""
     found, waiting = set(nodes), list(nodes)
     while waiting:
         for source in sources(waiting.pop()):
@@ -56,7 +56,7 @@ def holds_node(value: Any) -> bool:
 
 
 def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
-    """Paths of weight and bias if the node is a dense layer, nn.Linear or F.linear on parameters; None otherwise."""
+    """Return the paths of weight and bias if the node is a dense layer (nn.Linear, F.linear), else None."""
     if node.op == "call_module":
         dense = isinstance(modules[str(node.target)], nn.Linear)
     else:
@@ -65,7 +65,7 @@ def dense_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str,
 
 
 def weight_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str, str | None] | None:
-    """Paths of weight and bias if the node is a dense or convolutional layer; None otherwise."""
+    """Return the paths of weight and bias if the node is a dense or convolutional layer, else None."""
     if node.op == "call_module":
         module = modules[str(node.target)]
         if not isinstance(module, nn.Linear | _ConvNd):
@@ -94,24 +94,24 @@ def max_pooling(node: Node, modules: Mapping[str, nn.Module]) -> MaxPool | Adapt
 
 
 def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:
-    """The parameter of this path, or a refusal of weights that are computed."""
+    """Return the parameter at a path; refuse weights that are computed."""
     try:
         return model.get_parameter(path)
     except AttributeError:
         raise UnsupportedModelError(
-            f"{where}: '{path}' is not a parameter but computed or constant (a parametrization, pruning, a buffer); "
+            f"{where}: '{path}' is not a parameter: it is computed or constant (a parametrization, pruning, a buffer); "
             "make it a plain parameter first, e.g. torch.nn.utils.parametrize.remove_parametrizations"
         ) from None
 
 
 def module_path(node: Node) -> str:
-    """The path of the module whose forward made the node; empty for the model itself."""
+    """Return the path of the module whose forward created the node; empty for the model itself."""
     stack: dict[str, Any] = node.meta.get("nn_module_stack") or {}
     return next(reversed(list(stack.values())))[0] if stack else ""
 
 
 def describe(node: Node, modules: Mapping[str, nn.Module]) -> str:
-    """What a node is and where it stands, for an error message."""
+    """Describe a node and its place in the source, for an error message."""
     if node.op == "call_module":
         return f"module '{node.target}' ({type(modules[str(node.target)]).__name__}){_source(node)}"
     path = module_path(node)
@@ -121,7 +121,7 @@ def describe(node: Node, modules: Mapping[str, nn.Module]) -> str:
 
 
 def _source(node: Node) -> str:
-    """The line of code behind a node: the innermost frame of the traced forward that is not torch's own."""
+    """Return the source line of a node: the innermost frame of the traced forward outside torch and gatelab."""
     frames = re.findall(r'File "(.+)", line (\d+), in .+\n\s*(.*)', node.stack_trace or "")
     started = max((place for place, frame in enumerate(frames) if Path(frame[0]) == _TRACER), default=-1)
     files = [(Path(file), line, code) for file, line, code in frames[started + 1 :]]

@@ -1,4 +1,4 @@
-"""torch.fx's tracer, taught about augmented assignment."""
+"""A torch.fx tracer that records augmented assignments as in-place writes."""
 
 import operator
 from typing import Any
@@ -9,7 +9,7 @@ from gatelab.network.nodes import is_shape
 
 
 class _Proxy(Proxy):
-    """Notes ``h += y`` as the write that it is; torch.fx takes it for ``h = h + y``, which leaves other names of h."""
+    """Record ``h += y`` as a write; torch.fx would record ``h = h + y``, which misses other references to h."""
 
     def __iadd__(self, other: Any) -> Proxy:
         return self._write("add", other)
@@ -24,14 +24,14 @@ class _Proxy(Proxy):
         return self._write("div", other)
 
     def _write(self, operation: str, other: Any) -> Proxy:
-        if is_shape(self.node):  # a number: nothing is written
+        if is_shape(self.node):  # Python numbers are immutable
             return getattr(operator, {"div": "truediv"}.get(operation, operation))(self, other)
         return self.tracer.create_proxy("call_method", f"{operation}_", (self, other), {})
 
 
 class WritingTracer(Tracer):
-    """A tracer that sees augmented assignments."""
+    """A tracer that records augmented assignments as in-place writes."""
 
     def proxy(self, node: Node) -> Proxy:
-        """A stand-in for the node's value."""
+        """Wrap a node."""
         return _Proxy(node, self)

@@ -1,4 +1,4 @@
-"""A model as a graph of operations, by torch.fx, with the same gate names that capture gives."""
+"""Trace a model with torch.fx, and give its gates the names that capture gives them."""
 
 import inspect
 import threading
@@ -16,14 +16,14 @@ from gatelab.network.tracer import WritingTracer
 from gatelab.network.writes import follow_writes
 from gatelab.observe import observable, stand_in
 
-_ALONE = threading.RLock()  # while it traces, torch.fx changes what a call of a module means, for all threads
+_ALONE = threading.RLock()  # torch.fx patches nn.Module.__call__ for all threads while it traces
 
 
 def trace(model: nn.Module) -> Graph:
-    """The graph of ``model``'s operations, torch's own modules being single nodes.
+    """Return the graph of the model's operations; torch's own modules are single nodes.
 
     Raises:
-        UnsupportedModelError: the model's Python code branches on its data, so that it has no one graph.
+        UnsupportedModelError: the forward branches on the data, so the model has no fixed graph.
     """
     model = observable(model)
     _refuse_hooks(model)
@@ -31,11 +31,11 @@ def trace(model: nn.Module) -> Graph:
     tracer.record_stack_traces = True
     double = stand_in(model)
     try:
-        # Optional arguments stand at their defaults: a symbolic "mask" would never be None.
+        # Fix optional arguments at their defaults: a symbolic "mask" would never be None.
         parameters = inspect.signature(model.forward).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         with _ALONE, torch.random.fork_rng(devices=[]):
-            # Tracing runs the model's Python code, which may keep what it meets.
+            # Tracing runs the model's Python code, which may store proxies on the module; hence the copy.
             graph = tracer.trace(double, concrete_args=defaults)
     except UnsupportedModelError:
         raise
@@ -55,18 +55,18 @@ def trace(model: nn.Module) -> Graph:
 
 
 def _take_constants(graph: Graph, model: nn.Module, double: nn.Module) -> None:
-    """Tensors that forward makes: fx puts them on the module that it traced; here the nodes keep them."""
+    """Move tensors that forward creates from the traced module, where fx stores them, to their nodes."""
     for node in graph.nodes:
         name = str(node.target)
         if node.op == "get_attr" and name.startswith("_tensor_constant"):
             node.meta["constant"] = getattr(double, name)
-    if double is model:  # a model that cannot be copied stood in for itself
+    if double is model:  # the model could not be copied
         for name in {str(node.target) for node in graph.nodes if "constant" in node.meta}:
             delattr(model, name)
 
 
 def _put_arguments_in_order(graph: Graph) -> None:
-    """``relu(input=h)`` becomes ``relu(h)``, so that whoever reads a node finds its data first."""
+    """Turn ``relu(input=h)`` into ``relu(h)``: readers of a node expect its data first."""
     for node in graph.nodes:
         kwargs = dict(node.kwargs)
         if node.op in ("call_function", "call_module") and not node.args and isinstance(kwargs.get("input"), Node):
@@ -79,13 +79,18 @@ def _refuse_hooks(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if module._forward_hooks or module._forward_pre_hooks:
             raise UnsupportedModelError(
-                f"module '{name}' ({type(module).__name__}) has forward hooks, which may change what passes and do not "
-                "show in the graph; remove them (or weight_norm, which is one: use parametrizations.weight_norm)"
+                f"module '{name}' ({type(module).__name__}) has forward hooks, which may change the signal and do not "
+                "appear in the graph; remove them (weight_norm is one: use parametrizations.weight_norm)"
             )
 
 
 def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str]:
-    """The name that :func:`gatelab.capture_gates` gives to each gate node of the graph."""
+    """Return the name that :func:`gatelab.capture_gates` gives to each gate node.
+
+    Args:
+        graph: the graph from :func:`trace`.
+        modules: the model's modules by path.
+    """
     calls: Counter[str] = Counter()
     names = {}
     for node in graph.nodes:
@@ -97,13 +102,13 @@ def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str
 
 
 def value_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> list[Node]:
-    """The nodes through which values pass from the input to the output, in order, neither end included.
+    """Return the nodes that values pass from the input to the output, in order, without both ends.
 
-    What only decides over a gate (the feature network of a deep gated network), only tells a shape, or does not reach
-    the output, is left out.
+    Nodes that only open gates (the feature network of a deep gated network), only hold a shape, or do not reach the
+    output are left out.
 
     Raises:
-        UnsupportedModelError: values split and meet again (a sum, a concatenation), or there is not one output.
+        UnsupportedModelError: values branch and join again (a sum, a concatenation), or the model has several outputs.
     """
     nodes = list(graph.nodes)
     from_input = {next(node for node in nodes if node.op == "placeholder")}
@@ -112,7 +117,7 @@ def value_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> list[Node]:
             from_input.add(node)
     (node,) = (node for node in nodes if node.op == "output")
     if not (isinstance(node.args[0], Node) and node.args[0] in from_input):
-        raise UnsupportedModelError("the model must return one tensor that depends on its input, no tuple or dict")
+        raise UnsupportedModelError("the model must return one tensor that depends on its input, not a tuple or dict")
     chain: list[Node] = []
     node = node.args[0]
     while node.op != "placeholder":
@@ -128,7 +133,7 @@ def value_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> list[Node]:
 
 
 def value_sources(node: Node) -> list[Node]:
-    """The nodes whose values this node passes on: all of its inputs, but for a gate's pre-activation and shapes."""
+    """Return the nodes whose values this node passes on: its inputs, except a gate's pre-activation and shapes."""
     sources = node.all_input_nodes
     if node_operation(node) in ("gated", "gated_max_pool"):
         sources = [node.args[0]] if isinstance(node.args[0], Node) else []

@@ -1,4 +1,4 @@
-"""Operations that write in place, followed through the graph."""
+"""Follow in-place writes through a graph."""
 
 import inspect
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gatelab.gates.events import GATE_MODULES
 from gatelab.gates.operations import BILINEAR, SHAPE_ONLY
 from gatelab.network.nodes import describe, is_shape, node_operation
 
-# Make memory of their own. Whatever is not known to do so may hand back what it was given, or a part of it.
+# Return fresh memory. Any other operation may return its input, or a view of it.
 _FRESH = (
     BILINEAR
     | SHAPE_ONLY
@@ -38,10 +38,10 @@ _FRESH_MODULES = (
 
 
 def follow_writes(graph: Graph, modules: Mapping[str, nn.Module]) -> Graph:
-    """Let whoever reads a tensor after an in-place write take what was written.
+    """Redirect later readers of a tensor to the result of an in-place write.
 
-    torch.fx notes ``h.relu_()`` as a new node and lets later readers of ``h`` read the old one, which in the graph's
-    order is the overwritten tensor, but read as mathematics is not.
+    torch.fx records ``h.relu_()`` as a new node, but leaves later readers of ``h`` at the old node. When the graph runs
+    in order that is the overwritten tensor; read as a formula it is the tensor before the write.
 
     Raises:
         UnsupportedModelError: a write reaches readers through another view of the same memory, or changes the model's
@@ -89,10 +89,10 @@ def writes_in_place(node: Node, modules: Mapping[str, nn.Module]) -> bool:
     if node.op != "call_function" or not callable(node.target):
         return False
     if getattr(node.target, "__name__", "").endswith("_"):
-        return getattr(node.target, "__module__", "") != "_operator"  # operator.and_ is no write
+        return getattr(node.target, "__module__", "") != "_operator"  # operator.and_ does not write
     try:
         given = inspect.signature(node.target).bind_partial(*node.args, **node.kwargs).arguments
-    except (TypeError, ValueError):  # built-in functions have no signature, and no inplace argument
+    except (TypeError, ValueError):  # built-in functions have neither a signature nor an inplace argument
         return False
     return given.get("inplace") is True
 

@@ -1,4 +1,4 @@
-"""Paths of fully connected networks: numbering, features, values, and the ones that matter."""
+"""Paths of fully connected networks: numbering, features, values, experts, and the largest contributions."""
 
 from gatelab.paths.enumeration import PathIndex
 from gatelab.paths.experts import mixture_of_experts

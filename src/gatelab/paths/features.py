@@ -1,4 +1,4 @@
-"""Explicit path features, values and gradients of small fully connected networks (npk, Sections 2 and 3)."""
+"""List path features, values and gradients of small fully connected networks (npk, Sections 2 and 3)."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -18,15 +18,23 @@ from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 def neural_path_features(
     model: nn.Module, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT
 ) -> Float[Tensor, "n paths"]:
-    r"""The neural path feature φ of each example, one column per path (npk, Definition 2.1).
+    r"""Return the neural path feature φ of each example, one column per path (npk, Definition 2.1).
 
     .. math:: \phi_x(p) = x(I_0(p)) \prod_{l=1}^{d-1} G_x(l, I_l(p))
 
-    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x. Then
+    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x.
     ``neural_path_features(model, x) @ neural_path_values(model)`` is ``model(x)`` (npk, Proposition 2.1).
 
+    Args:
+        model: a fully connected network.
+        x: examples.
+        limit: the largest number of paths to list.
+
+    Returns:
+        φ, in the dtype of x.
+
     Raises:
-        TooManyPathsError: more than ``limit`` paths; ``neural_path_kernel`` needs none of them.
+        TooManyPathsError: there are more than ``limit`` paths; ``neural_path_kernel`` lists none.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
@@ -35,29 +43,37 @@ def neural_path_features(
         [[3.0, 0.0, 5.0, 0.0]]
     """
     chain, index = _guarded(model, limit)
-    nodes = _flat(x, model, chain)
-    gates = gate_factors(capture_gates(model, x), chain)
-    ones = nodes.new_ones(nodes.shape[0], 1)
-    starts = {0: (nodes, gates)} | {layer: (ones, gates[layer - 1 :]) for layer in index.starts[1:]}
-    return torch.cat([reduce(outer, factors, first) for first, factors in starts.values()], dim=1)
+    nodes = input_nodes(x, model, chain)
+    return _products(index, nodes, gate_factors(capture_gates(model, x), chain))
 
 
 def path_activity(
     model: nn.Module, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT
 ) -> Bool[Tensor, "n paths"]:
-    """Whether every gate on the path is open, A(x, p) of npk, Definition 2.1."""
+    """Return whether all gates on each path are open, A(x, p) of npk, Definition 2.1."""
     chain, index = _guarded(model, limit)
-    nodes = torch.ones_like(_flat(x, model, chain), dtype=torch.bool)
+    nodes = torch.ones_like(input_nodes(x, model, chain), dtype=torch.bool)
     pattern = capture_gates(model, x)
-    gates = [pattern[name] for name in chain.gates]
-    starts = {0: (nodes, gates)} | {layer: (nodes[:, :1], gates[layer - 1 :]) for layer in index.starts[1:]}
-    return torch.cat([reduce(outer, factors, first) for first, factors in starts.values()], dim=1)
+    return _products(index, nodes, [pattern[name] for name in chain.gates])
 
 
 def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "paths k"]:
-    r"""The neural path value v, the product of the weights on a path, for each output (npk, Definition 2.1).
+    r"""Return the neural path value v of each path and output (npk, Definition 2.1).
 
     .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
+
+    Args:
+        model: a fully connected network.
+        limit: the largest number of paths to list.
+
+    Returns:
+        The product of the weights on each path, one row per path and one column per output.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
+        >>> _ = net[0].weight.data.copy_(torch.tensor([[2.0], [3.0]])), net[2].weight.data.fill_(5.0)
+        >>> neural_path_values(net).tolist()
+        [[10.0], [15.0]]
     """
     chain, _ = _guarded(model, limit)
     with torch.no_grad():
@@ -65,9 +81,20 @@ def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float
 
 
 def path_gradients(model: nn.Module, *, limit: int = 2**14) -> Float[Tensor, "paths k parameters"]:
-    r"""The gradient of each path's value with respect to the weights, φ_p of npk, Definition 3.1.
+    r"""Return the gradient of each path's value with respect to the weights, φ_p of npk, Definition 3.1.
 
-    Parameters are those of the path network in the order of its layers, weight before bias, each flattened.
+    Args:
+        model: a fully connected network.
+        limit: the largest number of paths to list.
+
+    Returns:
+        Gradients with respect to the parameters in the order of the layers, weight before bias, each flattened.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+        >>> _ = net[0].weight.data.fill_(2.0), net[2].weight.data.fill_(5.0)
+        >>> path_gradients(net).tolist()
+        [[[5.0, 2.0]]]
     """
     chain, _ = _guarded(model, limit)
     jacobian = jacrev(lambda parameters: _values(chain, parameters))(_parameters(chain))
@@ -76,17 +103,17 @@ def path_gradients(model: nn.Module, *, limit: int = 2**14) -> Float[Tensor, "pa
 
 def _values(chain: DenseChain, parameters: Mapping[str, Tensor]) -> Float[Tensor, "paths k"]:
     weights = [parameters[layer.weight_name] for layer in chain.layers]
-    blocks = [_through(weights[0].T, weights[1:])]
+    blocks = [extended(weights[0].T, weights[1:])]
     for position, layer in enumerate(chain.layers):
         if layer.bias_name is not None:
-            blocks.append(_through(parameters[layer.bias_name][None, :], weights[position + 1 :]))
+            blocks.append(extended(parameters[layer.bias_name][None, :], weights[position + 1 :]))
     return torch.cat(blocks)
 
 
-def _through(values: Float[Tensor, "prefixes w"], weights: list[Tensor]) -> Float[Tensor, "paths k"]:
+def extended(values: Float[Tensor, "*n prefixes w"], weights: list[Tensor]) -> Float[Tensor, "*n paths k"]:
     """Extend every path, layer by layer, through every unit of the next layer."""
     for weight in weights:
-        values = (values.unsqueeze(-1) * weight.T).flatten(0, 1)
+        values = (values.unsqueeze(-1) * weight.T).flatten(-3, -2)
     return values
 
 
@@ -99,13 +126,19 @@ def _parameters(chain: DenseChain) -> dict[str, Tensor]:
     return parameters
 
 
+def _products(index: PathIndex, nodes: Shaped[Tensor, "n d"], gates: list[Tensor]) -> Shaped[Tensor, "n paths"]:
+    """Return input node times gates for every path; paths that start at a bias have 1 for the input node."""
+    later = [(torch.ones_like(nodes[:, :1]), gates[layer - 1 :]) for layer in index.starts[1:]]
+    return torch.cat([reduce(outer, factors, first) for first, factors in [(nodes, gates), *later]], dim=1)
+
+
 def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[Tensor, "n ab"]:
-    """Every product of an entry of a row with one of the other row, the first counting most."""
+    """Return all products of an entry of ``rows`` with one of ``factor``, per example, the first in major order."""
     return (rows.unsqueeze(-1) * factor.unsqueeze(1)).flatten(1)
 
 
 def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, "n w"]]:
-    """What each gate multiplies its signal with: 1 or 0, or the slope of a LeakyReLU."""
+    """Return the factor of each gate: 1 or 0, or the slope of a LeakyReLU."""
     factors = []
     for name in chain.gates:
         layer = pattern.layer(name)
@@ -114,7 +147,8 @@ def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, 
     return factors
 
 
-def _flat(x: Tensor, model: nn.Module, chain: DenseChain) -> Tensor:
+def input_nodes(x: Tensor, model: nn.Module, chain: DenseChain) -> Float[Tensor, "n d"]:
+    """Return the values of the input nodes: x flattened, or ones in a network with constant input."""
     x = examples(x, model).flatten(1)
     if x.shape[1] != chain.widths[0]:
         raise InputError(f"x has {x.shape[1]} values per example, the first layer takes {chain.widths[0]}")

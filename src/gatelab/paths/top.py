@@ -1,4 +1,4 @@
-"""The paths that matter most for one input, found without listing paths."""
+"""Find the paths with the largest contributions for one input, without listing paths."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ from gatelab.paths.features import gate_factors
 
 @dataclass(frozen=True)
 class Path:
-    """A path through a fully connected network and what it adds to an output.
+    """A path through a fully connected network and its contribution to an output.
 
     Attributes:
         units: the unit passed in each layer, input node first.
         contribution: x(i₀) · (gates) · (weights), signed.
-        output: the output at which it ends.
-        start: 0 if it starts at an input node; l if it starts at the bias of weight layer l, and then ``units``
-            begins with the unit that this bias feeds (and is empty for a bias of the output).
+        output: the output where the path ends.
+        start: 0 if the path starts at an input node, l if it starts at the bias of weight layer l. In the second case
+            ``units`` begins with the unit that this bias feeds; it is empty for a bias of the output.
     """
 
     units: tuple[int, ...]
@@ -33,9 +33,10 @@ class Path:
 
 @dataclass(frozen=True)
 class _Best:
-    """For every unit of a layer the best partial paths that end there, largest first.
+    """The best partial paths that end at each unit of a layer, largest first.
 
-    ``origin`` names where each came from: (unit · kept + rank) in the layer before, or −1 for this layer's bias.
+    ``origin`` is the partial path that each one extends: unit · kept + rank in the layer before, or −1 for this layer's
+    bias.
     """
 
     magnitude: Float[Tensor, "w kept"]
@@ -43,17 +44,19 @@ class _Best:
 
 
 def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | None = None) -> list[Path]:
-    r"""The k paths with the largest \|contribution\| for one input, largest first.
+    r"""Find the k paths with the largest \|contribution\| for one input.
 
-    Exact, by k-best dynamic programming: the best partial paths into a unit extend the best into the units before it.
-    O(k Σ w_l w_{l+1}) time; nothing is enumerated. Closed paths (contribution 0) are never returned, so that the list
-    may be shorter than k. The sums run in float64.
+    The result is exact, by k-best dynamic programming: the best partial paths into a unit extend the best ones into the
+    units before it. This takes O(k Σ w_l w_{l+1}) time and lists no paths. Contributions are computed in float64.
 
     Args:
         model: a fully connected network, with or without biases.
         x: one example, (d,) or (1, d).
-        k: how many.
-        output: only paths to this output; None compares the paths to all of them.
+        k: the number of paths.
+        output: consider only paths to this output; None compares the paths to all outputs.
+
+    Returns:
+        The paths, largest first. Closed paths (contribution 0) are left out, so there may be fewer than k.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
@@ -82,7 +85,7 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
 
 
 def _forward(chain: DenseChain, signals: list[Tensor], k: int) -> list[_Best]:
-    """Best partial paths into each layer; a unit's own gate is applied when a path leaves it."""
+    """Find the best partial paths into each layer; the gate of a unit is applied when a path leaves the unit."""
     layers: list[_Best] = []
     best = signals[0].abs().unsqueeze(1)  # one partial path into each input node
     for layer, signal in zip(chain.layers, [None, *signals[1:]], strict=True):

@@ -1,4 +1,4 @@
-"""From what a person types to a place of work."""
+"""Opens executors from what a person types."""
 
 import logging
 import sys
@@ -8,19 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import InputError
-from gatelab.work.executor import Executor
 from gatelab.work.here import Here
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
 
 FORMS = "local:4, or slurm:queue=short,cores=8,memory=16GB,walltime=01:00:00,jobs=4"
-_ANY_PORT = ":0"  # for Dask's status page: the usual one warns a second person on the same machine
+# For Dask's dashboards: on this machine only, and on any port, since the usual port may be in use.
+_DASHBOARD = "127.0.0.1:0"
 _SLURM = {"queue", "account", "cores", "memory", "walltime", "interface", "jobs"}
 
 
-def tell_user(text: str) -> None:
-    """A line on standard error."""
+def _tell_user(text: str) -> None:
+    """Print a line on standard error."""
     print(f"gatelab: {text}", file=sys.stderr, flush=True)  # noqa: T201  the person who waits must know
 
 
@@ -30,61 +30,52 @@ def connect(
     cluster: str | None = None,
     *,
     timeout: float = 10.0,
-    patience: float = 60.0,
-    notify: Callable[[str], None] = tell_user,
-) -> Iterator[Executor]:
-    """A place of work: that of a scheduler, of a cluster that is started for it, or this process if neither is named.
+    notify: Callable[[str], None] = _tell_user,
+) -> "Iterator[Here | DaskExecutor]":
+    """Open an executor: a scheduler's workers, a cluster that is started for it, or this process if neither is named.
 
     Args:
         scheduler: the address of a Dask scheduler, tcp://host:port.
-        cluster: what to start; ``FORMS`` shows how it is written.
+        cluster: what to start, such as "local:4"; ``FORMS`` shows the forms.
         timeout: seconds in which a scheduler must answer, and have a worker. Jobs in a queue are waited for.
-        patience: seconds to look for a scheduler that was lost.
-        notify: told in a line what a person should know: that all workers are lost, say.
+        notify: receives lines that a person should read, say that all workers are lost.
+
+    Returns:
+        A context manager that gives an :class:`Executor`, and ends what it started.
 
     Raises:
         InputError: nobody answers, a worker cannot be used, or Dask is not installed.
+
+    Example:
+        >>> with connect() as executor:
+        ...     sorted(executor.run(pow, 2, [3, 1]))
+        [(1, 2), (3, 8)]
     """
+    check(scheduler, cluster)
     if scheduler is None and cluster is None:
         yield Here()
         return
-    with connect_dask(scheduler, cluster, timeout=timeout, patience=patience, notify=notify) as executor:
-        yield executor
-
-
-@contextmanager
-def connect_dask(
-    scheduler: str | None,
-    cluster: str | None,
-    *,
-    timeout: float = 10.0,
-    patience: float = 60.0,
-    notify: Callable[[str], None] = tell_user,
-) -> "Iterator[DaskExecutor]":
-    """As :func:`connect`, but never this process."""
-    check(scheduler, cluster)
     kind, options = ("scheduler", {}) if cluster is None else read_cluster(cluster)
     _require("distributed")
     from gatelab.work.dask_executor import DaskExecutor  # noqa: PLC0415  an optional extra
-    from gatelab.work.dask_link import Link  # noqa: PLC0415
 
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         wait: float | None = timeout
         if kind == "local":
-            scheduler = stack.enter_context(start_local(**options)).scheduler_address
+            scheduler = stack.enter_context(_start_local(**options)).scheduler_address
         elif kind == "slurm":
             scheduler, wait = stack.enter_context(start_slurm(**options)).scheduler_address, None
-            notify(f"SLURM has taken {options['jobs']} jobs; waiting for the first to begin")
+            notify(f"SLURM has accepted {options['jobs']} jobs; waiting for the first to begin")
         assert scheduler is not None
-        link = Link(scheduler, timeout, patience, notify)
-        stack.callback(link.close)
-        link.wait_for_workers(wait)
-        yield DaskExecutor(link)
+        executor = DaskExecutor(scheduler, timeout, notify)
+        stack.callback(executor.close)
+        executor.wait_for_workers(wait)
+        yield executor
 
 
 def check(scheduler: str | None, cluster: str | None) -> None:
-    """Refuse what cannot be meant, before anything is started."""
+    """Refuse options that contradict each other or cannot be read, before anything is started."""
     if scheduler is not None and cluster is not None:
         raise InputError("--scheduler names a cluster that runs, --cluster one to start; give one of them")
     if cluster is not None:
@@ -92,7 +83,7 @@ def check(scheduler: str | None, cluster: str | None) -> None:
 
 
 def read_cluster(text: str) -> tuple[str, dict[str, Any]]:
-    """What is to be started, and with which options.
+    """Return what to start, and its options.
 
     Example:
         >>> read_cluster("local:4")
@@ -122,24 +113,25 @@ def read_cluster(text: str) -> tuple[str, dict[str, Any]]:
     return "slurm", options
 
 
-def start_local(workers: int) -> Any:
-    """Worker processes on this machine, one thread each; the system alone limits their memory."""
+def _start_local(workers: int) -> Any:
+    """Start worker processes on this machine, with one thread each. Only the system limits their memory."""
     from distributed import LocalCluster  # noqa: PLC0415
 
-    options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _ANY_PORT, "silence_logs": logging.CRITICAL}
+    options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _DASHBOARD, "silence_logs": logging.CRITICAL}
     options |= {"preload": "gatelab.work.dask_worker"}  # for its dask_setup
     return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
 
 
 def start_slurm(jobs: int, cores: int, memory: str, **options: Any) -> Any:
-    """Jobs in SLURM's queue, each with a worker process for every core; options that are left out are Dask's own."""
+    """Submit jobs to SLURM, each with a worker process for every core. Dask's configuration gives missing options."""
     _require("dask_jobqueue")
     from dask_jobqueue.slurm import SLURMCluster  # noqa: PLC0415
 
     options |= {
-        "processes": cores,  # an experiment's cells need processes of their own
+        "processes": cores,  # a run's cells need processes of their own
+        "worker_extra_args": ["--dashboard-address", _DASHBOARD],
         "job_script_prologue": [f"export {name}_NUM_THREADS=1" for name in ("OMP", "MKL", "OPENBLAS")],
-        "scheduler_options": {"dashboard_address": _ANY_PORT},
+        "scheduler_options": {"dashboard_address": _DASHBOARD},
         "silence_logs": logging.CRITICAL,
     }
     cluster = SLURMCluster(cores=cores, memory=memory, **options)
@@ -159,13 +151,15 @@ def _submit(cluster: Any, jobs: int) -> None:
     for job in cluster.workers.values():
         if job.job_id is None:
             try:
-                cluster.sync(job.start)  # only to hear what is wrong: Dask keeps it to its log
+                cluster.sync(job.start)  # fails again, and this time says why; Dask only logged it
             except (RuntimeError, OSError) as error:
                 for other in cluster.workers.values():
                     if other.job_id is None:
                         other.status = Status.failed  # else the cluster cannot be closed
-                said = " ".join(str(error).partition("stderr:")[2].split()) or str(error)
-                raise InputError(f"SLURM did not take a job: {said}; its script was\n{cluster.job_script()}") from error
+                reason = " ".join(str(error).partition("stderr:")[2].split()) or str(error)
+                raise InputError(
+                    f"SLURM did not accept a job: {reason}; its script was\n{cluster.job_script()}"
+                ) from error
 
 
 def _require(module: str) -> None:
@@ -177,7 +171,7 @@ def _require(module: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask's log says the same in many lines; what a person should know goes through ``notify``."""
+    """Silence Dask's log: what a person should know goes through ``notify``."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in {"distributed", "tornado"}]
     loggers = [logging.getLogger(name) for name in [*names, "asyncio"]]
     before = [logger.level for logger in loggers]

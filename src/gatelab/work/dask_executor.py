@@ -1,89 +1,336 @@
-"""Workers of a Dask scheduler, on many machines."""
+"""Work on the workers of a Dask scheduler.
 
+Dask itself places tasks, moves them to idle workers and runs them again when a worker dies. This module adds checked
+workers, time-outs, and errors that say what to do.
+"""
+
+import asyncio
+import concurrent.futures
+import pydoc
+import queue
+import sys
+import threading
+import time
+import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from gatelab.work.dask_crew import DaskCrew
-from gatelab.work.dask_link import Check, Link
-from gatelab.work.dask_worker import Say
-from gatelab.work.executor import Answer, Common, Task
+import cloudpickle
+from distributed import Client, KilledWorker, WorkerPlugin
 
-__all__ = ["DaskCrew", "DaskExecutor", "Say"]
+from gatelab import __version__
+from gatelab.errors import InputError, RunError
+from gatelab.work.dask_worker import Say, do_task
+from gatelab.work.executor import USER_MODULE, Answer, Common, Crew, Task
+
+# Seconds after which a scheduler or worker that accepted a question counts as silent.
+_SILENCE = 60.0
+# Seconds in which what all tasks need must reach all workers.
+_BROADCAST = 600.0
+# Seconds between two looks at the scheduler while no answers come.
+_LOOK = 1.0
 
 
 class DaskExecutor:
-    """The workers of a scheduler, those that join later as well.
+    """The workers of a scheduler, including those that join later.
 
-    What is lost with a worker is done again by another. When all are lost it waits for new ones; when the scheduler is
-    lost it looks for it at the same address. It says so once each time.
+    When a worker dies, Dask runs its tasks again elsewhere. When the scheduler dies, the work ends with a RunError:
+    run directories and kernel stores keep what is finished, and the same command continues from there.
     """
 
-    def __init__(self, link: Link):
-        """Work through a connection; see :func:`gatelab.work.connection`."""
-        self._link = link
+    def __init__(self, address: str, timeout: float, notify: Callable[[str], None]):
+        """Connect to a scheduler.
+
+        Args:
+            address: tcp://host:port.
+            timeout: seconds in which the scheduler must answer.
+            notify: receives lines that a person should read.
+
+        Raises:
+            InputError: nobody answers there, or the scheduler has another version of gatelab, or none.
+        """
+        self.address, self._notify = address, notify
+        self._threads: dict[str, int] = {}
+        self._looked, self._warned = 0.0, False
+        self._client = _client(address, timeout)
+        try:
+            version = self._client.run_on_scheduler(pydoc.locate, "gatelab.__version__", callback_timeout=timeout)
+        except OSError as error:  # includes TimeoutError
+            self.close()
+            raise InputError(
+                f"the scheduler at {address} accepted the connection, but then did not answer within {timeout:g} s; "
+                "see its log, and start it again"
+            ) from error
+        if version != __version__:
+            self.close()
+            raise InputError(f"the scheduler at {address} {_version_refusal(version)}")
+
+    def wait_for_workers(self, timeout: float | None) -> None:
+        """Wait for the first worker, then check the workers.
+
+        Raises:
+            InputError: there is no worker after ``timeout`` seconds, or a worker does not fit.
+        """
+        try:
+            self._client.wait_for_workers(1, timeout)
+        except TimeoutError as error:
+            raise InputError(
+                f"the scheduler at {self.address} has no workers, and none came within {timeout:g} s; start some with "
+                f"'dask worker {self.address} --nthreads 1'"
+            ) from error
+        self._check_versions()
+
+    def _check_versions(self) -> None:
+        # A worker without gatelab could not even unpickle a function of ours. pydoc's returns None there.
+        self.require(pydoc.locate, "gatelab.__version__", refusal=_version_refusal)
+
+    def require(
+        self, function: Callable[..., Any], *arguments: Any, refusal: Callable[[Any], str | None] = lambda text: text
+    ) -> None:
+        """Ask all workers something.
+
+        Args:
+            function: a function that the workers can import.
+            arguments: its arguments.
+            refusal: returns what is wrong with an answer, as a predicate of the worker; None if nothing is.
+
+        Raises:
+            InputError: an answer is wrong; names the worker.
+        """
+        for worker, (name, answer) in self._client.sync(_ask, self._client, function, arguments).items():
+            if isinstance(answer, TimeoutError):
+                wrong = f"does not answer for {_SILENCE:g} s; end it if it hangs"
+            elif isinstance(answer, OSError):
+                continue  # it died meanwhile
+            else:
+                wrong = refusal(answer)
+            if wrong:
+                raise InputError(f"worker {name} ({worker}) {wrong}")
 
     @property
     def parallel(self) -> int:
-        """How many tasks are worked on at a time."""
-        return max(1, sum(self._link.threads.values()))
+        """The number of tasks that run at a time."""
+        self.look(every=_LOOK)
+        return max(1, sum(self._threads.values()))
 
     @property
     def per_process(self) -> int:
-        """How many threads a worker has, the one with most: each worker is a process."""
-        return max(self._link.threads.values(), default=1)
+        """The number of threads of the largest worker. Each worker is one process."""
+        self.look(every=_LOOK)
+        return max(self._threads.values(), default=1)
 
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:
-        """Tasks with their answers as they come; an error of ``function`` is raised as it is."""
-        waiting, crew = iter(tasks), self.crew(function, common)
-        try:
-            while True:
-                for task in islice(waiting, crew.room):
-                    crew.submit(task)
-                if not len(crew):
-                    return
-                yield crew.next()
-        finally:
-            crew.close()
+        """Yield tasks with their answers as they come. An error of ``function`` is raised unchanged."""
+        # Two for each thread: a worker has its next task at hand while it works on one.
+        with self.crew(function, common, per_thread=2) as crew:
+            yield from crew.run(tasks)
 
+    @contextmanager
     def crew(
         self,
         function: Callable[[Any, Any], Any],
         common: Any,
         *,
-        alone: bool = False,
-        hear: Callable[[Any], None] | None = None,
-    ) -> DaskCrew:
-        """Those who work on one function's tasks.
+        per_thread: int = 1,
+        hear: Callable[..., None] = lambda *_: None,
+    ) -> "Iterator[DaskCrew]":
+        """Let the workers take tasks of one function.
 
         Args:
-            function: of a module.
+            function: a function of a module.
             common: what all tasks need.
-            alone: give a worker one task at a time, whatever its threads.
-            hear: is told what tasks say; see :attr:`DaskCrew.say`.
+            per_thread: the number of tasks under way for each thread of the workers.
+            hear: receives what tasks pass to :attr:`DaskCrew.say`.
         """
-        return DaskCrew(self._link, function, common, alone, hear)
+        name = f"gatelab/{self._client.id}/{uuid.uuid4().hex}"
+        # Dask gives a plugin to each worker once, also to one that joins later. Scattered or as an argument of tasks,
+        # ``common`` would keep newcomers idle, since Dask prefers workers that have it; it would be dropped by Dask's
+        # memory manager and sent again; scattered, it would be lost with its workers. Tests:
+        # test_a_worker_that_is_killed_and_one_that_joins, test_answers_are_those_of_one_process_bit_for_bit and
+        # test_all_workers_die_and_a_new_one_comes.
+        plugin: Any = WorkerPlugin()
+        plugin.content = _pickled((function, common))
+        self._client.subscribe_topic(name, lambda event: hear(*event[1]))
+        self._bounded(_SILENCE, self._client.run_on_scheduler, _tidying())
+        self._bounded(_BROADCAST, self._client.register_plugin, plugin, name)
+        try:
+            yield DaskCrew(self, self._client, function.__name__, name, per_thread)
+        finally:
+            with suppress(RunError):  # there may be another error to report
+                self._bounded(_SILENCE, self._client.unregister_worker_plugin, name)
+                self._client.unsubscribe_topic(name)
 
-    @contextmanager
-    def require(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], refusal: Callable[[Any], str | None]
-    ) -> Iterator[None]:
-        """Ask every worker something, and meanwhile those that join: one whose answer is wrong then is left out.
+    def _bounded(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of Dask's client that has no time-out, again if a worker dies meanwhile."""
 
-        Args:
-            function: of a module.
-            arguments: what it is given.
-            refusal: what is wrong with an answer, to stand behind the worker's name; None if nothing.
+        async def call() -> None:
+            await method(*arguments)
+
+        while True:
+            try:
+                return self._client.sync(call, callback_timeout=seconds)
+            except TimeoutError as error:
+                raise self._lost() from error
+            except OSError:
+                self.look()
+
+    def look(self, every: float = 0.0) -> None:
+        """Ask which workers there are, unless the last look was less than ``every`` seconds ago.
 
         Raises:
-            InputError: the answer of a worker that is there now is wrong.
+            RunError: the scheduler is lost or silent.
         """
-        check = Check(function, arguments, refusal)
-        self._link.add_check(check)
+        if time.monotonic() - self._looked < every:
+            return
         try:
-            yield
-        finally:
-            self._link.remove_check(check)
+            self._threads = self._client.nthreads(callback_timeout=_SILENCE)
+        except Exception as error:  # Dask raises several kinds
+            raise self._lost() from error
+        self._looked = time.monotonic()
+        if not self._threads and not self._warned:
+            self._notify(f"the scheduler at {self.address} has no workers any more; waiting for new ones")
+        self._warned = not self._threads
+
+    def result(self, future: Any, task: Any) -> Any:
+        """Fetch an answer from its worker."""
+        while True:
+            try:
+                return future.result(timeout=_SILENCE)
+            except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
+                raise self._lost() from error
+            except KilledWorker as error:
+                raise RunError(
+                    f"workers died again and again while they worked on {repr(task)[:200]}; see their logs, and give "
+                    "them more memory, or less to do at a time"
+                ) from error
+            except Exception as error:
+                if future.status == "error" or not isinstance(error, OSError):
+                    with suppress(OSError):
+                        self._check_versions()  # a worker that joined later may be the reason
+                    raise
+                if not isinstance(error, TimeoutError):
+                    raise self._lost() from error
+                self.look()  # the answer is long, or must be computed again
+
+    def _lost(self) -> RunError:
+        return RunError(
+            f"the scheduler at {self.address} was lost; what is finished is kept. Start the scheduler and its workers, "
+            "and run the same command again"
+        )
+
+    def close(self) -> None:
+        """Leave the scheduler."""
+        with suppress(OSError):
+            self._client.close(timeout=2)
+
+
+class DaskCrew(Crew):
+    """The workers of a scheduler at one function.
+
+    Attributes:
+        say: a task may call it with plain data, which ``hear`` of the crew receives.
+    """
+
+    def __init__(self, executor: DaskExecutor, client: Any, function: str, name: str, per_thread: int):
+        """See :meth:`DaskExecutor.crew`."""
+        self._executor, self._per_thread, self.say = executor, per_thread, Say(name)
+
+        def start(task: Any) -> Any:
+            # Dask estimates the duration of a task from others whose key begins with the same word.
+            key = f"{function}-{uuid.uuid4().hex}"
+            try:
+                return client.submit(do_task, name, cloudpickle.dumps(task), __version__, key=key)
+            except Exception:
+                executor.look()  # says so if the scheduler was lost
+                raise
+
+        super().__init__(start, limit=0)
+
+    @property
+    def room(self) -> int:
+        """The number of further tasks that the workers can use now."""
+        return max(0, self._per_thread * self._executor.parallel - len(self._running))
+
+    def next(self) -> tuple[Any, Any]:
+        """Wait for an answer, and return it behind its task.
+
+        Raises:
+            RunError: the scheduler is lost, or workers die of the task.
+        """
+        future = None
+        while future is None:
+            # Dask waits for ever for a scheduler that hangs: test_a_scheduler_that_dies_or_hangs_during_the_work.
+            self._executor.look(every=_LOOK)
+            with suppress(queue.Empty):
+                future = self._done.get(timeout=_LOOK)
+        task = self._running.pop(future)
+        return task, self._executor.result(future, task)
+
+
+def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
+    """Connect in another thread, since Dask waits for ever for somebody who accepts the connection and says nothing.
+
+    Shown by test_somebody_accepts_the_connection_and_says_nothing.
+    """
+    made: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def make() -> None:
+        try:
+            made.set_result(Client(address, timeout=timeout, set_as_default=False))
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=make, name="connect", daemon=True).start()
+    try:
+        return made.result(timeout + 2)  # Dask may take a little longer than its own time-out
+    except OSError as error:  # includes TimeoutError
+        made.add_done_callback(lambda late: late.exception() or late.result().close())
+        raise InputError(
+            f"no Dask scheduler answers at {address} within {timeout:g} s; start one with 'dask scheduler', or correct "
+            "the address"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"'{address}' is not a scheduler's address ({error}); write tcp://host:port") from error
+
+
+async def _ask(client: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, tuple[str, Any]]:
+    """Return each worker's name and its answer, or the error that it gave instead."""
+    workers = (await client.scheduler.identity(n_workers=-1))["workers"]
+    questions = [client.run(function, *arguments, workers=[worker], on_error="return") for worker in workers]
+    answers = await asyncio.gather(*(asyncio.wait_for(one, _SILENCE) for one in questions), return_exceptions=True)
+    return {
+        worker: (str(about["id"]), answer.get(worker) if isinstance(answer, dict) else answer)
+        for (worker, about), answer in zip(workers.items(), answers, strict=True)
+    }
+
+
+def _tidying() -> Callable[[Any], Any]:
+    """Return what removes the plugins of clients that were killed. Local: the scheduler need not import our modules."""
+
+    async def tidy(dask_scheduler: Any) -> None:
+        for name in list(dask_scheduler.worker_plugins):
+            if name.startswith("gatelab/") and name.split("/")[1] not in dask_scheduler.clients:
+                await dask_scheduler.unregister_worker_plugin(None, name)
+
+    return tidy
+
+
+def _pickled(content: Any) -> bytes:
+    """Pickle with the code of a user's own file, which no worker could import."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(USER_MODULE):
+            cloudpickle.register_pickle_by_value(module)
+    return cloudpickle.dumps(content)
+
+
+def _version_refusal(answer: Any) -> str | None:
+    if answer == __version__:
+        return None
+    remedy = f"install gatelab {__version__} where it runs"
+    if isinstance(answer, str):
+        return f"has gatelab {answer}, and here is {__version__}; {remedy}"
+    why = f" ({answer})" if isinstance(answer, Exception) else ""
+    return f"cannot import gatelab{why}; {remedy}"

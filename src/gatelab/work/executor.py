@@ -1,9 +1,11 @@
-"""What every place of work promises."""
+"""The executor protocol, and crews: workers that take tasks one after the other."""
 
 from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-# How modules are called that were made from a user's file, and are on no worker's path.
+# The prefix of modules that were made from a user's file. No worker can import them by name.
 USER_MODULE = "gatelab_user_"
 
 Common = TypeVar("Common")
@@ -18,39 +20,70 @@ class Executor(Protocol):
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:
-        """Tasks with their answers as they come, in any order; a task may be tried twice, but is answered once.
+        """Yield tasks with their answers, in any order. A task may run twice, but is answered once.
 
         Args:
-            function: of a module, pure but for what it caches in ``common``.
-            common: what all tasks need, sent to each worker once.
-            tasks: small; only as many are taken at a time as the workers can use.
+            function: a function of a module, pure except for what it caches in ``common``.
+            common: what all tasks need. Each worker receives it once.
+            tasks: small objects. The executor takes only as many at a time as the workers can use.
         """
         ...
 
     @property
     def parallel(self) -> int:
-        """How many tasks are worked on at a time."""
+        """The number of tasks that run at a time."""
         ...
 
     @property
     def per_process(self) -> int:
-        """How many of them at most in one process, which holds ``common`` once and shares its memory among them."""
+        """The largest number of tasks that run at a time in one process and share one ``common``."""
         ...
 
 
-@runtime_checkable
-class Crew(Protocol):
-    """Those who work on one function's tasks, for callers whose next task depends on earlier answers."""
+class Crew:
+    """Workers on one function, for callers whose next task depends on earlier answers.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> with ThreadPoolExecutor() as pool:
+        ...     crew = Crew(lambda task: pool.submit(abs, task), limit=2)
+        ...     sorted(crew.run([-3, 1]))
+        [(-3, 3), (1, 1)]
+    """
+
+    def __init__(self, start: Callable[[Any], Any], limit: int):
+        """Use a function that starts tasks.
+
+        Args:
+            start: starts a task and returns a future of the answer.
+            limit: the number of tasks that may be under way.
+        """
+        self._start, self._limit = start, limit
+        self._running: dict[Any, Any] = {}  # futures with their tasks
+        self._done: SimpleQueue[Any] = SimpleQueue()
 
     @property
     def room(self) -> int:
-        """How many more tasks they can use now."""
-        ...
+        """The number of further tasks that the workers can use now."""
+        return max(0, self._limit - len(self._running))
 
     def submit(self, task: Any) -> None:
-        """Take a task."""
-        ...
+        """Start a task."""
+        future = self._start(task)
+        self._running[future] = task
+        future.add_done_callback(self._done.put)
 
     def next(self) -> tuple[Any, Any]:
-        """Some task that was submitted, and its answer; waits for it."""
-        ...
+        """Wait for an answer, and return it behind its task."""
+        future = self._done.get()
+        return self._running.pop(future), future.result()
+
+    def run(self, tasks: Iterable[Any]) -> Generator[tuple[Any, Any]]:
+        """Yield all tasks with their answers, in any order."""
+        waiting = iter(tasks)
+        while True:
+            for task in islice(waiting, self.room):
+                self.submit(task)
+            if not self._running:
+                return
+            yield self.next()

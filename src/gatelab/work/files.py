@@ -1,19 +1,24 @@
-"""Files that a crash leaves whole, and directories that one process has alone."""
+"""Files that survive a crash whole, and directories that one process has to itself."""
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from gatelab.errors import RunError
 
 
 def write_durably(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file so that after a crash there is the old one or the new one, never a part."""
+    """Write a file. After a crash there is the old file or the new one, never a part.
+
+    Raises:
+        RunError: the disk is full, say; the old file is unchanged.
+    """
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,14 +35,16 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
 
 def _refusal(path: Path, error: OSError, safe: str) -> RunError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "Make room" if full else "See to it that it can be"
+    remedy = "Make room" if full else "Make it writable"
     return RunError(
         f"{path} could not be written: {error.strerror or error}; {safe}. {remedy}, and run the same command again"
     )
 
 
 def sync_folder(folder: Path) -> None:
-    """Let names in a directory be on the disk, as what they name is."""
+    """Flush the entries of a directory to disk, as ``os.fsync`` does for the content of a file."""
+    if os.name == "nt":
+        return  # Windows cannot open a directory; it writes entries in order by itself
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -51,38 +58,38 @@ def _write_all(file: int, content: memoryview) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON that people may read, durably."""
+    """Write indented JSON durably."""
     write_durably(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 class JsonLines:
-    """An append-only file of JSON objects, one a line, on the disk before :meth:`append` returns.
+    """An append-only file of JSON objects, one on each line. A line is on the disk before :meth:`append` returns.
 
-    A line that a crash cut short is ignored, and overwritten by the next; one that was damaged later is passed over.
+    A line that a crash cut short is ignored, and the next one overwrites it. A line that was damaged later is ignored.
     """
 
     def __init__(self, path: Path):
         """Use the file at ``path``, which need not exist."""
         self._path = path
-        self._end = -1  # behind the last whole line, once it is known
+        self._end = -1  # the position behind the last whole line, once it is known
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole lines."""
+        """Return the objects of all whole lines."""
         content = self._path.read_bytes() if self._path.exists() else b""
         self._end = content.rfind(b"\n") + 1
-        found = []
+        entries = []
         for line in content[: self._end].splitlines():
             with suppress(ValueError):
                 entry = json.loads(line)
                 if isinstance(entry, dict):
-                    found.append(entry)
-        return found
+                    entries.append(entry)
+        return entries
 
     def append(self, entry: dict[str, Any]) -> None:
         """Add a line.
 
         Raises:
-            RunError: the disk is full, say; the lines before are as they were.
+            RunError: the disk is full, say; the earlier lines are unchanged.
         """
         try:
             if not self._path.exists() or self._path.stat().st_size != self._end:
@@ -96,34 +103,35 @@ class JsonLines:
                 os.fsync(file.fileno())
             self._end += len(line)
         except OSError as error:
-            raise _refusal(self._path, error, "what is noted there is safe") from error
+            raise _refusal(self._path, error, "the lines written before are safe") from error
 
 
 @contextmanager
 def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Have a directory alone; the lock ends with the process, however it ends.
+    """Keep other processes out of a directory. The lock ends with the process, however it ends.
 
     Args:
         folder: the directory.
-        waiting: called before we wait for another process that has it.
+        waiting: called before this process waits for another one that has the lock. None: do not wait.
 
     Raises:
-        RunError: another process has it, and we are not to wait; or there can be no lock.
+        RunError: another process has the lock and we do not wait, or the file system has no locks.
     """
-    with ExitStack() as stack:
+    # A soft lock, filelock's substitute on file systems without locks, would outlive a process that is killed.
+    lock = FileLock(folder / "lock", thread_local=False, fallback_to_soft=False)
+    try:
+        folder.stat()  # filelock would make a directory that is missing
         try:
-            file = stack.enter_context((folder / "lock").open("w"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if waiting is None:
-                    raise
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-        except BlockingIOError:
-            raise RunError(f"another process is working on {folder}; wait for it, or stop it") from None
-        except OSError as error:
-            raise RunError(
-                f"{folder} cannot be locked: {error.strerror or error}; it must be writable, and have locks"
-            ) from error
+            lock.acquire(blocking=False)
+        except Timeout:
+            if waiting is None:
+                raise RunError(f"another process is working on {folder}; wait for it, or stop it") from None
+            waiting()
+            lock.acquire()
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"{folder} cannot be locked: {reason}; it must be writable, and have locks") from error
+    try:
         yield
+    finally:
+        lock.release()

@@ -10,6 +10,7 @@ import torch
 from gatelab.kernels import TangentKernel, compute, open_kernel
 from gatelab.models.from_file import factory_from_file, seeded_network
 from gatelab.work import Here, connect
+from gatelab.work.progress import Silent
 from tests.work.processes import ROOT, Processes
 
 pytest.importorskip("distributed")
@@ -38,24 +39,15 @@ def network(tmp_path):
     return seeded_network(factory_from_file(f"{tmp_path / 'mine.py'}:Slow"), 0).float()
 
 
-class KillAfter:
+class KillAfter(Silent):
     """Kills a worker when some tiles are there, and starts another."""
 
     def __init__(self, processes, address, victims):
         self.processes, self.address, self.victims = processes, address, victims
         self.killed = 0
 
-    def checking(self, tiles):
-        raise AssertionError("nothing was there before")
-
-    def checked(self, whole, tiles):
-        raise AssertionError("nothing was there before")
-
-    def planned(self, plan, tiles):
-        assert tiles > 10
-
-    def advanced(self, done, tiles):
-        if done in (3, 7):
+    def update(self, part, fraction, text):
+        if text.startswith(("3 of", "7 of")):
             self.processes.kill(self.victims[self.killed])
             self.killed += 1
             self.processes.worker(self.address, f"replacement {self.killed}")
@@ -71,7 +63,6 @@ def test_workers_that_are_killed_change_nothing(network, tmp_path):
         with connect(address, timeout=100, notify=lambda _: None) as executor:
             deadline = time.monotonic() + 100
             while executor.parallel < 2 and time.monotonic() < deadline:
-                executor._link.look()
                 time.sleep(0.1)
             shared = compute(TangentKernel(network), x, store=tmp_path / "K.zarr", executor=executor, progress=progress)
     assert progress.killed == 2

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -14,7 +15,7 @@ from gatelab.cli import app
 from gatelab.errors import InputError
 from gatelab.lab.runs import Cell, Run, execute
 from gatelab.papers import find_experiment
-from gatelab.work import connect_dask
+from gatelab.work import connect
 from tests.lab.runs.test_runs import CELLS, Log, add
 from tests.work.processes import ROOT
 from tests.work.tasks import count_in_steps
@@ -27,10 +28,10 @@ STEPS = [Cell("first"), Cell("second"), Cell("sum", needs=("first", "second"))]
 
 @pytest.fixture(scope="module")
 def cluster():
-    told = []
-    with connect_dask(None, "local:2", notify=told.append) as executor:
+    notes = []
+    with connect(None, "local:2", notify=notes.append) as executor:
         yield executor
-    assert told == []
+    assert notes == []
 
 
 @pytest.fixture
@@ -61,12 +62,25 @@ def test_an_experiment_finds_what_one_process_finds(tmp_path, monkeypatch, clust
 @pytest.mark.slow
 def test_a_directory_that_workers_do_not_see(tmp_path, cluster):
     run = Run.open(tmp_path / "run", "sums", {})
-    cluster._link.client.run(_hide, str(run.path))
+    cluster._client.run(_hide, str(run.path))
     with pytest.raises(InputError, match=rf"worker .*tcp://.* does not see the files in {run.path}.*share, with --out"):
         execute(run, 10, CELLS, add, Log(), cluster=cluster)
     assert not run.results()
-    cluster._link.client.run(_hide, "nothing")
+    cluster._client.run(_hide, "nothing")
     assert execute(run, 10, CELLS, add, Log(), cluster=cluster)["sum"] == {"value": 30}
+
+
+@pytest.mark.slow
+def test_nothing_listens_to_the_network(cluster):
+    """Neither workers nor dashboards, here or in the workers."""
+    places = [_listening(), *cluster._client.run(_listening).values()]
+    assert all(places)
+    assert {address for place in places for address in place} == {"127.0.0.1"}
+
+
+def _listening():
+    connections = psutil.Process().net_connections("inet")
+    return [one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN]
 
 
 def _hide(path):
@@ -130,8 +144,8 @@ def test_ctrl_c_is_one_line_and_leaves_nobody(tmp_path):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
-    told = [line for line in errors.splitlines() if line and not line.startswith("[")]
-    assert told == ["stopped; 0 of 7 cells are finished. Run the same command again to continue."]
+    lines = [line for line in errors.splitlines() if line and not line.startswith("[")]
+    assert lines == ["stopped; 0 of 7 cells are finished. Run the same command again to continue."]
     wait_until(lambda: not _alive(process.pid), seconds=30)
 
 

@@ -14,11 +14,11 @@ from gatelab.papers.gdln.evolving_gates import even_switches
 from gatelab.papers.gdln.fields import (
     Activation,
     Descent,
+    initial_weights,
     neighbour_correlation,
     pulse_widths,
     recorded_steps,
     relu_descent,
-    starts,
     train_fields,
 )
 from gatelab.papers.gdln.predict_location import _hits_elsewhere
@@ -67,7 +67,7 @@ def test_training_is_that_of_the_module():
 def test_descent_without_flips_is_the_flow():
     """While no gate flips, small steps of the ReLU network are its gated linear flow."""
     x, y = NLGP((1.0, 0.3), 3.0, (10,)).sample(60, generator=torch.Generator().manual_seed(0))
-    start = starts([5], 2, 10, 1.0)
+    start = initial_weights([5], 2, 10, 1.0)
     fields = relu_descent(x, y, start, 50, 1e-4, records=5)
     gates = open_gates(fields.weights[:, 0], x)
     assert torch.equal(gates[0], gates[-1])

@@ -1,4 +1,4 @@
-"""Those who do cells: this process, a pool of processes, the workers of a Dask scheduler."""
+"""The crews that do a run's cells: this process, a pool of processes, or the workers of a Dask scheduler."""
 
 import multiprocessing
 import os
@@ -6,46 +6,34 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gatelab.errors import InputError
 from gatelab.lab.runs.cells import Cell, Context, Result, Work
-from gatelab.work import Crew
+from gatelab.work.executor import Crew
 from gatelab.work.files import locked
 from gatelab.work.progress import Reporter
 
 if TYPE_CHECKING:
-    from gatelab.work.dask_executor import DaskCrew, DaskExecutor, Say
+    from gatelab.work.dask_executor import DaskExecutor
 
 Common = tuple[Work, Any]  # what does a cell, and the run's configuration
 Task = tuple[Cell, Context]
-Answer = tuple[Result, float]  # and the seconds it took
-Tell = Callable[[str, float, str], None]
-
-
-class CellCrew(Crew, Protocol):
-    """A crew whose tasks are cells.
-
-    Attributes:
-        tell: what a cell calls to say how far it is, wherever it is.
-    """
-
-    tell: Tell
-
+Tell = Callable[[str, float, str], None]  # a cell calls it with its name, how far it is, and a text
 
 _process = threading.Lock()
 
 
-def do_cell(common: Common, task: Task) -> Answer:
-    """Do a cell, as the only one in this process and the only one in its folder.
+def do_cell(common: Common, task: Task) -> tuple[Result, float]:
+    """Do a cell, and return its result and the seconds it took.
 
-    Cells may use torch's global random state, so that two threads of one worker must not do one each. And the worker
-    that did this cell before may be lost to its scheduler but still write files.
+    A cell has its process to itself, since it may use torch's global random state. It also has its folder to itself: a
+    worker that did this cell before may be lost to its scheduler but still write files.
     """
     (work, config), (cell, context) = common, task
 
@@ -57,66 +45,29 @@ def do_cell(common: Common, task: Task) -> Answer:
         return work(config, cell, context), time.perf_counter() - start
 
 
-class Alone:
-    """This process, one cell after the other."""
+@contextmanager
+def in_this_process(common: Common, reporter: Reporter) -> Iterator[tuple[Crew, Tell]]:
+    """Do one cell after the other."""
 
-    def __init__(self, common: Common, reporter: Reporter):
-        """Tell the reporter directly."""
-        self._common, self._task = common, None
-        self.tell = reporter.update
+    def start(task: Task) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(do_cell(common, task))
+        return future
 
-    @property
-    def room(self) -> int:
-        """One at a time."""
-        return 1 if self._task is None else 0
-
-    def submit(self, task: Task) -> None:
-        """Take a cell."""
-        self._task = task
-
-    def next(self) -> tuple[Task, Answer]:
-        """Do it."""
-        task, self._task = self._task, None
-        assert task is not None
-        return task, do_cell(self._common, task)
-
-
-class Pool:
-    """Processes of this machine, which end with this one."""
-
-    def __init__(self, common: Common, workers: int, pool: ProcessPoolExecutor):
-        """Use a pool; see :func:`in_pool`."""
-        self._common, self._workers, self._pool = common, workers, pool
-        self._running: dict[Future[Answer], Task] = {}
-        self.tell = _tell_parent
-
-    @property
-    def room(self) -> int:
-        """As many as there are processes."""
-        return self._workers - len(self._running)
-
-    def submit(self, task: Task) -> None:
-        """Take a cell."""
-        self._running[self._pool.submit(do_cell, self._common, task)] = task
-
-    def next(self) -> tuple[Task, Answer]:
-        """Wait for one."""
-        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
-        future = done.pop()
-        return self._running.pop(future), future.result()
+    yield Crew(start, limit=1), reporter.update
 
 
 @contextmanager
-def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[Pool]:
-    """Several processes, each with its part of torch's threads."""
+def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[Crew, Tell]]:
+    """Use several processes, each with its part of torch's threads. They end with this process."""
     processes = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // workers)
     messages = processes.SimpleQueue()
     listener = threading.Thread(target=_listen, args=(messages, reporter), daemon=True)
     listener.start()
-    pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads, os.getpid()))
+    pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads))
     try:
-        yield Pool(common, workers, pool)
+        yield Crew(lambda task: pool.submit(do_cell, common, task), workers), _tell_parent
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -137,17 +88,18 @@ def _listen(messages: Any, reporter: Reporter) -> None:
 _messages: Any = None
 
 
-def _prepare(messages: Any, threads: int, parent: int) -> None:
+def _prepare(messages: Any, threads: int) -> None:
     global _messages  # noqa: PLW0603  a worker process has nothing but its globals
     _messages = messages
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    """Nobody is left who could note a result once the parent is gone, however it went."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, however it went: nobody is left who could note a result."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 
@@ -155,60 +107,45 @@ def _tell_parent(cell: str, fraction: float, text: str) -> None:
     _messages.put((cell, fraction, text))
 
 
-class OnCluster:
-    """Workers of a Dask scheduler, one cell at a time each."""
-
-    def __init__(self, crew: "DaskCrew"):
-        """Use a crew; see :func:`on_cluster`."""
-        self._crew = crew
-        self.tell: Tell = partial(_tell_client, crew.say)
-
-    @property
-    def room(self) -> int:
-        """As many as there are workers."""
-        return self._crew.room
-
-    def submit(self, task: Task) -> None:
-        """Take a cell."""
-        self._crew.submit(task)
-
-    def next(self) -> tuple[Task, Answer]:
-        """Wait for one."""
-        return self._crew.next()
-
-
 @contextmanager
-def on_cluster(common: Common, reporter: Reporter, executor: "DaskExecutor", folder: Path) -> Iterator[OnCluster]:
-    """Workers that see the run's directory.
+def on_cluster(
+    common: Common, reporter: Reporter, executor: "DaskExecutor", folder: Path
+) -> Iterator[tuple[Crew, Tell]]:
+    """Use workers that see the run's directory.
 
     Raises:
-        InputError: one does not; names the worker and the directory.
+        InputError: a worker does not see it; names the worker and the directory.
     """
     probe, token = folder / "probe", uuid.uuid4().hex
     probe.write_text(token)
-    refusal = (
-        f"does not see the files in {folder}, where cells keep theirs; put the run on a file system that all workers "
-        "share, with --out"
-    )
     try:
-        with executor.require(_sees, (probe, token), lambda seen: None if seen is True else refusal):
-            crew = executor.crew(do_cell, common, alone=True, hear=lambda message: reporter.update(*message))
-            try:
-                yield OnCluster(crew)
-            finally:
-                crew.close()
+        executor.require(_blindness, probe, token)
+        with executor.crew(_do_cell_on_worker, (common, probe, token), hear=reporter.update) as crew:
+            yield crew, crew.say
     finally:
         probe.unlink(missing_ok=True)
 
 
-def _sees(probe: Path, token: str) -> bool:
-    """On a worker: is this the client's file, and may we write beside it?"""
+def _do_cell_on_worker(common: tuple[Common, Path, str], task: Task) -> tuple[Result, float]:
+    """Do a cell on a worker, which may have joined after the others were asked."""
+    from gatelab.work.dask_worker import this_worker  # noqa: PLC0415  an optional extra
+
+    own, probe, token = common
+    blindness = _blindness(probe, token)
+    if blindness:
+        raise InputError(f"worker {this_worker()} {blindness}")
+    return do_cell(own, task)
+
+
+def _blindness(probe: Path, token: str) -> str | None:
+    """Return what is wrong on a worker that does not read the client's file, or may not write beside it."""
     for _ in range(20):  # a network file system may take a moment to show a new file
         if probe.is_file() and probe.read_text() == token:
-            return os.access(probe.parent, os.W_OK)
+            if os.access(probe.parent, os.W_OK):
+                return None
+            break
         time.sleep(0.1)
-    return False
-
-
-def _tell_client(say: "Say", cell: str, fraction: float, text: str) -> None:
-    say((cell, fraction, text))
+    return (
+        f"does not see the files in {probe.parent}, where cells keep theirs; put the run on a file system that all "
+        "workers share, with --out"
+    )

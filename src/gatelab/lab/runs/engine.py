@@ -1,13 +1,14 @@
 """Runs the cells of a run, each once: in this process, in several processes, or on a cluster."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import RunError
 from gatelab.lab.runs.cells import Cell, Context, Result, Work
-from gatelab.lab.runs.crews import Alone, CellCrew, in_pool, on_cluster
+from gatelab.lab.runs.crews import Tell, in_pool, in_this_process, on_cluster
 from gatelab.lab.runs.directory import Run
+from gatelab.work.executor import Crew
 from gatelab.work.files import locked
 from gatelab.work.progress import Reporter
 
@@ -69,26 +70,28 @@ def execute(
         reporter.start({cell.name: cell.weight for cell in cells}, list(results))
         waiting = [cell for cell in cells if cell.name not in results]
         if waiting:
-            with _crew(run, (work, config), reporter, workers, cluster) as crew:
-                _do_all(run, waiting, results, crew, reporter)
+            with _crew(run, (work, config), reporter, workers, cluster) as (crew, tell):
+                _do_all(run, waiting, results, crew, tell, reporter)
         return {cell.name: results[cell.name] for cell in cells}
 
 
 def _crew(
     run: Run, common: tuple[Work, Any], reporter: Reporter, workers: int, cluster: "DaskExecutor | None"
-) -> AbstractContextManager[CellCrew]:
+) -> AbstractContextManager[tuple[Crew, Tell]]:
     if cluster is not None:
         return on_cluster(common, reporter, cluster, run.path.resolve())
-    return in_pool(common, reporter, workers) if workers > 1 else nullcontext(Alone(common, reporter))
+    return in_pool(common, reporter, workers) if workers > 1 else in_this_process(common, reporter)
 
 
-def _do_all(run: Run, waiting: list[Cell], results: dict[str, Result], crew: CellCrew, reporter: Reporter) -> None:
+def _do_all(
+    run: Run, waiting: list[Cell], results: dict[str, Result], crew: Crew, tell: Tell, reporter: Reporter
+) -> None:
     running = 0
     while waiting or running:
         ready = [cell for cell in waiting if all(name in results for name in cell.needs)]
         for cell in ready[: crew.room]:
             waiting.remove(cell)
-            crew.submit((cell, _context(run, cell, results, crew)))
+            crew.submit((cell, _context(run, cell, results, tell)))
             running += 1
         if not running:
             raise RunError(f"cells need each other in a circle: {', '.join(cell.name for cell in waiting)}")
@@ -100,10 +103,8 @@ def _do_all(run: Run, waiting: list[Cell], results: dict[str, Result], crew: Cel
         reporter.finish(cell.name)
 
 
-def _context(run: Run, cell: Cell, results: dict[str, Result], crew: CellCrew) -> Context:
+def _context(run: Run, cell: Cell, results: dict[str, Result], tell: Tell) -> Context:
     folder = run.folder(cell.name).resolve()  # another process may have another working directory
     folder.mkdir(parents=True, exist_ok=True)
     needed = {name: results[name] for name in cell.needs}
-    return Context(
-        folder, needed, {name: run.folder(name).resolve() for name in cell.needs}, partial(crew.tell, cell.name)
-    )
+    return Context(folder, needed, {name: run.folder(name).resolve() for name in cell.needs}, partial(tell, cell.name))

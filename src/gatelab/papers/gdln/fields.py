@@ -1,6 +1,6 @@
 """Receptive fields while they form: networks with a fixed mean readout, trained on fresh batches (gdln, Section 1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log10
@@ -74,39 +74,28 @@ def train_fields(
     dtype: torch.dtype = torch.float32,
 ) -> Fields:
     """Train one network per seed; all see the same batches, so they differ only by their initial weights."""
-    networks = [
-        MeanReadoutNetwork(
-            source.dim,
-            units,
-            activation.module(),
-            bias=descent.bias,
-            scale=descent.scale,
-            dtype=dtype,
-            generator=torch.Generator().manual_seed(seed),
-        )
-        for seed in seeds
-    ]
-    weights = torch.stack([network.weights.detach() for network in networks]).requires_grad_()
-    bias = torch.full((len(seeds), units), descent.bias or 0.0, dtype=dtype, requires_grad=descent.bias is not None)
-    readout = torch.zeros(len(seeds), dtype=dtype, requires_grad=descent.bias is not None)
-    moving = [(weights, descent.rate)]
-    if descent.bias is not None:
-        moving += [(bias, descent.rate), (readout, min(descent.rate, 0.5))]
+    biased = descent.bias is not None
+    weights = initial_weights(seeds, units, source.dim, descent.scale, dtype).requires_grad_()
+    bias = torch.full((len(seeds), units), descent.bias or 0.0, dtype=dtype, requires_grad=biased)
+    readout = torch.zeros(len(seeds), dtype=dtype, requires_grad=biased)
+    rates = [(weights, descent.rate)]
+    if biased:
+        rates += [(bias, descent.rate), (readout, min(descent.rate, 0.5))]
     sigma = activation.module()
-    wanted = recorded_steps(descent.steps, records)
-    kept = []
     stream = source.stream(descent.batch, generator=torch.Generator().manual_seed(seeds[0] + 10_000), dtype=dtype)
-    for step, (x, y) in zip(range(descent.steps + 1), stream, strict=False):
-        hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
-        losses = (sigma(hidden).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
-        if step in wanted:
-            kept.append((weights.detach().clone(), losses.detach()))
-        gradients = torch.autograd.grad(losses.sum(), [p for p, _ in moving])
-        with torch.no_grad():
-            for (parameter, rate), gradient in zip(moving, gradients, strict=True):
-                parameter.sub_(rate * gradient)
-        _report(tell, step, descent.steps)
-    return _fields(wanted, kept)
+
+    def states() -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in stream:
+            hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
+            losses = (sigma(hidden).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
+            yield weights, losses
+            # No loss depends on another network's parameters, so their sum has each network's own gradient.
+            gradients = torch.autograd.grad(losses.sum(), [parameter for parameter, _ in rates])
+            with torch.no_grad():
+                for (parameter, rate), gradient in zip(rates, gradients, strict=True):
+                    parameter.sub_(rate * gradient)
+
+    return _recorded(states(), descent.steps, records, tell)
 
 
 def relu_descent(
@@ -123,34 +112,38 @@ def relu_descent(
 
     One step with rate η advances the flow with τ = 1 by time η.
     """
-    w, K = initial.clone(), initial.shape[1]
+
+    def states() -> Iterator[tuple[Tensor, Tensor]]:
+        w, K = initial, initial.shape[1]
+        while True:
+            hidden = torch.einsum("nd,rkd->rnk", x, w)
+            error = y - hidden.clamp(min=0).mean(dim=2)
+            yield w, error.square().mean(dim=1) / 2
+            w = w + torch.einsum("rnk,nd->rkd", (hidden > 0) * error[:, :, None], x) * (rate / (K * len(x)))
+
+    return _recorded(states(), steps, records, tell)
+
+
+def _recorded(states: Iterator[tuple[Tensor, Tensor]], steps: int, records: int, tell: Tell | None) -> Fields:
+    """Run a training loop that yields weights and losses before every step, and record some of them."""
     wanted = recorded_steps(steps, records)
     kept = []
-    for step in range(steps + 1):
-        hidden = torch.einsum("nd,rkd->rnk", x, w)
-        error = y - hidden.clamp(min=0).mean(dim=2)
+    for step, (weights, losses) in zip(range(steps + 1), states, strict=False):
         if step in wanted:
-            kept.append((w, error.square().mean(dim=1) / 2))
-        w = w + torch.einsum("rnk,nd->rkd", (hidden > 0) * error[:, :, None], x) * (rate / (K * len(x)))
-        _report(tell, step, steps)
-    return _fields(wanted, kept)
+            kept.append((weights.detach().clone(), losses.detach()))
+        if tell is not None and step % 100 == 0:
+            tell(step / steps, f"step {step} of {steps}")
+    all_weights, all_losses = (torch.stack(part) for part in zip(*kept, strict=True))
+    return Fields(tuple(sorted(wanted)), all_weights, all_losses)
 
 
-def _report(tell: Tell | None, step: int, steps: int) -> None:
-    if tell is not None and step % 100 == 0:
-        tell(step / steps, f"step {step} of {steps}")
-
-
-def _fields(steps: set[int], kept: list[tuple[Tensor, Tensor]]) -> Fields:
-    weights, losses = (torch.stack(part) for part in zip(*kept, strict=True))
-    return Fields(tuple(sorted(steps)), weights, losses)
-
-
-def starts(seeds: Sequence[int], units: int, dim: int, scale: float) -> Float[Tensor, "r k d"]:
-    """Return initial weights for one network per seed, in float64: Gaussian with variance scale²/d."""
+def initial_weights(
+    seeds: Sequence[int], units: int, dim: int, scale: float, dtype: torch.dtype = torch.float64
+) -> Float[Tensor, "r k d"]:
+    """Return the initial weights of one network per seed: Gaussian with variance scale²/d."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    drawn = [torch.randn(units, dim, generator=generator, dtype=torch.float64) for generator in generators]
-    return torch.stack(drawn) * (scale / dim**0.5)
+    networks = [MeanReadoutNetwork(dim, units, scale=scale, dtype=dtype, generator=g) for g in generators]
+    return torch.stack([network.weights.detach() for network in networks])
 
 
 def recorded_steps(steps: int, records: int) -> set[int]:

@@ -9,7 +9,7 @@ from gatelab.data import NLGP
 from gatelab.dynamics.localisation import open_gates
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.runs import Cell, Context
-from gatelab.papers.gdln.fields import relu_descent, starts
+from gatelab.papers.gdln.fields import initial_weights, relu_descent
 
 SMOKE = {"runs": 2, "examples": 100, "horizon": 5.0, "records": 10, "sites": 20, "lengths": (2.0, 0.1)}
 
@@ -47,7 +47,7 @@ class Training:
         steps, self.weights, _ = relu_descent(
             self.x,
             self.y,
-            starts(config.seeds(), config.units, config.sites, config.scale),
+            initial_weights(config.seeds(), config.units, config.sites, config.scale),
             round(self.horizon / rate),
             rate,
             records=config.records,
