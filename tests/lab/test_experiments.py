@@ -1,12 +1,12 @@
 """Experiments end to end, on little."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 import torch
 
+from gatelab.cli import main
 from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.kernels import neural_tangent_kernel
@@ -61,26 +61,20 @@ def _run(experiment, profile, settings, path, workers=1):
     return write_report(run, experiment)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_study_of_a_users_network(tmp_path, workers):
+def test_a_study_of_a_users_network_alone_and_in_a_pool(tmp_path):
     (tmp_path / "net.py").write_text(MODEL)
-    settings = {"model": f"{tmp_path}/net.py:Net"}
-    path, findings = _run(find_experiment("study"), "smoke", settings, tmp_path / "run", workers)
+    study, settings = find_experiment("study"), {"model": f"{tmp_path}/net.py:Net", "train_size": 100, "stages": (1.0,)}
+    path, findings = _run(study, "smoke", settings, tmp_path / "alone")
     assert path.exists()
     names = [row[0] for row in findings.tables[0].rows]
     assert names[0] == "the network itself"
     assert "gates after 2 of 2 epochs (FLNPF)" in names
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = json.loads((tmp_path / "alone" / "results.json").read_text())
     assert results["answer"] == findings.answer
-    assert (tmp_path / "run" / "tables" / "table-1.tex").exists()
-
-
-def test_a_pool_finds_what_one_process_finds(tmp_path):
-    experiment = find_experiment("study")
-    for workers in (1, 2):
-        _run(experiment, "smoke", {}, tmp_path / str(workers), workers)
-    one, two = (Run.read(tmp_path / name).results() for name in ("1", "2"))
-    assert one == two
+    assert (tmp_path / "alone" / "tables" / "table-1.tex").exists()
+    _run(study, "smoke", settings, tmp_path / "pool", workers=2)
+    alone, pool = (Run.read(tmp_path / name).results() for name in ("alone", "pool"))
+    assert alone == pool
 
 
 @pytest.mark.parametrize(
@@ -147,17 +141,17 @@ def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("identifier", "claims"),
+    ("identifier", "settings", "claims"),
     [
-        ("npk-figure5", 0),
-        ("npk-figure6", 1),
-        ("npk-theorem51", 1),
-        ("npk-kernel-at-scale", 2),
-        ("halfspace-circle", 16),
+        ("npk-figure5", {}, 0),
+        ("npk-figure6", {"depths": (2, 4)}, 1),
+        ("npk-theorem51", {}, 1),
+        ("npk-kernel-at-scale", {"train_size": 200, "test_size": 50, "epochs": 3, "eigenvalues": 5}, 2),
+        ("halfspace-circle", {}, 16),
     ],
 )
-def test_smoke_profiles(identifier, claims, tmp_path):
-    path, findings = _run(find_experiment(identifier), "smoke", {}, tmp_path / "run", workers=2)
+def test_smoke_profiles(identifier, settings, claims, tmp_path):
+    path, findings = _run(find_experiment(identifier), "smoke", settings, tmp_path / "run")
     assert path.exists()
     assert len(findings.claims) == claims
     assert findings.figures
@@ -269,22 +263,25 @@ def test_a_share_needs_a_gap():
     assert share_of_gap(middle, low, Sample((0.05, 0.2))) is None
 
 
-def test_the_command(tmp_path):
-    def call(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "gatelab", *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
-        )
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
 
-    done = call("run", "study", "--profile", "smoke", "--set", "epochs=1")
-    assert done.returncode == 0, done.stderr
-    assert "report: runs/study-smoke-epochs=1/report.html" in done.stdout
-    assert "6 cells, 0 finished before" not in done.stderr  # one epoch has two stages, 0 and 1
-    assert "5 cells, 0 finished before" in done.stderr
-    listed = call("runs")
-    assert "5 of 5 cells" in listed.stdout
-    assert call("report", "runs/study-smoke-epochs=1").stdout.strip().endswith("report.html")
-    refused = call("run", "study", "--set", "epochs=two")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("gatelab: study: epochs: Input should be a valid integer")
-    assert call("run", "study", "--set", "epochs").stderr == "gatelab: --set epochs: write key=value\n"
-    assert "study" in call("experiments").stdout
+    def call(*arguments):
+        """The command in this process; returns its exit code, and what it printed."""
+        monkeypatch.setattr(sys, "argv", ["gatelab", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    settings = ("--set", "epochs=1", "--set", "train_size=50")
+    code, out, err = call("run", "study", "--profile", "smoke", *settings, "--out", "runs/little")
+    assert code == 0, err
+    assert "report: runs/little/report.html" in out
+    assert "5 cells, 0 finished before" in err  # one epoch has two stages, 0 and 1
+    assert "5 of 5 cells" in call("runs")[1]
+    assert call("report", "runs/little")[1].strip().endswith("report.html")
+    code, _, err = call("run", "study", "--set", "epochs=two")
+    assert code == 2
+    assert err.startswith("gatelab: study: epochs: Input should be a valid integer")
+    assert call("run", "study", "--set", "epochs")[2] == "gatelab: --set epochs: write key=value\n"
+    assert "study" in call("experiments")[1]

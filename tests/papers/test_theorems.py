@@ -1,12 +1,9 @@
-import json
-
 import pytest
 import torch
 
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
 from gatelab.lab import Check, Measurement, Verdict
-from gatelab.lab.measure import Mean, all_signs
 from gatelab.lab.theorem import TheoremResult
 from gatelab.models import mlp
 from gatelab.papers import all_theorems, find_theorems
@@ -14,6 +11,7 @@ from gatelab.papers.halfspace import figure1
 from gatelab.papers.halfspace import theorems as halfspace
 from gatelab.papers.npk import theorems as npk
 from gatelab.papers.npk import theorems_bundles as npk_bundles
+from gatelab.papers.npk import theorems_expectations as npk_expectations
 
 
 @pytest.mark.parametrize("theorem", all_theorems(), ids=lambda theorem: theorem.id)
@@ -49,13 +47,19 @@ def test_theorem_holds_for_other_seeds(theorem, seed):
     ],
 )
 def test_theorem_fails_when_what_it_measures_is_wrong(monkeypatch, identifier, function):
-    right = getattr(npk, function)
+    module = npk_expectations if identifier in ("npk-LD.1", "npk-5.1", "npk-C.1", "npk-E") else npk
+    right = getattr(module, function)
     # Prop. 3.3 is an inequality: only a much too small 𝒱 breaks it. Cor. C.1 compares path kernels with each other;
     # only its Monte Carlo, some percent wide, sees a factor that they share.
     factor = {"npk-3.3": 1e-3, "npk-C.1": 1.5}.get(identifier, 1.01)
-    monkeypatch.setattr(npk, function, lambda *args, **kwargs: factor * right(*args, **kwargs))
+    monkeypatch.setattr(module, function, lambda *args, **kwargs: factor * right(*args, **kwargs))
+    # What is wrong shows in a part of the work as surely as in all of it.
+    monkeypatch.setattr(npk, "TRIALS", 10)
+    monkeypatch.setattr(npk, "STEPS", 50)
     (theorem,) = find_theorems(identifier)
-    assert theorem.check(seed=1).verdict is Verdict.FAILS
+    failing = [check.what for check in theorem.check(seed=1).measurement.checks if not check.holds]
+    assert failing
+    assert not any("switching instants" in what for what in failing), "the shorter flow meets switches, too"
 
 
 @pytest.mark.parametrize("identifier", ["npk-residual", "npk-rotation"])
@@ -147,16 +151,3 @@ def test_figures_draw_what_the_facts_say(tmp_path):
         result().save_figure(tmp_path / "figure.docx")
     with pytest.raises(InputError, match="does not exist"):
         result().save_figure(tmp_path / "nowhere" / "figure.png")
-
-
-def test_running_mean_agrees_with_torch():
-    draws = torch.randn(50, 3, 2)
-    mean = Mean.of(draws)
-    torch.testing.assert_close(mean.mean, draws.mean(dim=0))
-    torch.testing.assert_close(mean.variance, draws.var(dim=0))
-    assert mean.z_score(mean.mean + 3 * mean.error) == pytest.approx(3)
-
-
-def test_helpers():
-    signs = list(all_signs([torch.Size([2, 1]), torch.Size([1])], 0.5))
-    assert len({json.dumps([t.tolist() for t in weights]) for weights in signs}) == 8

@@ -38,6 +38,9 @@ def infinite_width_ntk(
         y: other examples; None means x.
         depth: number of weight layers, hidden layers + 1.
 
+    Returns:
+        K^(d), one row for each example of x and one column for each of y.
+
     Example:
         >>> infinite_width_ntk(torch.eye(2), depth=1).tolist()   # one weight layer is linear: the input Gram matrix
         [[1.0, 0.0], [0.0, 1.0]]
@@ -109,6 +112,9 @@ def infinite_width_kernels(
         x: examples; axes behind the first are flattened.
         y: other examples; None means x.
         depth: number of weight layers, hidden layers + 1.
+
+    Returns:
+        Both kernels, as ``.nngp`` and ``.ntk``.
 
     Example:
         >>> kernels = infinite_width_kernels(torch.tensor([[3.0, 4.0]]), depth=3)

@@ -39,6 +39,9 @@ def overlap_kernel(
         other: gates of the same network at other inputs; None compares ``gates`` with itself.
         normalise: divide by widths; otherwise return the count itself, in float64.
 
+    Returns:
+        Λ, one row for each example of ``gates`` and one column for each of ``other``.
+
     Raises:
         PathCountOverflowError: a raw count is larger than float64 holds.
         UnsupportedModelError: a layer has position axes; its overlap depends on the architecture.
@@ -65,6 +68,11 @@ class OverlapKernel:
         model: a fully connected network, whose gates are captured.
         normalise: divide by widths.
         batch_size: examples per forward pass when the gates are captured.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> OverlapKernel(net).about()["kind"]  # compute(OverlapKernel(net), x, store="K.zarr") writes it to disk
+        'overlap'
     """
 
     model: nn.Module

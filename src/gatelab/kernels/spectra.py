@@ -80,6 +80,9 @@ def label_complexity(
         labels: one column, or several whose ν add up.
         ridge: λ, relative to the trace.
 
+    Returns:
+        ν, possibly infinite.
+
     Example:
         >>> label_complexity(torch.diag(torch.tensor([3.0, 1.0])), torch.tensor([1.0, 0.0]))
         1.3333333333333333

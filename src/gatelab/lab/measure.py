@@ -1,20 +1,20 @@
 """Tools for measuring a theorem: comparisons, rates of change, means over random weights, fitted powers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
 from math import log, nan
 from statistics import linear_regression
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, jacrev, vmap
 
 from gatelab.figures import Curve, Plot
 from gatelab.lab.verdicts import Check
 
 IDENTITY = 1e-10
 EXACT = "an identity: float64 rounding only"
+_DRAWS_AT_ONCE = 64  # a Jacobian of 5 examples and 66,000 weights takes 2.6 MB per draw
 _SMALLEST = 1e-300  # stands in for zero, which has no logarithm
 
 
@@ -24,18 +24,21 @@ def relative_error(measured: Tensor, predicted: Tensor) -> float:
 
 
 def identity(what: str, measured: Tensor, predicted: Tensor) -> Check:
-    """A check that two ways to compute one thing agree."""
+    """Check that two ways to compute the same quantity agree to rounding."""
     return Check(f"{what}, rel. error", relative_error(measured, predicted), IDENTITY, EXACT)
 
 
 def against(measured: Tensor, predicted: Tensor, label: str, *more: Curve) -> Plot:
-    """Measured against predicted values."""
+    """Plot measured against predicted values."""
     points = Curve(label, tuple(predicted.flatten().tolist()), tuple(measured.flatten().tolist()))
     return Plot("predicted", "measured", (points, *more), diagonal="measured = predicted")
 
 
 class ErrorFlow:
-    """The error e = ŷ − y of a model under gradient flow on ½‖e‖², some parameters moving, the rest fixed."""
+    """The error e = ŷ − y of a model under gradient flow on ½‖e‖²; some parameters move, the others are fixed.
+
+    All methods are pure functions of their arguments, so ``torch.func.vmap`` can run them for many networks at once.
+    """
 
     def __init__(self, model: nn.Module, x: Tensor, target: Tensor, moving: nn.Module | None = None):
         """``moving`` is the sub-module whose parameters move; None moves all."""
@@ -44,16 +47,13 @@ class ErrorFlow:
         self.parameters = {name: p.detach().clone() for name, p in model.named_parameters() if id(p) in wanted}
 
     def error(self, parameters: dict[str, Tensor]) -> Float[Tensor, " n"]:
-        """E at these parameters."""
+        """The error e at these parameters."""
         return functional_call(self._model, parameters, (self._x,)).squeeze(1) - self._target
 
     def velocity(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
         """Θ̇ = −∇L."""
-        leaves = {name: p.detach().requires_grad_() for name, p in parameters.items()}
-        with torch.enable_grad():
-            loss = self.error(leaves).square().sum() / 2
-            gradients = torch.autograd.grad(loss, list(leaves.values()))
-        return {name: -gradient for name, gradient in zip(leaves, gradients, strict=True)}
+        gradients = grad(lambda leaves: self.error(leaves).square().sum() / 2)(parameters)
+        return {name: -gradient for name, gradient in gradients.items()}
 
     def error_rate(self, step: float) -> Float[Tensor, " n"]:
         """ė along the flow, by a central difference."""
@@ -67,7 +67,7 @@ class ErrorFlow:
         return ((self.error(after) - self.error(self.parameters)) / step).detach()
 
     def stages(self, parameters: dict[str, Tensor], step: float) -> list[dict[str, Tensor]]:
-        """The points at which one fourth-order Runge-Kutta step looks at the flow; the last is where it ends."""
+        """The points at which one fourth-order Runge-Kutta step evaluates the flow; the last is where it ends."""
         k1 = self.velocity(parameters)
         second = moved(parameters, k1, step / 2)
         k2 = self.velocity(second)
@@ -85,29 +85,21 @@ def moved(parameters: dict[str, Tensor], velocity: dict[str, Tensor], step: floa
 
 
 class Mean:
-    """Running mean and variance of tensors (Welford)."""
+    """Mean of draws, and how well it is known.
 
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self.count = 0
-        self.mean = torch.zeros(())
-        self._squares = torch.zeros(())
+    Attributes:
+        count: number of draws.
+        mean: their mean.
+        variance: unbiased estimate of the variance of one draw.
+    """
+
+    def __init__(self, draws: Float[Tensor, " draws *shape"]):
+        self.count, self.mean, self.variance = len(draws), draws.mean(dim=0), draws.var(dim=0)
 
     @classmethod
     def of(cls, draws: Iterable[Tensor]) -> "Mean":
-        """The mean of all draws."""
-        mean = cls()
-        for draw in draws:
-            mean.count += 1
-            delta = draw - mean.mean
-            mean.mean = mean.mean + delta / mean.count
-            mean._squares = mean._squares + delta * (draw - mean.mean)
-        return mean
-
-    @property
-    def variance(self) -> Tensor:
-        """Unbiased estimate of the variance of one draw."""
-        return self._squares / (self.count - 1)
+        """The mean of tensors of one shape."""
+        return cls(torch.stack(list(draws)))
 
     @property
     def error(self) -> Tensor:
@@ -121,26 +113,34 @@ class Mean:
         return (deviation / self.error.clamp(min=rounding)).max().item()
 
 
-def all_signs(shapes: Sequence[torch.Size], sigma: float) -> Iterator[list[Tensor]]:
-    """Every assignment of ±σ to tensors of these shapes: an expectation over them is exact."""
-    sizes = [shape.numel() for shape in shapes]
-    for signs in product((-sigma, sigma), repeat=sum(sizes)):
-        flat = torch.tensor(signs, dtype=torch.float64)
-        yield [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+def all_signs(parameters: Mapping[str, Tensor], sigma: float) -> dict[str, Tensor]:
+    """Every assignment of ±σ to the parameters, on a new first axis: a mean over that axis is an exact expectation."""
+    sizes = [parameter.numel() for parameter in parameters.values()]
+    bits = torch.arange(2 ** sum(sizes))[:, None] >> torch.arange(sum(sizes)) & 1
+    parts = ((2 * bits - 1).double() * sigma).split(sizes, dim=1)
+    return {name: part.unflatten(1, p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)}
 
 
-def over_all_signs(model: nn.Module, sigma: float, measure: Callable[[], Tensor]) -> Mean:
-    """The exact mean of ``measure()`` over all ±σ weights of ``model``."""
+def random_signs(
+    parameters: Mapping[str, Tensor], sigma: float, draws: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Independent ±σ weights (npk, Assumption 5.1), the draws on a new first axis."""
+    shapes = {name: (draws, *parameter.shape) for name, parameter in parameters.items()}
+    bits = {name: torch.randint(2, shape, generator=generator, dtype=torch.int8) for name, shape in shapes.items()}
+    return {name: (2 * values - 1).double() * sigma for name, values in bits.items()}
 
-    def draws() -> Iterator[Tensor]:
-        weights = list(model.parameters())
-        for signs in all_signs([weight.shape for weight in weights], sigma):
-            with torch.no_grad():
-                for weight, values in zip(weights, signs, strict=True):
-                    weight.copy_(values)
-            yield measure()
 
-    return Mean.of(draws())
+def tangent_kernels(model: nn.Module, x: Tensor, weights: Mapping[str, Tensor]) -> Float[Tensor, "draws n n"]:
+    """The tangent kernel of ``weights`` at each draw, by plain autograd; other parameters stay what they are.
+
+    Independent of :func:`gatelab.kernels.neural_tangent_kernel`, which handles one network at a time.
+    """
+
+    def kernel(parameters: dict[str, Tensor]) -> Tensor:
+        jacobian = jacrev(lambda p: functional_call(model, p, (x,)).squeeze(1))(parameters)
+        return sum((part.flatten(1) @ part.flatten(1).T for part in jacobian.values()), torch.zeros(()))
+
+    return vmap(kernel, chunk_size=_DRAWS_AT_ONCE)(dict(weights)).detach()
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:

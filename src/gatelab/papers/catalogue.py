@@ -6,10 +6,13 @@ papers as with one. A new theorem or experiment is a line here; a test compares 
 
 from difflib import get_close_matches
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from gatelab.errors import InputError
-from gatelab.lab.experiment import Experiment
-from gatelab.lab.theorem import Theorem
+
+if TYPE_CHECKING:  # a wrong name is refused without loading torch
+    from gatelab.lab.experiment import Experiment
+    from gatelab.lab.theorem import Theorem
 
 # Module below gatelab.papers → what it holds, in the order in which lists show them.
 _EXPERIMENTS = {
@@ -39,7 +42,8 @@ _EXPERIMENTS = {
     "hierarchy.selectivity": "hierarchy-selectivity",
 }
 _THEOREMS = {
-    "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-LD.1 npk-5.1 npk-C.1 npk-C.2 npk-E",
+    "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-C.2",
+    "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_bundles": "npk-rotation npk-residual npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
     "halfspace.theorems": "halfspace-1 halfspace-2 halfspace-2.2 halfspace-fig1a halfspace-fig1b halfspace-3.1-regions",
     "gdln.theorems": "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp",
@@ -58,12 +62,12 @@ _HOMES_OF_EXPERIMENTS = {"study": "gatelab.lab.study"} | {
 _HOMES_OF_THEOREMS = {name: f"gatelab.papers.{module}" for module, names in _THEOREMS.items() for name in names.split()}
 
 
-def all_experiments() -> list[Experiment]:
+def all_experiments() -> "list[Experiment]":
     """Import and return every experiment."""
     return [find_experiment(name) for name in _HOMES_OF_EXPERIMENTS]
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> "Experiment":
     """Import and return one experiment.
 
     Raises:
@@ -75,12 +79,12 @@ def find_experiment(name: str) -> Experiment:
     return next(experiment for experiment in module.EXPERIMENTS if experiment.id == name)
 
 
-def all_theorems() -> list[Theorem]:
+def all_theorems() -> "list[Theorem]":
     """Import and return every theorem of every paper."""
     return [_theorem(name) for name in _HOMES_OF_THEOREMS]
 
 
-def find_theorems(name: str) -> list[Theorem]:
+def find_theorems(name: str) -> "list[Theorem]":
     """Import and return the theorem of this name, or all theorems of a paper; case does not matter.
 
     Raises:
@@ -98,6 +102,8 @@ def find_theorems(name: str) -> list[Theorem]:
     raise InputError(f"there is no theorem '{name}'; perhaps {hint}. `gatelab theorems --list` lists them")
 
 
-def _theorem(name: str) -> Theorem:
+def _theorem(name: str) -> "Theorem":
+    from gatelab.lab.theorem import Theorem  # noqa: PLC0415
+
     module = import_module(_HOMES_OF_THEOREMS[name])
     return next(held for held in vars(module).values() if isinstance(held, Theorem) and held.id == name)

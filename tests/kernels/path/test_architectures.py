@@ -94,7 +94,7 @@ TINY = {
 
 
 @cache
-def alive(name: str, n: int = 3) -> tuple[nn.Module, torch.Tensor]:
+def alive(name: str, n: int = 5) -> tuple[nn.Module, torch.Tensor]:
     """The network with weights for which every example has an open path."""
     make, shape = TINY[name]
     for seed in range(100):
@@ -121,7 +121,7 @@ def test_biases_are_paths_from_a_constant_node(name):
 
 @pytest.mark.parametrize("name", TINY)
 def test_rectangles_tiles_and_batches(name, monkeypatch):
-    model, x = alive(name, n=5)
+    model, x = alive(name)
     whole = gl.neural_path_kernel(model, x)
     torch.testing.assert_close(gl.neural_path_kernel(model, x[:2], x[2:]), whole[:2, 2:])
     torch.testing.assert_close(whole, whole.T)

@@ -34,6 +34,17 @@ class WeightLayer:
     dilation: tuple[int, int] = (1, 1)
     circular: bool = False
 
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of a convolution's output."""
+        high, wide = (
+            (size + 2 * pad - step * (taps - 1) - 1) // stride + 1
+            for size, pad, step, taps, stride in zip(
+                self.inputs.size, self.padding, self.dilation, self.kernel, self.stride, strict=True
+            )
+        )
+        return high, wide
+
 
 def plan(layers: list[WeightLayer], output: Signal, known: Container[int]) -> dict[int, bool]:
     """Return the layers whose fields are needed, and whether all pairs of positions are or only equal ones.
@@ -143,11 +154,7 @@ def _equal_positions(pairs: Float[Tensor, "n m h w h w"]) -> Float[Tensor, "n m 
 
 def _convolve(pairs: Tensor, layer: WeightLayer, *, all_pairs: bool) -> Tensor:
     """Σ over filter taps o of the covariance at (s q + d o − pad, s q' + d o − pad)."""
-    padded = _pad(pairs, layer)
-    out = [
-        (padded.shape[2 + axis] - layer.dilation[axis] * (layer.kernel[axis] - 1) - 1) // layer.stride[axis] + 1
-        for axis in (0, 1)
-    ]
+    padded, out = _pad(pairs, layer), layer.out_size
     total = None
     for offset in product(range(layer.kernel[0]), range(layer.kernel[1])):
         tap = [_tap(layer, axis, offset[axis], out[axis]) for axis in (0, 1)]

@@ -13,12 +13,13 @@ from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
+from gatelab.kernels.path.architecture import Architecture
 from gatelab.kernels.path.engine import Covariances, WeightLayer, plan, size_of_pairs
 from gatelab.kernels.path.offset_program import pooled_kernel
-from gatelab.kernels.path.rules import Architecture, Reading
+from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.terms import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
-from gatelab.network import DenseChain, dense_chain, gate_names, trace
+from gatelab.network import DenseChain, dense_chain
 from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
@@ -59,6 +60,9 @@ def neural_path_kernel(
         biases: paths may also start at the biases, whose variance is 1.
         batch_size: examples per forward pass when the gates are captured.
 
+    Returns:
+        H, one row for each example of x and one column for each of y.
+
     Raises:
         UnsupportedModelError: the model holds something for which there is no rule, named with its place;
             :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
@@ -83,6 +87,11 @@ class PathKernel:
         biases: paths may also start at the biases.
         batch_size: examples per forward pass when the gates are captured.
         dtype: dtype of the entries; None means that of the examples, or float64 without ``normalise``.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> PathKernel(net).about()["kind"]  # compute(PathKernel(net), x, store="K.zarr") writes it to disk
+        'npk'
     """
 
     model: nn.Module
@@ -259,10 +268,9 @@ class GraphTiles:
 
 
 def _architecture(model: nn.Module) -> Architecture:
-    graph, modules = trace(model), dict(model.named_modules())
-    architecture = Architecture(model, graph, modules, gate_names(graph, modules))
+    architecture = Architecture.of(model)
     try:
-        architecture.refuse_what_has_no_rule()
+        refuse_what_has_no_rule(architecture)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
     return architecture

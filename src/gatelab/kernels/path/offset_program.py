@@ -113,7 +113,7 @@ class _Program:
         for number, stage in stages.items():
             layer, first = stage.layer, len(terms)
             self._add(layer.inputs, stage.other.inputs, terms, gains)
-            in_size, out_size = layer.inputs.size, _out_size(layer)
+            in_size, out_size = layer.inputs.size, layer.out_size
             sizes = (*in_size, *out_size, *layer.kernel, *layer.stride, *layer.padding, *layer.dilation)
             layers.append([*sizes, *stage.scale, fields, first, len(terms)])
             self._fields[number] = fields
@@ -166,15 +166,6 @@ class _Program:
         """Real multipliers and bits of some examples, with the examples on the last axis."""
         real, bits = (np.take(part, examples, axis=1).reshape(-1) for part in self._multipliers[side])
         return real, bits
-
-
-def _out_size(layer: WeightLayer) -> tuple[int, int]:
-    return tuple(  # pyright: ignore
-        (size + 2 * pad - step * (taps - 1) - 1) // stride + 1
-        for size, pad, step, taps, stride in zip(
-            layer.inputs.size, layer.padding, layer.dilation, layer.kernel, layer.stride, strict=True
-        )
-    )
 
 
 def _level(multiplier: Tensor) -> float | None:

@@ -1,76 +1,45 @@
 """The rules of the path kernel: what each kind of module or operation does to a signal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import GateKind, GatePattern
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 from gatelab.kernels.path import terms as path_terms
+from gatelab.kernels.path.architecture import Architecture
 from gatelab.kernels.path.engine import WeightLayer
 from gatelab.kernels.path.terms import INPUT, Signal
-from gatelab.network.nodes import (
-    ancestors,
-    describe,
-    holds_node,
-    max_pooling,
-    node_operation,
-    parameter,
-    weight_parameters,
-)
+from gatelab.network.nodes import ancestors, holds_node, max_pooling, node_operation, parameter, weight_parameters
 from gatelab.network.tracing import value_sources
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """A traced model, as the rules read it."""
+def refuse_what_has_no_rule(architecture: Architecture) -> None:
+    """Raise an error that names every node before the output that has no rule."""
+    operations = ("call_module", "call_function", "call_method")
+    wanted = ancestors(architecture.output, sources=value_sources)
+    nodes = [node for node in architecture.graph.nodes if node.op in operations and node in wanted]
+    unknown = [node for node in nodes if node not in architecture.gate_names and _rule(architecture, node) is None]
+    if unknown:
+        names = "; ".join(architecture.where(node) for node in unknown[:8])
+        raise UnsupportedModelError(
+            f"no path-kernel rule for: {names}. Rules exist for "
+            f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))}, ReLU, LeakyReLU, max-pooling, sums and "
+            "concatenation of channels, and their functional forms"
+        )
 
-    model: nn.Module
-    graph: Graph
-    modules: Mapping[str, nn.Module]
-    gate_names: Mapping[Node, str]
 
-    def rule(self, node: Node) -> "Rule | None":
-        """Return the rule for a node that is not a gate; None if there is none."""
-        if node.op == "call_module":
-            module = self.modules[str(node.target)]
-            return next((rule for kind, rule in MODULE_RULES.items() if isinstance(module, kind)), None)
-        return OPERATION_RULES.get(node_operation(node) or "")
-
-    def refuse_what_has_no_rule(self) -> None:
-        """Raise an error that names every node before the output that has no rule."""
-        operations = ("call_module", "call_function", "call_method")
-        wanted = ancestors(self.output, sources=value_sources)
-        nodes = [node for node in self.graph.nodes if node.op in operations and node in wanted]
-        unknown = [node for node in nodes if node not in self.gate_names and self.rule(node) is None]
-        if unknown:
-            names = "; ".join(describe(node, self.modules) for node in unknown[:8])
-            raise UnsupportedModelError(
-                f"no path-kernel rule for: {names}. Rules exist for "
-                f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))}, ReLU, LeakyReLU, max-pooling, sums and "
-                "concatenation of channels, and their functional forms"
-            )
-
-    @property
-    def output(self) -> Node:
-        """The node at which paths end: the model's output, or the input of a final softmax or sigmoid."""
-        (output,) = (node for node in self.graph.nodes if node.op == "output")
-        node = output.args[0]
-        while isinstance(node, Node) and self._is_final(node):
-            node = node.args[0]
-        if not isinstance(node, Node):
-            raise UnsupportedModelError("the model must return one tensor, no tuple or dict")
-        return node
-
-    def _is_final(self, node: Node) -> bool:
-        if node.op == "call_module":
-            return isinstance(self.modules[str(node.target)], nn.Softmax | nn.LogSoftmax | nn.Sigmoid)
-        return node_operation(node) in ("softmax", "log_softmax", "sigmoid")
+def _rule(architecture: Architecture, node: Node) -> "Rule | None":
+    """The rule for a node that is not a gate; None if there is none."""
+    if node.op == "call_module":
+        module = architecture.modules[str(node.target)]
+        return next((rule for kind, rule in MODULE_RULES.items() if isinstance(module, kind)), None)
+    return OPERATION_RULES.get(node_operation(node) or "")
 
 
 @dataclass
@@ -112,14 +81,13 @@ class Reading:
     def _apply(self, node: Node, inputs: list[Signal]) -> Signal:
         if node in self.architecture.gate_names:
             return self._gate(node, inputs[0])
-        rule = self.architecture.rule(node)
-        if rule is None:
-            raise UnsupportedModelError(f"{self.where(node)} has no path-kernel rule")
+        rule = _rule(self.architecture, node)
+        assert rule is not None, "refuse_what_has_no_rule was not called"
         return rule(self, node, inputs)
 
     def where(self, node: Node) -> str:
         """Return a node's name and place, for error messages."""
-        return describe(node, self.architecture.modules)
+        return self.architecture.where(node)
 
     def options(self, node: Node, names: tuple[str, ...], **defaults: Any) -> dict[str, Any]:
         """Return a module's attributes or a function's arguments, under the same names."""
@@ -152,9 +120,8 @@ class Reading:
             return made.target(**made.kwargs)
         return max_pooling(node, self.architecture.modules)
 
-    def add_layer(self, node: Node, weight_name: str, layer: WeightLayer, fan_in: int) -> int:
+    def add_layer(self, node: Node, weight: Tensor, layer: WeightLayer) -> int:
         """Register a weight layer and return its number, the origin of its field."""
-        weight = parameter(self.architecture.model, weight_name, self.where(node))
         met = self._met.setdefault(id(weight), node)
         if met is not node:
             raise UnsupportedModelError(
@@ -162,7 +129,7 @@ class Reading:
                 "path-kernel rule; give each layer its own weight"
             )
         first = all(term.origin == INPUT for term in layer.inputs.terms)
-        self.layers.append(replace(layer, scale=1.0 if first or not self.normalise else 1 / fan_in))
+        self.layers.append(replace(layer, scale=1.0 if first or not self.normalise else 1 / weight[0].numel()))
         return len(self.layers) - 1
 
 
@@ -171,23 +138,20 @@ Rule = Callable[[Reading, Node, list[Signal]], Signal]
 
 def _dense(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     (signal,) = inputs
-    names = _parameter_names(reading, node)
-    weight = parameter(reading.architecture.model, names[0], reading.where(node))
+    weight, bias = _weight(reading, node)
     units = signal.channels * signal.size[0] * signal.size[1]
     if not signal.flat or weight.shape[1] != units:
         raise UnsupportedModelError(
             f"{reading.where(node)} takes {weight.shape[1]} units where each example has {units}: it is shared over "
             "positions, for which there is no path-kernel rule; flatten the examples first"
         )
-    bias = 1.0 if reading.biases and names[1] is not None else 0.0
-    number = reading.add_layer(node, names[0], WeightLayer(signal, 1.0, bias, dense=True), weight.shape[1])
+    number = reading.add_layer(node, weight, WeightLayer(signal, 1.0, bias, dense=True))
     return Signal((path_terms.field(number, weight.shape[0], (1, 1), reading.x),), weight.shape[0], (1, 1), flat=True)
 
 
 def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     (signal,) = inputs
-    names = _parameter_names(reading, node)
-    weight = parameter(reading.architecture.model, names[0], reading.where(node))
+    weight, bias = _weight(reading, node)
     keys = ("weight", "bias", "stride", "padding", "dilation", "groups")
     options = reading.options(node, keys, stride=1, padding=0, dilation=1, groups=1)
     module = reading.architecture.modules[str(node.target)] if node.op == "call_module" else None
@@ -199,16 +163,13 @@ def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
     kernel = (weight.shape[2], weight.shape[3])
     stride, dilation = _pair(options["stride"]), _pair(options["dilation"])
     padding = _padding(reading, node, options["padding"], kernel, dilation)
-    size = tuple((signal.size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1))
-    groups, bias = int(options["groups"]), 1.0 if reading.biases and names[1] is not None else 0.0
-    fan_in, out = weight[0].numel(), weight.shape[0] // groups
-    terms = []
-    for group in range(groups):
-        part = _channels(signal, group * weight.shape[1], weight.shape[1])
+    out, terms = weight.shape[0] // int(options["groups"]), []
+    for channel in range(0, weight.shape[0], out):  # each group is a layer of its own
+        part = signal.channel_range(channel // out * weight.shape[1], weight.shape[1])
         layer = WeightLayer(part, 1.0, bias, False, kernel, stride, padding, dilation, mode == "circular")
-        number = reading.add_layer(node, names[0], layer, fan_in)
-        terms.append(path_terms.field(number, out, (size[0], size[1]), reading.x, channel=group * out))
-    return Signal(tuple(terms), weight.shape[0], (size[0], size[1]))
+        number = reading.add_layer(node, weight, layer)
+        terms.append(path_terms.field(number, out, layer.out_size, reading.x, channel=channel))
+    return Signal(tuple(terms), weight.shape[0], terms[0].size)
 
 
 def _average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
@@ -329,11 +290,13 @@ OPERATION_RULES: dict[str, Rule] = {
 }
 
 
-def _parameter_names(reading: Reading, node: Node) -> tuple[str, str | None]:
+def _weight(reading: Reading, node: Node) -> tuple[nn.Parameter, float]:
+    """The weight of a layer, and the variance of its bias; 0 if no paths start there."""
     names = weight_parameters(node, reading.architecture.modules)
     if names is None:
         raise UnsupportedModelError(f"{reading.where(node)} does not take its weight from the model's parameters")
-    return names
+    weight = parameter(reading.architecture.model, names[0], reading.where(node))
+    return weight, 1.0 if reading.biases and names[1] is not None else 0.0
 
 
 def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool | AdaptiveMaxPool) -> tuple[int, int]:
@@ -345,17 +308,6 @@ def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool |
             "overlapping, padded or cut windows have no path-kernel rule"
         )
     return (pool.kernel[0], pool.kernel[1])
-
-
-def _channels(signal: Signal, start: int, count: int) -> Signal:
-    """Some consecutive channels of a signal, the input of one group of a convolution."""
-    terms = []
-    for term in signal.terms:
-        low, high = max(start, term.channel), min(start + count, term.channel + term.multiplier.shape[1])
-        if low < high:
-            part = term.multiplier[:, low - term.channel : high - term.channel]
-            terms.append(replace(term, multiplier=part, channel=low - start))
-    return replace(signal, terms=tuple(terms), channels=count)
 
 
 def _padding(
@@ -374,6 +326,3 @@ def _padding(
 def _pair(value: Any) -> tuple[int, int]:
     values = (value,) * 2 if value is None or isinstance(value, int) else tuple(value)
     return (values * 2)[:2] if len(values) == 1 else values  # pyright: ignore
-
-
-__all__ = ["Architecture", "Reading", "Rule"]

@@ -87,6 +87,16 @@ class Signal:
             terms = _merged(terms, term, where)
         return replace(self, terms=tuple(terms))
 
+    def channel_range(self, start: int, count: int) -> "Signal":
+        """Return some consecutive channels, the input of one group of a convolution."""
+        terms = []
+        for term in self.terms:
+            low, high = max(start, term.channel), min(start + count, term.channel + term.multiplier.shape[1])
+            if low < high:
+                part = term.multiplier[:, low - term.channel : high - term.channel]
+                terms.append(replace(term, multiplier=part, channel=low - start))
+        return replace(self, terms=tuple(terms), channels=count)
+
     def beside(self, other: "Signal") -> "Signal":
         """Return the concatenation of two signals along channels."""
         moved = tuple(replace(term, channel=term.channel + self.channels) for term in other.terms)

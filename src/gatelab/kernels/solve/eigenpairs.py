@@ -66,6 +66,9 @@ def top_eigenpairs(
         max_iterations: passes after which to stop and warn.
         generator: draws the first vectors; torch's global one if None.
 
+    Returns:
+        The pairs: ``.values``, ``.vectors``, ``.residuals``.
+
     Warns:
         NotConvergedWarning: a residual is above the tolerance.
 

@@ -69,6 +69,9 @@ def refit_values(
         ridge: λ, not relative to the kernel; 0 takes the smallest values among those that fit best.
         biases: paths may also start at the biases of the value network.
 
+    Returns:
+        The refitted network: ``.predict(x)``, ``.path_values()``.
+
     Raises:
         InputError: y does not fit x or is not finite, or the ridge is negative or below the kernel's rounding.
 

@@ -99,6 +99,9 @@ def kernel_ridge(
         watch: called after each pass with the number of steps and the largest residual.
         generator: draws the sampled rows; torch's global one if None.
 
+    Returns:
+        The fit: ``fit.dual``, ``fit.predict(cross)``, ``fit.classes(cross)``, ``fit.residuals``.
+
     Raises:
         InputError: shapes that do not fit, no positive ridge, NaN in the targets or in the kernel (with its place), or
             a kernel that is not positive semi-definite.

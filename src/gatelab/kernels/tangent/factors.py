@@ -17,15 +17,24 @@ from torch import Tensor
 _CHUNK = 2**22
 
 
-# Every factor holds the gradients of some parameters, for n examples and k outputs:
-#   add_trace   adds Σ over outputs of the inner products, for examples i of this factor and j of the other,
-#   add_full    adds the inner products for all pairs of outputs,
-#   tensors     is everything it keeps,
-#   pair_entries  is the size of the largest array that a tile makes, for each pair of examples (and of outputs).
+class GradientFactor:
+    """The gradients of some parameters, for n examples and k outputs.
+
+    ``add_trace(tile, other, i, j)`` adds Σ over outputs of the inner products of examples i here and j of the other
+    factor to a tile; ``add_full`` adds those of all pairs of outputs.
+    """
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return every tensor that is kept."""
+        return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
+
+    def pair_entries(self) -> int:
+        """Return the entries of the largest array that a tile makes, for each pair of examples (and of outputs)."""
+        return 1
 
 
 @dataclass(frozen=True)
-class DenseFactor:
+class DenseFactor(GradientFactor):
     """A weight applied once per example, with the gradient δ aᵀ; that of the bias is δ.
 
     Attributes:
@@ -37,14 +46,6 @@ class DenseFactor:
     inputs: Float[Tensor, "n i"] | None
     signals: Float[Tensor, "n k o"]
     bias: bool
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Everything that is kept."""
-        return self.inputs, self.signals
-
-    def pair_entries(self) -> int:
-        """Entries for each pair of examples."""
-        return 1
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
@@ -64,18 +65,14 @@ class DenseFactor:
 
 
 @dataclass(frozen=True)
-class PositionFactor:
+class PositionFactor(GradientFactor):
     """A weight applied at several positions of an example, with the gradient Σ_p δ(p) a(p)ᵀ in each group."""
 
     inputs: Float[Tensor, "n g p i"]
     signals: Float[Tensor, "n k g p o"]
 
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Everything that is kept."""
-        return self.inputs, self.signals
-
     def pair_entries(self) -> int:
-        """Entries for each pair of examples: all pairs of positions."""
+        """Return the number of pairs of positions, in all groups."""
         return self.inputs.shape[1] * self.inputs.shape[2] ** 2
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "PositionFactor", i: slice, j: slice) -> None:
@@ -96,18 +93,10 @@ class PositionFactor:
 
 
 @dataclass(frozen=True)
-class ExplicitFactor:
+class ExplicitFactor(GradientFactor):
     """The gradients themselves."""
 
     gradients: Float[Tensor, "n k parameters"]
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Everything that is kept."""
-        return (self.gradients,)
-
-    def pair_entries(self) -> int:
-        """Entries for each pair of examples."""
-        return 1
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> None:
         """Σ_k ψ_k·ψ'_k."""
@@ -125,7 +114,7 @@ class ExplicitFactor:
 
 
 @dataclass(frozen=True)
-class UnitFactor:
+class UnitFactor(GradientFactor):
     """Gradients that differ between outputs by one factor for each unit u: s_k(u) ψ(u).
 
     This is the form of a convolution whose channels are gated and then pooled over all positions: every position of a
@@ -141,14 +130,6 @@ class UnitFactor:
 
     gradients: Float[Tensor, "n u i"]
     scales: Float[Tensor, "n k u"]
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """Everything that is kept."""
-        return self.gradients, self.scales
-
-    def pair_entries(self) -> int:
-        """Entries for each pair of examples."""
-        return 1
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice) -> None:
         """Σ_u (ψ(u)·ψ'(u)) (Σ_k s_k(u) s'_k(u))."""

@@ -53,6 +53,9 @@ def neural_tangent_kernel(
             gives the kernel of that output.
         batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB.
 
+    Returns:
+        K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
+
     Raises:
         UnsupportedModelError: the answer for one example depends on the others, or on chance.
 
@@ -73,6 +76,11 @@ class TangentKernel:
         wrt: the parameters to differentiate by; None means all.
         outputs: "trace", "full", or the number of an output.
         batch_size: examples per forward and backward pass.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> TangentKernel(net).about()["kind"]  # compute(TangentKernel(net), x, store="K.zarr") writes it to disk
+        'ntk'
     """
 
     model: nn.Module

@@ -18,6 +18,9 @@ def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor
         model: a fully connected network.
         limit: the most paths to enumerate.
 
+    Returns:
+        𝒱, with paths in the order of :func:`gatelab.neural_path_values`.
+
     Raises:
         TooManyPathsError: more than ``limit`` paths.
 

@@ -7,7 +7,16 @@ from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.figures import Curve, Plot
 from gatelab.gates import capture_gates
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
-from gatelab.lab.measure import ErrorFlow, Mean, against, fitted_power, identity, over_all_signs, relative_error
+from gatelab.lab.measure import (
+    ErrorFlow,
+    Mean,
+    against,
+    all_signs,
+    fitted_power,
+    identity,
+    relative_error,
+    tangent_kernels,
+)
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models.init import initialise
@@ -122,7 +131,13 @@ def expected_tangent_kernel_of_bundles(seed: int) -> Measurement:
     """All sign patterns of a tiny convolutional network (all paths of length 3) and a residual one (2 and 4)."""
     checks, curves, sigma = [], [], 0.9  # σ = 1 would hide a wrong exponent
     for name, twin, x in _twins(seed, Regime.FRNPF_II):
-        mean = over_all_signs(twin.value, sigma, lambda twin=twin, x=x: neural_tangent_kernel(twin, x, wrt=twin.value))
+        values = {f"value.{key}": parameter for key, parameter in twin.value.named_parameters()}
+        weights = all_signs(values, sigma)
+        kernels = tangent_kernels(twin, x, weights)
+        mean = Mean(kernels)
+        twin.load_state_dict({key: tensor[0] for key, tensor in weights.items()}, strict=False)
+        library = neural_tangent_kernel(twin, x, wrt=twin.value)
+        checks.append(identity(f"{name}: K of one pattern against autograd", library, kernels[0]))
         whole = neural_path_kernel(twin, x, normalise=False)
         by_length = {3: whole}
         if name == "residual":
