@@ -14,7 +14,7 @@ from gatelab.errors import InputError, RunError
 from gatelab.work import Here, connect
 from gatelab.work.connection import read_cluster
 from tests.work.processes import ROOT, Processes, free_port
-from tests.work.tasks import Counting, die, fail, patient, product, unsendable, who
+from tests.work.tasks import Counting, die, fail, patient, product, report, unsendable, who
 
 pytest.importorskip("distributed")
 dask_executor = pytest.importorskip("gatelab.work.dask_executor")
@@ -100,6 +100,33 @@ def test_errors_of_the_function_arrive_at_once_and_once(scheduler, tmp_path):
         with pytest.raises(TypeError, match="serialize"):
             list(executor.run(unsendable, None, [1]))
         assert list(executor.run(product, Counting(4), [(slice(0, 1), slice(0, 1))]))
+
+
+def test_nothing_stays_on_the_scheduler(scheduler):
+    """Neither what a run sent to the workers, nor what a client left there that was killed."""
+
+    def left(dask_scheduler):
+        return [name for name in dask_scheduler.worker_plugins if name.startswith("gatelab/")]
+
+    with connect(scheduler, timeout=60) as executor:
+        client = executor._client
+        client.register_plugin(dask_executor.WorkerPlugin(), "gatelab/Client-gone/1")
+        with executor.crew(pow, 2) as crew:
+            (own,) = client.run_on_scheduler(left)
+            assert client.id in own
+            assert list(crew.run([3])) == [(3, 8)]
+        assert client.run_on_scheduler(left) == []
+
+
+def test_what_tasks_say_is_heard(scheduler):
+    heard = []
+    with (
+        connect(scheduler, timeout=60) as executor,
+        executor.crew(report, None, hear=lambda *message: heard.append(message)) as crew,
+    ):
+        list(crew.run([(7, crew.say)]))
+        wait_until(lambda: heard, seconds=20)
+    assert heard == [(7, "half")]
 
 
 def test_only_what_workers_can_use_is_outstanding(scheduler, tmp_path):

@@ -118,7 +118,7 @@ def _start_local(workers: int) -> Any:
     from distributed import LocalCluster  # noqa: PLC0415
 
     options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _DASHBOARD, "silence_logs": logging.CRITICAL}
-    options |= {"preload": "gatelab.work.dask_executor"}  # for its dask_setup
+    options |= {"preload": "gatelab.work.dask_worker"}  # for its dask_setup
     return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
 
 

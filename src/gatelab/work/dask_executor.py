@@ -8,23 +8,21 @@ import asyncio
 import concurrent.futures
 import pydoc
 import queue
-import signal
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
-from distributed import Client, KilledWorker, WorkerPlugin, get_worker
+from distributed import Client, KilledWorker, WorkerPlugin
 
 from gatelab import __version__
 from gatelab.errors import InputError, RunError
+from gatelab.work.dask_worker import Say, do_task
 from gatelab.work.executor import USER_MODULE, Answer, Common, Crew, Task
-from gatelab.work.here import one_thread_each
 
 # Seconds after which a scheduler or worker that accepted a question counts as silent.
 _SILENCE = 60.0
@@ -244,7 +242,7 @@ class DaskCrew(Crew):
             # Dask estimates the duration of a task from others whose key begins with the same word.
             key = f"{function}-{uuid.uuid4().hex}"
             try:
-                return client.submit(_do, name, cloudpickle.dumps(task), __version__, key=key)
+                return client.submit(do_task, name, cloudpickle.dumps(task), __version__, key=key)
             except Exception:
                 executor.look()  # says so if the scheduler was lost
                 raise
@@ -336,51 +334,3 @@ def _version_refusal(answer: Any) -> str | None:
         return f"has gatelab {answer}, and here is {__version__}; {remedy}"
     why = f" ({answer})" if isinstance(answer, Exception) else ""
     return f"cannot import gatelab{why}; {remedy}"
-
-
-# What follows runs on workers.
-
-_opening = threading.Lock()
-
-
-def _do(name: str, task: bytes, version: str) -> Any:
-    """Do a task with one thread for linear algebra: its answer is the same on every machine."""
-    if version != __version__:
-        raise InputError(f"worker {this_worker()} has gatelab {__version__}, and the client has {version}")
-    plugin: Any = get_worker().plugins[name]
-    with _opening:
-        if plugin.content is not None:
-            plugin.opened, plugin.content = cloudpickle.loads(plugin.content), None
-    function, common = plugin.opened
-    with one_thread_each():
-        return function(common, cloudpickle.loads(task))
-
-
-def this_worker() -> str:
-    """Return the name and address of the worker that runs the current task."""
-    worker = get_worker()
-    return f"{worker.name} ({worker.address})"
-
-
-@dataclass(frozen=True)
-class Say:
-    """Sends plain data from a task to whoever listens to its crew."""
-
-    topic: str
-
-    def __call__(self, *message: Any) -> None:
-        """Send a message from a worker.
-
-        Raises:
-            RunError: nobody waits for the task any more. It should end.
-        """
-        worker = get_worker()
-        own = worker.state.tasks.get(worker.get_current_task())
-        if own is None or own.state == "cancelled":
-            raise RunError("the client no longer waits for this task")
-        worker.log_event(self.topic, message)
-
-
-def dask_setup(_: Any) -> None:
-    """Prepare a worker that this process starts. Ctrl-C reaches it as well, but the client ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Threads of this process, each with one thread of its own for linear algebra."""
+"""Work in threads of this process, and the number of threads that torch uses."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -12,10 +12,10 @@ from gatelab.work.executor import Answer, Common, Crew, Task
 
 
 class Here:
-    """Several tasks at a time, as many as torch has threads.
+    """An executor on threads of this process.
 
-    Every task has one thread for its linear algebra: its answer does not depend on how many run beside it, and is the
-    same as from a worker elsewhere.
+    Every task has one thread for its linear algebra. Its answer does not depend on how many tasks run beside it, and is
+    the same as from a worker on another machine.
 
     Example:
         >>> sorted(Here(2).run(pow, 2, [3, 1]))
@@ -23,17 +23,17 @@ class Here:
     """
 
     def __init__(self, threads: int | None = None):
-        """Use ``threads`` threads; None takes as many as torch has now."""
+        """Use ``threads`` threads; None means as many as torch uses now."""
         self._threads = threads or torch.get_num_threads()
 
     @property
     def parallel(self) -> int:
-        """How many tasks are worked on at a time."""
+        """The number of tasks that run at a time."""
         return self._threads
 
     @property
     def per_process(self) -> int:
-        """All of them: there is one process."""
+        """The same number: there is one process."""
         return self._threads
 
     def run(
@@ -50,9 +50,14 @@ class Here:
 
 
 def in_order(function: Callable[[Task], Answer], items: Iterable[Task], threads: int) -> Generator[tuple[Task, Answer]]:
-    """Items with the function's answers, in the order of the items, ``threads`` of them worked on at a time.
+    """Yield items with the function's answers, in the order of the items.
 
-    Items are asked for in the caller's thread, one more than threads at most before the first answer is taken.
+    The caller's thread takes the items, at most one more than ``threads`` before it yields the first answer.
+
+    Args:
+        function: is called in a pool of threads.
+        items: its arguments.
+        threads: the number of calls that run at a time.
 
     Example:
         >>> list(in_order(abs, [-3, 1], 2))
@@ -78,7 +83,11 @@ _inside, _before, _guard = 0, 0, Lock()
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Let torch's operations use one thread each; put it back when the last of those who asked is through."""
+    """Limit each of torch's operations to one thread, until the last of all callers has left.
+
+    Torch keeps the number for each thread of Python, and gives new threads the number that was set last. The count of
+    callers makes sure that threads started while anybody is inside get one.
+    """
     global _inside, _before  # noqa: PLW0603  torch's setting is global, too
     with _guard:
         if _inside == 0:
@@ -94,10 +103,10 @@ def one_thread_each() -> Iterator[None]:
                 torch.set_num_threads(_before)
 
 
-# Multiplications of one batch's forward pass from which on several threads may pay. On two idle cores, dense networks
-# gained nothing from a second thread up to 1e7 (2.2 ms a step against 1.8 ms). Beside other work the second thread
-# cost a factor of 5 to 20 at every size, since each of a step's many small products waits for both threads: the demo
-# took 9 minutes instead of 22 seconds. Above the limit a step takes about 5 ms and more.
+# Multiplications of one batch's forward pass from which on several threads may pay. Measured on two cores: up to 1e7,
+# even the fastest of many steps of a dense network was slower with a second thread (2.2 ms against 1.8 ms). Beside
+# other work the mean step was 3 to 20 times as slow at every size, since a product waits for its slowest thread: the
+# demo took 9 minutes instead of 22 seconds. At the limit a step takes about 5 ms.
 _SEVERAL_THREADS_PAY = 2**25
 
 

@@ -128,7 +128,7 @@ def on_cluster(
 
 def _do_cell_on_worker(common: tuple[Common, Path, str], task: Task) -> tuple[Result, float]:
     """Do a cell on a worker, which may have joined after the others were asked."""
-    from gatelab.work.dask_executor import this_worker  # noqa: PLC0415  an optional extra
+    from gatelab.work.dask_worker import this_worker  # noqa: PLC0415  an optional extra
 
     own, probe, token = common
     blindness = _blindness(probe, token)
