@@ -1,4 +1,4 @@
-"""Learning curves in closed form against simulated ones, and Fourier modes against a dense eigendecomposition."""
+"""Closed-form learning curves against simulated ones, and Fourier modes against a dense eigendecomposition."""
 
 from math import ceil
 
@@ -15,9 +15,9 @@ UNITS, DIM, TIMES, SAMPLED = 10, 100, 1000, 10_000
 
 
 def closed_form(name: str, moments: GatedMoments) -> tuple[str, float]:
-    """1,000 times of K = 10, n = 100, solved anew, against descent on the moments at the largest stable step.
+    """Time the flow of K = 10 units on n = 100 sites at 1,000 times against descent at the largest stable step.
 
-    Both go to where 99.9 % of the loss that can fall has fallen. Long descents are timed over their first steps.
+    Both run until 99.9 % of the possible fall of the loss is reached. Long descents are timed over their first steps.
     """
     flow = GatedLinearFlow.from_moments(moments)
     fastest = float(flow.time_constants()[0])
@@ -25,7 +25,7 @@ def closed_form(name: str, moments: GatedMoments) -> tuple[str, float]:
     start, end = float(flow.loss(0.0)), minimum_loss(moments) / 2
     horizon = float(candidates[(start - flow.loss(candidates)) / (start - end) > 0.999][0])
     times = torch.linspace(0, horizon, TIMES, dtype=torch.float64)
-    step = 1.99 * fastest  # two time constants of the fastest mode are the edge of stability
+    step = 1.99 * fastest  # descent is stable below two time constants of the fastest mode
     steps = ceil(horizon / step)
     timed = min(steps, SAMPLED)
     A, b = moments.A * (-step / UNITS**2), moments.b * (step / UNITS)
@@ -47,7 +47,7 @@ def closed_form(name: str, moments: GatedMoments) -> tuple[str, float]:
 
 
 def learning_curves() -> list[Ratio]:
-    """The notes' two kinds of data, under ten random half-spaces."""
+    """Measure the notes' two kinds of data under ten random half-spaces."""
     generator = torch.Generator().manual_seed(0)
     gates = random_half_spaces(DIM, UNITS, generator=generator, dtype=torch.float64)
     pulses = exact_moments(SinglePulse(((20, 25), (5, 10)), (DIM,)), gates)
@@ -57,34 +57,34 @@ def learning_curves() -> list[Ratio]:
     easy, easy_ratio = closed_form("closed form, NLGP", fields)
     return [
         Ratio(work, against, ratio, "≥ 100", ratio >= 100),
-        # Well conditioned: descent is done before an eigendecomposition is. Shown, not aimed at.
+        # Well conditioned, so descent ends before the eigendecomposition does: shown without a target.
         Ratio(easy, against, easy_ratio, "none", True),
     ]
 
 
 def circulant_solver() -> Ratio:
-    """N = 1024, K = 4, translation-invariant blocks: the whole solution at ten times."""
+    """Measure the whole solution at ten times, for n = 1024, K = 4 and translation-invariant blocks."""
     units, sites = 4, 1024
     source = NLGP((3.0, 1.0), 3.0, (sites,))
     generator = torch.Generator().manual_seed(0)
     mixing = torch.randn(2, units, units, generator=generator, dtype=torch.float64)
-    mixing = mixing @ mixing.mT  # each positive semidefinite, so that the sum over classes is
+    mixing = mixing @ mixing.mT  # each positive semidefinite, so their sum over classes is too
     rows = sum(mixing[label][:, :, None] * source.correlation(label) for label in (0, 1))
     assert isinstance(rows, Tensor)
     b = torch.randn(units, sites, generator=generator, dtype=torch.float64)
     times = torch.linspace(0, 100, 10, dtype=torch.float64)
     A = torch.cat([torch.cat([circulant(rows[p, q]) for q in range(units)], dim=1) for p in range(units)])
 
-    found: dict[str, Tensor] = {}  # the dense solution takes too long to be computed once more for comparison
+    solutions: dict[str, Tensor] = {}  # kept for the comparison: the dense solution takes too long to repeat
 
     def fourier() -> None:
-        found["fourier"] = GatedLinearFlow.from_rows(rows, b).weights(times)
+        solutions["fourier"] = GatedLinearFlow.from_rows(rows, b).weights(times)
 
     def dense() -> None:
-        found["dense"] = DenseFlow(A / units**2, b / units).at(torch.zeros_like(b), times)
+        solutions["dense"] = DenseFlow(A / units**2, b / units).at(torch.zeros_like(b), times)
 
     ours, theirs = interleaved(fourier, dense, rounds=1)
-    gap = float((found["fourier"] - found["dense"]).abs().max() / found["dense"].abs().max())
+    gap = float((solutions["fourier"] - solutions["dense"]).abs().max() / solutions["dense"].abs().max())
     if gap > 1e-8:
         raise RuntimeError(f"the two solutions differ by {gap}")
     ratio = theirs / ours
@@ -92,5 +92,5 @@ def circulant_solver() -> Ratio:
 
 
 def run() -> list[Ratio]:
-    """Measure."""
+    """Run all measurements."""
     return [*learning_curves(), circulant_solver()]

@@ -21,7 +21,7 @@ NODES = 32
 
 
 def run() -> list[Ratio]:
-    """Measure, on one thread: many small steps on two would time how threads wait for each other."""
+    """Measure on one thread; with two threads, many small steps would measure how threads wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -41,7 +41,7 @@ def _probabilities() -> Ratio:
 
 
 def _training() -> list[Ratio]:
-    """Fourteen bits, in pairs, in overlapping sixes: one step on z against one step on all 16,384 inputs."""
+    """Compare one step on z with one step on all 16,384 inputs: 14 bits in pairs, then in overlapping sixes."""
     generator = torch.Generator().manual_seed(0)
     fields = string_fields(14, [2, 3], [2, 2])
     lossy = Teacher(fields, random_table(3, generator), top=random_table(2, generator))
@@ -49,8 +49,8 @@ def _training() -> list[Ratio]:
     for name, teacher in (("z tells everything", full_information(lossy)), ("lossy z", lossy)):
         student = student_for(teacher, NODES, dtype=torch.float64, generator=generator)
         twin = deepcopy(student)
-        ours, theirs = ReformulatedTrainer(twin, exact_events(teacher), 0.1), GradientTrainer(student, teacher, 0.1)
-        times = interleaved(ours.step, theirs.step)
+        on_z, on_x = ReformulatedTrainer(twin, exact_events(teacher), 0.1), GradientTrainer(student, teacher, 0.1)
+        times = interleaved(on_z.step, on_x.step)
         if name == "z tells everything":
             for a, b in zip(twin.parameters(), student.parameters(), strict=True):
                 torch.testing.assert_close(a, b, atol=1e-10, rtol=0)

@@ -99,7 +99,7 @@ def _block() -> Ratio:
         rounds=100,
     )
     work = f"block of the overlap, {side} × {side}, {LAYERS} layers of {width} (one thread)"
-    return Ratio(work, "AND + popcount of as many words, no result (time)", ours / bare, "≤ 1.5", ours <= 1.5 * bare)
+    return Ratio(work, "AND + popcount of as many words, no result (time)", ours / bare, "≤ 1", ours <= bare)
 
 
 def _and_popcount(words: int, threads: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Convolutional networks in the styles that people write, small enough to test."""
+"""Small convolutional networks in common coding styles."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class LeNet(nn.Module):
-    """Average pooling, view with a number in it, functional ReLUs, log-probabilities at the end."""
+    """Average pooling, a view with a literal size, functional ReLUs, log-probabilities at the end."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ class Residual(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """ReLU before the convolution; the in-place write reaches the shortcut, too."""
+    """ReLU before the convolution; the in-place write also changes the shortcut."""
 
     def __init__(self):
         super().__init__()
@@ -118,7 +118,7 @@ class PreActivation(nn.Module):
 
 
 class Dense(nn.Module):
-    """Every layer reads all before it, side by side."""
+    """Every layer reads the concatenation of all earlier ones."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ ALL = (LeNet, Vgg, Residual, PreActivation, Dense, FunctionalStyle, Signals)
 
 
 def made(kind: type[nn.Module]) -> nn.Module:
-    """A network with batch-norm statistics that are not all alike, in evaluation mode."""
+    """Return a network in evaluation mode with random batch-norm statistics."""
     torch.manual_seed(3)
     model = kind()
     for module in model.modules():

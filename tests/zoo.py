@@ -1,4 +1,4 @@
-"""Networks in the styles that people write, for tests that must work on all of them."""
+"""Dense networks in common coding styles, for tests that must pass on all of them."""
 
 import torch
 import torch.nn.functional as F

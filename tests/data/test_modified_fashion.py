@@ -30,8 +30,8 @@ def test_simple_classes_stay_and_clusters_are_dealt_evenly():
     assert torch.equal(made.train_x, data.train_x)
     _, labels, kind = blobs()
     clusters = {(c, k): set(made.train_y[(labels == c) & (kind == k)].tolist()) for c in range(5, 10) for k in range(5)}
-    assert all(len(found) == 1 for found in clusters.values())  # a cluster has one label
-    dealt = [next(iter(found)) for found in clusters.values()]
+    assert all(len(labels) == 1 for labels in clusters.values())  # a cluster has one label
+    dealt = [next(iter(labels)) for labels in clusters.values()]
     assert [dealt.count(label) for label in range(5, 10)] == [5] * 5
     _, tests, test_kind = blobs(10, seed=1)
     for place in range(len(tests)):
@@ -41,7 +41,7 @@ def test_simple_classes_stay_and_clusters_are_dealt_evenly():
     assert made.classes[4:6] == ("e", "mixture 1")
 
 
-def test_another_seed_deals_otherwise_and_the_same_alike():
+def test_dealing_depends_on_the_seed_only():
     data = dataset()
     first, again, other = (modified_fashion(data, seed=seed).train_y for seed in (1, 1, 2))
     assert torch.equal(first, again)

@@ -20,7 +20,7 @@ SOURCES = [
 
 
 def z_scores(samples, mean, second):
-    """Deviations of sampled moments from the exact ones, in standard errors."""
+    """Return the deviations of sampled moments from the exact ones, in standard errors."""
     products = samples[:, :1] * samples
     pairs = [(samples, mean), (products, second)]
     return [((s.mean(0) - m) / (s.std(0) / len(s) ** 0.5).clamp(min=1e-12)).abs().max() for s, m in pairs]
@@ -40,7 +40,7 @@ def test_closed_moments_are_those_of_the_samples(source, label, generator):
 
 
 def test_erf_covariance_by_quadrature():
-    """The closed form against a two-dimensional Gauss-Hermite sum, which knows nothing of arcsin."""
+    """Compare the closed form with a two-dimensional Gauss-Hermite sum, which does not use arcsin."""
     import numpy as np
 
     source = NLGP((2.0, 0.5), 0.8, (16,))
@@ -55,7 +55,7 @@ def test_erf_covariance_by_quadrature():
         assert correlation == pytest.approx((integral / scale).item(), abs=1e-8)
 
 
-def test_variance_is_one_and_the_field_is_as_asked():
+def test_variance_is_one_and_the_field_has_the_given_covariance():
     source = NLGP((3.0, 0.1), 3.0)
     for label, length in ((1, 3.0), (0, 0.1)):
         assert source.correlation(label)[0].item() == 1
@@ -69,11 +69,11 @@ def test_gain_goes_from_gaussian_to_signs(generator):
     assert (signs.abs() - 1).abs().median() < 1e-3  # Z is 1 − O(1/g)
 
 
-def test_support_is_everything_that_is_drawn(generator):
+def test_support_is_the_set_of_draws(generator):
     source = SinglePulse(((2, 3), (1, 1)), (5,), inverted=True)
     drawn = {tuple(row) for row in source.of_class(1, 2000, generator=generator).tolist()}
     assert drawn == {tuple(row) for row in source.support(1).tolist()}
-    assert len(drawn) == 2 * 2 * 5 - 10  # a pulse of 2 turned over is a pulse of 3
+    assert len(drawn) == 2 * 2 * 5 - 10  # an inverted pulse of 2 is a pulse of 3
     assert source.mean(1) == 0.5
 
 

@@ -141,7 +141,7 @@ def test_decoupled_gates_come_from_q_and_not_from_value():
     assert torch.equal(pattern["gated"], model.stem(x) < 0)
 
 
-def test_activation_behind_the_last_gate_is_no_obstacle():
+def test_activation_after_the_last_gate_is_allowed():
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3), nn.Softmax(dim=1))
     assert capture_gates(model, torch.randn(2, 5)).layers == ("1",)
 
@@ -167,7 +167,7 @@ OBSTACLES = {
 
 
 @pytest.mark.parametrize("name", OBSTACLES)
-def test_what_is_no_gate_is_refused_by_name_and_place(name):
+def test_operations_that_are_not_gates_are_refused_with_name_and_place(name):
     function, message = OBSTACLES[name]
     model = nn.Sequential(Wrapped(function), nn.ReLU(), nn.Linear(2, 1))
     x = torch.randn(4, 5)
@@ -274,7 +274,7 @@ def test_bad_inputs_are_named(name):
     assert snapshot(model) == before
 
 
-def test_wrong_shape_error_is_torchs_and_leaves_no_trace():
+def test_wrong_shapes_raise_torchs_error_and_leave_no_trace():
     model, x = zoo.Residual(), torch.randn(3, 4)
     before = snapshot(model)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
@@ -319,7 +319,7 @@ def test_buffers_random_state_and_input_stay_as_they_are():
     assert torch.equal(x, original)
 
 
-def test_users_hooks_stay_and_run():
+def test_forward_hooks_of_the_user_stay_and_run():
     model, x, seen = zoo.Residual(), torch.randn(2, 5), []
     handle = model.stem.register_forward_hook(lambda *_: seen.append(1))
     before = snapshot(model)
@@ -360,7 +360,7 @@ MIXING = {
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_gates_that_are_not_an_examples_own_are_refused(name):
+def test_gates_that_change_with_the_batch_are_refused(name):
     with pytest.raises(UnsupportedModelError, match=r"gates change with the batch|to is not a gate"):
         capture_gates(Wrapped(MIXING[name], width=50), torch.randn(20, 5))
 

@@ -64,7 +64,7 @@ def test_save_and_load(tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_load_refuses_what_is_no_pattern(tmp_path):
+def test_load_refuses_other_files(tmp_path):
     (tmp_path / "noise").write_bytes(b"not a tensor file")
     with pytest.raises(InputError, match="noise cannot be read"):
         GatePattern.load(tmp_path / "noise")
@@ -83,7 +83,7 @@ def test_truncated_file_is_refused(tmp_path):
         GatePattern.load(tmp_path / "gates")
 
 
-def test_repr_tells_size_kind_and_activity():
+def test_repr_shows_size_kind_and_activity():
     text = repr(capture_gates(zoo.leaky(), torch.randn(3, 5)))
     assert text.startswith("GatePattern: 3 examples, 2 layers, 7 gates each")
     assert "leaky_relu" in text
@@ -92,7 +92,7 @@ def test_repr_tells_size_kind_and_activity():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_mismatches_are_named():
+def test_mismatched_patterns_are_refused():
     p = pattern()
     with pytest.raises(InputError, match="n = 7, the other n = 6"):
         p.flips(pattern(n=6))
@@ -112,7 +112,7 @@ def test_mismatches_are_named():
         p[3]
 
 
-def test_a_pattern_cannot_be_changed_through_what_it_gives():
+def test_patterns_are_immutable():
     p = pattern()
     p["fc"].fill_(False)
     assert p == pattern()
@@ -121,7 +121,7 @@ def test_a_pattern_cannot_be_changed_through_what_it_gives():
     assert isinstance(p.layer("fc"), GateLayer)
 
 
-def test_any_sensible_index_gives_a_pattern_that_can_be_saved(tmp_path):
+def test_indexed_patterns_can_be_saved(tmp_path):
     p = pattern()
     for index in (slice(None, None, 2), (0, 3), torch.tensor([5, 1]), torch.arange(7) > 3):
         p[index].save(tmp_path / "gates")

@@ -140,13 +140,16 @@ def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
     assert findings.claims
 
 
+LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "ridges": (0.1, 1.0)}
+
+
 @pytest.mark.parametrize(
     ("identifier", "settings", "claims"),
     [
         ("npk-figure5", {}, 0),
         ("npk-figure6", {"depths": (2, 4)}, 1),
         ("npk-theorem51", {}, 1),
-        ("npk-kernel-at-scale", {"train_size": 200, "test_size": 50, "epochs": 3, "eigenvalues": 5}, 2),
+        ("npk-kernel-at-scale", LITTLE, 2),
         ("halfspace-circle", {}, 16),
     ],
 )

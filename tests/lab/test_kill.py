@@ -1,4 +1,4 @@
-"""A run that is killed at random moments and started again ends as one that was left alone."""
+"""A run that is killed at any moment and started again ends like a run that was left alone."""
 
 import json
 import os
@@ -7,70 +7,96 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
+import torch
+from typer.testing import CliRunner
+
+from gatelab import cli
+from gatelab.lab import Config, Experiment, Findings
+from gatelab.papers import catalogue
+from gatelab.work.progress import Silent
+from tests.lab import small_run
+
+ROOT = Path(__file__).parents[2]
 
 
-def _start(out: Path, epochs: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "gatelab", "study", "--profile", "smoke", "--out", str(out)]
-    settings = ["--set", f"epochs={epochs}", "--set", "train_size=400"]
+def _kill(command: list[str], lines: int, pause: float = 0.0) -> None:
+    """Start a run; kill it a moment after it has reported so many epochs."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*command, *settings], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
-def _wait_for_work(process: subprocess.Popen[bytes]) -> None:
-    """Until the run begins to tell: importing takes seconds, and a signal shall hit the work behind it."""
-    assert process.stderr is not None
-    assert b"cells" in process.stderr.readline()
-
-
-def _outcome(out: Path) -> dict[str, object]:
-    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
-    results = json.loads((out / "results.json").read_text())
-    return {"cells": {line["cell"]: line["result"] for line in lines}, "answer": results["answer"], "count": len(lines)}
-
-
-def _finish(out: Path, epochs: int) -> float:
-    """Let a run end; returns the seconds that its work took."""
-    process = _start(out, epochs)
-    _wait_for_work(process)
-    began = time.monotonic()
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors.decode()
-    return time.monotonic() - began
-
-
-def _kill_and_compare(tmp_path: Path, kills: int, epochs: int, seed: int) -> None:
-    """Kill one run so many times, then let it finish; ``epochs`` must be enough for it to be at work each time."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    chance, longest = random.Random(seed), 0.8 * _finish(whole, epochs) / kills
-    for _ in range(kills):
-        process = _start(killed, epochs)
-        _wait_for_work(process)
-        time.sleep(chance.uniform(0.0, longest))
-        assert process.poll() is None, "the run was over before it could be killed: give it more epochs"
+    environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    command = [sys.executable, "-m", *command]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        reported, output = 0, b""
+        while reported < lines:
+            line = process.stdout.readline()
+            output += line
+            assert line, f"the run was over before it could be killed: {output.decode()}"
+            reported += b"epoch" in line
+        time.sleep(pause)
+        assert process.poll() is None, "the run was over before it could be killed"
         process.send_signal(signal.SIGKILL)
-        process.communicate()
-    _finish(killed, epochs)
-    assert _outcome(killed) == _outcome(whole)
 
 
-def test_killed_three_times(tmp_path):
-    _kill_and_compare(tmp_path, 3, epochs=8, seed=0)
+def test_killed_while_it_trains(tmp_path, single_precision):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    _kill(["tests.lab.small_run", str(tmp_path / "killed")], lines=small_run.EPOCHS + 4)
+    # In the second of two trainings, which has a checkpoint.
+    assert len((tmp_path / "killed" / "journal.jsonl").read_text().splitlines()) == 1
+    assert list(tmp_path.glob("killed/cells/second/checkpoint*"))
+    results = small_run.run(tmp_path / "killed", Silent())
+    assert results == small_run.run(tmp_path / "whole", Silent())
+    for file in sorted((tmp_path / "whole" / "cells").rglob("*.safetensors")):
+        assert (tmp_path / "killed" / file.relative_to(tmp_path / "whole")).read_bytes() == file.read_bytes()
+    assert len((tmp_path / "killed" / "journal.jsonl").read_text().splitlines()) == 2
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_killed_twenty_times(tmp_path):
-    _kill_and_compare(tmp_path, 20, epochs=60, seed=1)
+def test_a_study_killed_twenty_times(tmp_path):
+    def command(name: str) -> list[str]:
+        settings = ["--set", "epochs=60", "--set", "train_size=400"]
+        return ["gatelab", "study", "--profile", "smoke", "--out", str(tmp_path / name), *settings]
+
+    def outcome(name: str) -> tuple[object, ...]:
+        subprocess.run([sys.executable, "-m", *command(name)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        lines = [json.loads(line) for line in (tmp_path / name / "journal.jsonl").read_text().splitlines()]
+        results = json.loads((tmp_path / name / "results.json").read_text())
+        return {line["cell"]: line["result"] for line in lines}, len(lines), results["answer"]
+
+    chance = random.Random(1)
+    for _ in range(20):
+        _kill(command("killed"), lines=chance.randint(1, 3), pause=chance.uniform(0.0, 0.2))
+    assert outcome("killed") == outcome("whole")
 
 
-def test_interrupt_says_how_to_go_on(tmp_path):
-    process = _start(tmp_path / "run", epochs=8)
-    _wait_for_work(process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130
-    assert "Run the same command again to continue" in errors.decode()
-    _finish(tmp_path / "run", epochs=8)
+def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch):
+    interrupts = [KeyboardInterrupt]
+
+    def work(config, cell, context):
+        if cell.name == "second" and interrupts:
+            raise interrupts.pop()
+        return {"value": 1}
+
+    def findings(config, results):
+        return Findings("Sums", f"{len(results)} cells", (), (), (), ())
+
+    module = types.ModuleType("tests_of_runs")
+    module.EXPERIMENTS = (
+        Experiment("sums", "Sums", Config, {"quick": {}}, lambda config: small_run.CELLS, work, findings),
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(catalogue._HOMES_OF_EXPERIMENTS, "sums", module.__name__)
+    command = ["run", "sums", "--out", str(tmp_path / "run")]
+    stopped = CliRunner().invoke(cli.app, command)
+    assert stopped.exit_code == 130
+    assert "stopped; 1 of 2 cells are finished. Run the same command again to continue." in stopped.output
+    continued = CliRunner().invoke(cli.app, command)
+    assert continued.exit_code == 0, continued.output
+    assert "2 cells, 1 finished before" in continued.output
+    assert "report: " in continued.output

@@ -9,10 +9,11 @@ from torch import nn
 import gatelab as gl
 from gatelab.convert import Regime
 from gatelab.data import circle, load
-from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.errors import InputError, RunError, UnsupportedModelError
 from gatelab.lab import TrainConfig, teams, train
 from gatelab.lab import team as team_module
 from gatelab.lab.checkpoint import Checkpoint
+from gatelab.lab.looks import Looks, gate_looks
 from gatelab.lab.team import SingleTeam, StackedTeam, can_stack
 from gatelab.lab.training import Loss, Optimiser
 from tests import image_zoo, zoo
@@ -228,3 +229,28 @@ def test_threads_are_chosen_by_the_size_of_a_step(limit, threads, monkeypatch):
     finally:
         torch.set_num_threads(before)
     assert seen == {threads}
+
+
+def test_gates_are_tracked_across_a_stop(tmp_path):
+    """The second half of a training compares its first look with the last one of the first half."""
+    probes, labels = DIGITS.inputs(DIGITS.test_x[:20]), torch.ones(20)
+
+    def tracked(folder, stops):
+        folder.mkdir()
+        team, checkpoint = SingleTeam(mlp(0)), Checkpoint(folder / "c.safetensors")
+        for epochs in stops:
+            looks = gate_looks(folder, probes, labels, epochs=4, every=2, tangent=False)
+            team, config = SingleTeam(mlp(0)), TrainConfig(epochs=epochs, learning_rate=0.02)
+            train(team, DIGITS, config, [1], checkpoint=checkpoint, observe=lambda e, t, looks=looks: looks.at(e, t, 0))
+        return looks.seen()
+
+    whole = tracked(tmp_path / "whole", [4])
+    assert whole == tracked(tmp_path / "stopped", [2, 4])
+    assert [entry["epoch"] for entry in whole] == [0, 2, 4]
+    assert whole[0]["members"][0]["flipped"] is None
+    assert whole[2]["members"][0]["flipped"] > 0
+
+
+def test_a_look_that_is_missing_is_named(tmp_path):
+    with pytest.raises(RunError, match=r"seen-3-0.json is missing; remove .* to repeat this cell"):
+        Looks(tmp_path, [3], lambda *_: {}, networks=1).seen()

@@ -65,12 +65,12 @@ class Branching(zoo.Residual):
         (Branching(), "Control flow must not depend on the data"),
     ],
 )
-def test_what_is_no_chain_is_refused_by_name_and_place(model, message):
+def test_other_networks_are_refused_with_name_and_place(model, message):
     with pytest.raises(UnsupportedModelError, match=message):
         dense_chain(model)
 
 
-def test_clamp_that_is_no_gate_is_no_gate_in_the_graph():
+def test_clamp_on_both_sides_is_not_a_gate_in_the_graph():
     class Clamped(zoo.Functional):
         def forward(self, x):
             return self.last(F.relu(self.third(F.relu(self.second(self.first(x).clamp(-1, 1))))))
@@ -85,7 +85,7 @@ def test_mlp_is_a_chain_whatever_its_depth():
 
 
 class Overwriting(nn.Module):
-    """Reads a tensor that has been written in place; ``view`` hides that it is the same memory."""
+    """A network that reads a tensor after an in-place write; ``view`` hides that the memory is the same."""
 
     def __init__(self, view: bool):
         super().__init__()
@@ -105,7 +105,7 @@ class Plain(Overwriting):
         return self.last(torch.relu(x + self.second(x)))
 
 
-def test_readers_after_an_in_place_write_see_what_was_written():
+def test_readers_after_an_in_place_write_see_the_new_values():
     model, plain, x = Overwriting(view=False), Plain(view=False), torch.randn(5, 4)
     plain.load_state_dict(model.state_dict())
     assert torch.equal(model(x), plain(x))

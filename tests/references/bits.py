@@ -1,10 +1,10 @@
-"""Products of real-valued gates, as a person would write them: what the packed kernels must return."""
+"""Overlaps of gates as plain products: what the packed kernels must return."""
 
 import numpy as np
 
 
 def packed(layers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, words) uint64 of boolean layers (n, width) side by side, and the first word of each."""
+    """Pack boolean layers (n, width) side by side into uint64 (n, words); also return the first word of each layer."""
     words = []
     for gates in layers:
         padded = np.zeros((len(gates), -(-gates.shape[1] // 64) * 64), bool)
@@ -14,7 +14,7 @@ def packed(layers: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def overlap(left, right, scale, row_offset, column_offset) -> np.ndarray:
-    """∏_l (scale_l · common units + offsets), in float64."""
+    """Return ∏_l (scale_l · common units + offsets), in float64."""
     product = np.ones((len(left[0]), len(right[0])))
     for layer, (a, b) in enumerate(zip(left, right, strict=True)):
         common = a.astype(np.float64) @ b.astype(np.float64).T

@@ -1,4 +1,4 @@
-"""Paths one by one, as in the papers' definitions; dense Jacobians; nothing clever."""
+"""Paths one by one, as in the papers' definitions, and dense Jacobians."""
 
 from itertools import product
 
@@ -8,7 +8,7 @@ from torch.func import functional_call, jacrev
 
 
 def path_sum(weights: list[Tensor], gates: list[Tensor], x: Tensor) -> Tensor:
-    """Σ_p x(i₀) Π gates Π weights for one input and each output, by a loop over all paths."""
+    """Return Σ_p x(i₀) Π gates Π weights for one input and each output, by a loop over all paths."""
     output = torch.zeros(weights[-1].shape[0])
     for units in product(*(range(weight.shape[1]) for weight in weights)):
         for k in range(weights[-1].shape[0]):
@@ -23,7 +23,7 @@ def path_sum(weights: list[Tensor], gates: list[Tensor], x: Tensor) -> Tensor:
 
 
 def overlap(patterns: list[Tensor]) -> Tensor:
-    """Λ by counting, for every pair, the tuples of units that are open for both."""
+    """Return Λ: for every pair of inputs, count the tuples of units that are open for both."""
     n = patterns[0].shape[0]
     count = torch.zeros(n, n)
     for units in product(*(range(p.shape[1]) for p in patterns)):
@@ -33,7 +33,7 @@ def overlap(patterns: list[Tensor]) -> Tensor:
 
 
 def tangent_kernel(model: nn.Module, x: Tensor, y: Tensor | None = None, names: list[str] | None = None) -> Tensor:
-    """All pairs of outputs, (n, m, k, k), from one Jacobian per example."""
+    """Return the kernel for all pairs of outputs, (n, m, k, k), from one Jacobian per example."""
     parameters = {k: p.detach() for k, p in model.named_parameters() if names is None or k in names}
 
     def answer(values: dict[str, Tensor], example: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import gatelab as gl
-from gatelab.regions import Polyhedron
+from gatelab.regions import Polyhedron, RegionPlan
 
 
 def patterns_on_grid(model: nn.Module, x: Tensor) -> set[tuple[bool, ...]]:
@@ -18,9 +18,10 @@ def patterns_on_grid(model: nn.Module, x: Tensor) -> set[tuple[bool, ...]]:
 
 def nonempty_paths(model: nn.Module, bounds) -> int:
     """Paths of a DLGN whose region meets a box, one linear programme each."""
-    layers = list(gl.half_spaces(model).values())
+    plan = RegionPlan(model)
+    layers = list(gl.half_spaces(model, plan=plan).values())
     return sum(
-        not gl.active_region(model, path).within(bounds).is_empty()
+        not gl.active_region(model, path, plan=plan).within(bounds).is_empty()
         for path in product(*(range(layer.shape[0]) for layer in layers))
     )
 

@@ -15,7 +15,7 @@ from gatelab.gates.operations import operation_name
 
 
 class Replay(TorchFunctionMode):
-    """Runs gate operations with recorded gates, in the order in which they were recorded."""
+    """Run gate operations with recorded gates, in the order of recording."""
 
     def __init__(self, pattern: GatePattern):
         super().__init__()
@@ -49,7 +49,7 @@ def exact_kernel(model: nn.Module, x: Tensor, *, biases: bool = False) -> Tensor
 def sampled_kernel(
     model: nn.Module, x: Tensor, draws: int, *, normalise: bool = False, first: tuple[str, ...] = ()
 ) -> tuple[Tensor, Tensor]:
-    """Mean and standard error of ŷ ŷ' over random signs; scaled by 1/√fan_in but in the ``first`` layers."""
+    """Return mean and standard error of ŷ ŷ' over random signs, scaled by 1/√fan_in except in the ``first`` layers."""
     weights = _weights(model, biases=False)
     scales = [
         torch.full((weight.numel(),), weight[0].numel() ** -0.5)

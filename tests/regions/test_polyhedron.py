@@ -11,7 +11,7 @@ import gatelab as gl
 from gatelab.errors import InputError
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork
-from gatelab.regions import Plane, Polyhedron, activation_region
+from gatelab.regions import Plane, Polyhedron, RegionPlan, activation_region
 from gatelab.regions.polyhedron import Estimate
 
 BOX = ((-2.0, 2.0), (-2.0, 2.0))
@@ -164,7 +164,7 @@ def test_redundant_faces_go():
     assert torch.equal(least.contains(points), twice.contains(points))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000), faces=st.integers(1, 12), dimension=st.integers(1, 4))
 def test_random_polyhedra_are_consistent(seed, faces, dimension):
     region = random_region(seed, faces, dimension)
@@ -287,7 +287,7 @@ def test_bad_requests(call, message, unchecked):
         call()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 999), constant=st.booleans(), shallow=st.booleans())
 def test_an_active_region_is_where_all_gates_of_the_path_are_open(seed, constant, shallow):
     generator = torch.Generator().manual_seed(seed)
@@ -297,9 +297,10 @@ def test_an_active_region_is_where_all_gates_of_the_path_are_open(seed, constant
     for layer in model.feature:
         torch.nn.init.normal_(layer.bias, generator=generator)
     x = 2 * torch.randn(300, 3, generator=generator)
-    gates = [gl.capture_gates(model, x)[name] for name in gl.capture_gates(model, x)]
+    pattern, plan = gl.capture_gates(model, x), RegionPlan(model)
+    gates = [pattern[name] for name in pattern]
     for path in ((0, 0, 0), (3, 4, 1)):
-        region = gl.active_region(model, path)
+        region = gl.active_region(model, path, plan=plan)
         expected = torch.stack([gate[:, unit] for gate, unit in zip(gates, path, strict=True)]).all(0)
         assert torch.equal(region.contains(x), expected)
         assert region.faces <= 3
@@ -310,12 +311,13 @@ def test_an_active_region_is_not_rounded_to_the_models_dtype(dtype):
     model = DeepLinearlyGatedNetwork([2, 5, 5, 5, 1], gate=HardGate())
     for layer in model.feature:
         torch.nn.init.normal_(layer.bias)
-    layers = list(gl.half_spaces(model.to(dtype)).values())
+    plan = RegionPlan(model.to(dtype))
+    layers = list(gl.half_spaces(model, plan=plan).values())
     x = 4 * torch.rand(20_000, 2) - 2
     opened = [layer.is_open(x) for layer in layers]
-    for path in list(product(range(5), repeat=3))[::4]:
+    for path in list(product(range(5), repeat=3))[::12]:
         expected = torch.stack([gates[:, unit] for gates, unit in zip(opened, path, strict=True)]).all(0)
-        assert torch.equal(gl.active_region(model, path).contains(x), expected)
+        assert torch.equal(gl.active_region(model, path, plan=plan).contains(x), expected)
 
 
 def test_paths_by_name_and_from_top_paths():

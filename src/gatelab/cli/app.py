@@ -1,4 +1,4 @@
-"""The ``gatelab`` command. Commands import what they need when they run: ``--help`` must not wait for torch."""
+"""The ``gatelab`` command. Each command imports what it needs when it runs, so that ``--help`` needs no torch."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; what gatelab refuses ends in one line on stderr and exit code 2."""
+    """Run the command line; an error of gatelab becomes one line on standard error and exit code 2."""
     try:
         app()
     except Exception as error:
@@ -28,8 +28,8 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"gatelab {__version__}")
         raise typer.Exit
 

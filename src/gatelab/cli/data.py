@@ -6,18 +6,15 @@ from typing import Annotated
 import typer
 
 from gatelab.cli.app import app
+from gatelab.cli.options import DataRoot
 
-commands = typer.Typer(no_args_is_help=True, help="Data sets: what is here, fetch, verify.")
+commands = typer.Typer(no_args_is_help=True, help="List, download and verify data sets.")
 app.add_typer(commands, name="data")
-
-Root = Annotated[
-    Path | None, typer.Option("--data-root", help="Look here first; the files lie as in torchvision's folders.")
-]
 
 
 @commands.command("list")
-def list_(data_root: Root = None) -> None:
-    """List the data sets and where each was found."""
+def list_(data_root: DataRoot = None) -> None:
+    """List the data sets, and where each one is."""
     from gatelab.data import names
     from gatelab.data.catalogue import ENTRIES
     from gatelab.data.dataset import jpeg_archive
@@ -33,41 +30,41 @@ def list_(data_root: Root = None) -> None:
             typer.echo(f"{name:<14} {where or 'made from mnist'}")
         except DataError:
             archive = jpeg_archive(data_root) if name == "cifar10" else None
-            typer.echo(f"{name:<14} {f'{archive} (JPEG, lossy)' if archive else 'not here'}")
+            typer.echo(f"{name:<14} {f'{archive} (JPEG, lossy)' if archive else 'not found'}")
     typer.echo("\nsearched: " + ", ".join(map(str, data_folders(data_root))))
 
 
 @commands.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10 or cifar100.")],
-    data_root: Annotated[Path, typer.Option("--data-root", help="Put the files here.")] = Path("data"),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or cifar100.")],
+    data_root: Annotated[Path, typer.Option(help="The folder for the files.")] = Path("data"),
 ) -> None:
-    """Fetch a data set from the first source that answers, verify it, and put it into a folder."""
+    """Download a data set from the first source that answers, and verify it."""
     from gatelab import data
 
     data.fetch(name, data_root, report=typer.echo)
 
 
 @commands.command()
-def verify(data_root: Root = None) -> None:
-    """Check size and checksum of every file that is here. Exits with 1 if one is broken."""
+def verify(data_root: DataRoot = None) -> None:
+    """Check the size and checksum of every file; exit with 1 if a file is damaged."""
     from gatelab.data.catalogue import ENTRIES
     from gatelab.data.folders import find, read_whole
     from gatelab.errors import DataError
 
-    broken = False
+    damaged = False
     for entry in ENTRIES.values():
         try:
             paths = find(entry, data_root)
         except DataError:
-            typer.echo(f"{entry.title}: not here")
+            typer.echo(f"{entry.title}: not found")
             continue
         for file in entry.files:
             try:
                 read_whole(paths[file.name], file)
                 typer.echo(f"{paths[file.name]}: whole")
             except DataError as error:
-                broken = True
+                damaged = True
                 typer.echo(str(error))
-    if broken:
+    if damaged:
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """The kernels that there are."""
+    """The kernels."""
 
     NPK = "npk"
     OVERLAP = "overlap"
@@ -27,39 +27,41 @@ class Kind(StrEnum):
 @app.command()
 def kernel(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="file.py:factory, which makes your network; '-' for --kind infinite.")
+        str, typer.Argument(metavar="MODEL", help="Your network: file.py:factory. Write '-' for --kind infinite.")
     ],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="The rows: a data set (mnist, mnist:test, …) or a file.npy.")
+        str,
+        typer.Argument(metavar="DATA", help="The rows: a data set (mnist, mnist:test, …) or file.npy."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the kernel goes, K.zarr say.")],
-    kind: Annotated[Kind, typer.Option(help="Path kernel, overlap of gates, tangent kernel, infinite width.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The directory of the kernel, for example K.zarr.")],
+    kind: Annotated[Kind, typer.Option(help="Path kernel, overlap of gates, tangent kernel, or infinite width.")],
     against: Annotated[
-        str | None, typer.Option(help="The columns, if they are other examples than the rows.", show_default=False)
+        str | None, typer.Option(help="The columns; the same examples as the rows if left out.", show_default=False)
     ] = None,
     examples: Annotated[
-        int | None, typer.Option(min=1, help="Take so many examples of DATA, the first ones.", show_default=False)
+        int | None, typer.Option(min=1, help="Use only the first examples of DATA.", show_default=False)
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="The network's weights: a state dict, .safetensors or .pt.", show_default=False)
+        Path | None, typer.Option(help="A state dict for the network: .safetensors or .pt.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Set before the factory is called.")] = 0,
+    seed: Annotated[int, typer.Option(help="The random seed for the factory.")] = 0,
     wrt: Annotated[
-        list[str] | None, typer.Option(help="ntk: only these parameters count; may be repeated.", show_default=False)
+        list[str] | None, typer.Option(help="ntk: use only this parameter; may be repeated.", show_default=False)
     ] = None,
-    outputs: Annotated[str, typer.Option(help="ntk: trace, full, or the number of an output.")] = "trace",
+    outputs: Annotated[str, typer.Option(help="ntk: trace, full, or the number of one output.")] = "trace",
     depth: Annotated[int | None, typer.Option(help="infinite: number of weight layers.", show_default=False)] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="npk, overlap: path counts, not divided by widths.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="npk, overlap: do not divide path counts by the widths.")] = False,
     memory: Annotated[
-        str | None, typer.Option(help="What may be used, 4GB say; half of the machine's if left out.")
+        str | None,
+        typer.Option(help="Memory to use, such as 4GB; by default half of the machine's.", show_default=False),
     ] = None,
     scheduler: Scheduler = None,
     cluster: Cluster = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Compute a kernel of any size, tile by tile, to a zarr store on disk.
+    """Compute a kernel of any size, tile by tile, into a zarr store on disk.
 
-    Stop it anywhere; the same command goes on, checks what is there and computes what is missing or damaged.
+    You can stop it at any time. The same command continues: it checks the finished tiles and computes the rest.
     """
     from gatelab.cli.progress import reporter, stoppable
     from gatelab.errors import InputError
@@ -78,7 +80,7 @@ def kernel(
     for place, part in ((data, rows), (against, columns)):
         if network is not None and part is not None:
             _refuse_unless_taken(network, part, str(place))
-    asked = _kernel(kind, network, wrt=wrt, outputs=outputs, depth=depth, raw=raw)
+    asked = _kernel(kind, network, wrt, outputs, depth, raw)
     with (
         stoppable(lambda: _finished(out)),
         reporter() as progress,
@@ -107,7 +109,7 @@ def _network(place: str, seed: int, weights: Path | None) -> "nn.Module":
 
 
 def _examples(place: str, data_root: Path | None, network: "nn.Module | None") -> "Tensor":
-    """A data set's examples or those of a file, in the network's dtype."""
+    """Return the examples of a data set or a file, in the network's dtype."""
     import numpy as np
     import torch
 
@@ -134,7 +136,7 @@ def _examples(place: str, data_root: Path | None, network: "nn.Module | None") -
 
 
 def _refuse_unless_taken(network: "nn.Module", x: "Tensor", place: str) -> None:
-    """Try an example, since what torch says of a wrong shape names neither the data nor a remedy."""
+    """Run one example: torch's own error for a wrong shape names neither the data nor a remedy."""
     import torch
 
     from gatelab.errors import InputError
@@ -147,25 +149,22 @@ def _refuse_unless_taken(network: "nn.Module", x: "Tensor", place: str) -> None:
     except Exception as error:
         raise InputError(
             f"the network does not take the examples of {place}, of shape {tuple(x.shape[1:])}: {error}; let it "
-            "flatten or reshape them first, or give an array of its own shape"
+            "flatten or reshape them first, or give an array of the right shape"
         ) from error
 
 
 def _kernel(
-    kind: Kind,
-    network: "nn.Module | None",
-    *,
-    wrt: list[str] | None,
-    outputs: str,
-    depth: int | None,
-    raw: bool,
+    kind: Kind, network: "nn.Module | None", wrt: list[str] | None, outputs: str, depth: int | None, raw: bool
 ) -> "Kernel":
     from gatelab.errors import InputError
     from gatelab.kernels import InfiniteWidthKernel, OverlapKernel, PathKernel, TangentKernel
 
-    misplaced = {"--wrt": wrt and kind is not Kind.NTK, "--outputs": outputs != "trace" and kind is not Kind.NTK}
-    misplaced |= {"--depth": depth is not None and kind is not Kind.INFINITE}
-    misplaced |= {"--raw": raw and kind not in (Kind.NPK, Kind.OVERLAP)}
+    misplaced = {
+        "--wrt": wrt and kind is not Kind.NTK,
+        "--outputs": outputs != "trace" and kind is not Kind.NTK,
+        "--depth": depth is not None and kind is not Kind.INFINITE,
+        "--raw": raw and kind not in (Kind.NPK, Kind.OVERLAP),
+    }
     for option, given in misplaced.items():
         if given:
             raise InputError(f"{option} has no meaning for --kind {kind.value}; leave it out")

@@ -7,14 +7,16 @@ import typer
 
 Scheduler = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Work on a Dask scheduler's workers: tcp://host:port.", show_default=False),
+    typer.Option(
+        metavar="ADDRESS", help="Use the workers of a running Dask scheduler, tcp://host:port.", show_default=False
+    ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
         metavar="KIND:…",
-        help="Start Dask workers: local:4, or slurm:cores=8,memory=16GB,jobs=4,queue=…,walltime=….",
+        help="Start Dask workers: local:4 or slurm:cores=8,memory=16GB. docs/cluster.md lists all options.",
         show_default=False,
     ),
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Look for data here first.", show_default=False)]
+DataRoot = Annotated[Path | None, typer.Option(help="Look for data sets in this folder first.", show_default=False)]

@@ -2,9 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +12,16 @@ from gatelab.cli.options import Cluster, DataRoot, Scheduler
 
 if TYPE_CHECKING:
     from gatelab.lab import Config, Experiment, Findings
-    from gatelab.work.dask_executor import DaskExecutor
 
-Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work; each has its part of the threads.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", help="The run's directory; runs/NAME if left out.", show_default=False)
+Profile = Annotated[str, typer.Option(help="smoke (seconds), quick (minutes) or paper (as published).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.", show_default=False),
 ]
+Out = Annotated[
+    Path | None, typer.Option(help="The run's directory; runs/NAME-PROFILE if left out.", show_default=False)
+]
+Workers = Annotated[int, typer.Option(min=1, help="The number of processes, which share the threads.")]
 
 
 @app.command()
@@ -28,56 +29,56 @@ def experiments() -> None:
     """List the experiments and their profiles."""
     from gatelab.papers import all_experiments
 
-    found = all_experiments()
-    width = max(len(experiment.id) for experiment in found)
-    for experiment in found:
+    listed = all_experiments()
+    width = max(len(experiment.id) for experiment in listed)
+    for experiment in listed:
         typer.echo(f"{experiment.id:<{width}}  {experiment.title}  [{', '.join(experiment.profiles)}]")
 
 
 @app.command()
 def run(
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="An experiment; see 'gatelab experiments'.")],
-    profile: Annotated[str, typer.Option(help="smoke (seconds), quick (minutes) or paper (as published).")] = "quick",
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value.")] = None,
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="An experiment; 'gatelab experiments' lists them.")],
+    profile: Profile = "quick",
+    settings: Settings = None,
     out: Out = None,
     workers: Workers = 1,
     scheduler: Scheduler = None,
     cluster: Cluster = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Run an experiment, or go on with one that was stopped, and write its report."""
+    """Run an experiment, or continue one that was stopped, and write its report."""
     from gatelab.papers import find_experiment
 
-    place = _Place(workers, scheduler, cluster)
     experiment = find_experiment(identifier)
     values = _settings(settings or [])
     config = experiment.configure(profile, {**values, **_root(data_root)})
-    _execute(experiment, config, out or _directory(experiment.id, profile, values), place)
+    _execute(experiment, config, out or _directory(experiment.id, profile, values), workers, scheduler, cluster)
 
 
 @app.command()
 def study(
     model: Annotated[
-        str | None, typer.Argument(metavar="[FILE.PY:FACTORY]", help="Makes your network; an MLP if left out.")
+        str | None,
+        typer.Argument(metavar="FILE.PY:FACTORY", help="Your network; an MLP if left out.", show_default=False),
     ] = None,
     data: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, …")] = "digits",
-    profile: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value.")] = None,
+    profile: Profile = "quick",
+    settings: Settings = None,
     out: Out = None,
     workers: Workers = 1,
     scheduler: Scheduler = None,
     cluster: Cluster = None,
     data_root: DataRoot = None,
 ) -> None:
-    """How much of what this network knows is in its gates?
+    """Measure how much of what a network knows is in its gates.
 
-    Trains it, fixes its gates at several stages, trains fresh values on those, on random and on decoupled gates, and
-    writes report.html.
+    Trains the network and fixes its gates at several stages. Then trains fresh values on these gates, on random gates
+    and on decoupled gates, and writes report.html.
     """
     from gatelab.lab.study import StudyConfig, check
     from gatelab.papers import find_experiment
 
-    place, values, chosen = _Place(workers, scheduler, cluster), _settings(settings or []), {}
+    values, chosen = _settings(settings or []), {}
     if model is not None:
         path, _, name = model.rpartition(":")
         chosen = {"model": f"{Path(path).resolve()}:{name}" if path else model}
@@ -86,27 +87,30 @@ def study(
     assert isinstance(config, StudyConfig)
     check(config)
     label = "mlp" if model is None else Path(model.rpartition(":")[0]).stem
-    _execute(experiment, config, out or _directory(f"study-{label}-{data}", profile, values), place)
+    directory = out or _directory(f"study-{label}-{data}", profile, values)
+    _execute(experiment, config, directory, workers, scheduler, cluster)
 
 
 @app.command()
-def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs")) -> None:
-    """List runs and how far each has come."""
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to list.")] = Path("runs"),
+) -> None:
+    """List the runs in a folder, and how many of their cells are finished."""
     from gatelab.lab.runs import runs_in
     from gatelab.papers import find_experiment
 
-    found = runs_in(folder)
-    for one in found:
+    listed = runs_in(folder)
+    for one in listed:
         experiment = find_experiment(one.experiment)
         cells = experiment.cells(experiment.read(one.config))
         done = sum(cell.name in one.results() for cell in cells)
         typer.echo(f"{one.path}  {one.experiment}  {done} of {len(cells)} cells  {one.environment()['started']}")
-    if not found:
+    if not listed:
         typer.echo(f"no runs in {folder}")
 
 
 @app.command()
-def report(directory: Annotated[Path, typer.Argument(help="A run's directory.")]) -> None:
+def report(directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of a run.")]) -> None:
     """Write the report of a finished run again."""
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run
@@ -118,6 +122,7 @@ def report(directory: Annotated[Path, typer.Argument(help="A run's directory.")]
 
 
 def _settings(given: list[str]) -> dict[str, Any]:
+    """Read key=value; a value that is not JSON is text."""
     from gatelab.errors import InputError
 
     values: dict[str, Any] = {}
@@ -137,48 +142,32 @@ def _root(folder: Path | None) -> dict[str, str]:
 
 
 def _directory(name: str, profile: str, values: dict[str, Any]) -> Path:
-    """Where a run goes if nobody says: another place for everything that is set otherwise."""
+    """Return the default directory of a run, a different one for each set of settings."""
     return Path("runs") / "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a run's cells are done."""
-
-    workers: int
-    scheduler: str | None
-    cluster: str | None
-
-    def __post_init__(self) -> None:
-        from gatelab.errors import InputError
-        from gatelab.work.connection import check
-
-        check(self.scheduler, self.cluster)
-        if self.workers > 1 and (self.scheduler or self.cluster):
-            raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
-
-    @contextmanager
-    def open(self, notify: Callable[[str], None]) -> "Iterator[DaskExecutor | None]":
-        """Open the cluster, if there is to be one."""
-        from gatelab.work import Here, connect
-
-        with connect(self.scheduler, self.cluster, notify=notify) as executor:
-            yield None if isinstance(executor, Here) else executor
-
-
-def _execute(experiment: "Experiment", config: "Config", out: Path, place: _Place) -> None:
+def _execute(
+    experiment: "Experiment", config: "Config", out: Path, workers: int, scheduler: str | None, cluster: str | None
+) -> None:
     from gatelab.cli.progress import reporter, stoppable
+    from gatelab.errors import InputError
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run, execute
+    from gatelab.work import Here, connect
+    from gatelab.work.connection import check
 
+    check(scheduler, cluster)
+    if workers > 1 and (scheduler or cluster):
+        raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
     with (
         stoppable(lambda: f"{len(directory.results())} of {len(cells)} cells are finished"),
         reporter() as progress,
-        place.open(progress.note) as cluster,
+        connect(scheduler, cluster, notify=progress.note) as executor,
     ):
-        execute(directory, config, cells, experiment.work, progress, place.workers, cluster)
+        dask = None if isinstance(executor, Here) else executor
+        execute(directory, config, cells, experiment.work, progress, workers, dask)
     path, findings = write_report(directory, experiment)
     _print_findings(findings)
     typer.echo(f"report: {path}")
@@ -189,6 +178,7 @@ def _print_findings(findings: "Findings") -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    # A pipe or a file has no width of its own; the tables need about this much to stay readable.
     console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(f"\n[bold]{escape(findings.title)}[/bold]\n")
     console.print(escape(findings.answer), highlight=False)

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 @app.command()
 def theorems(
     identifier: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A theorem (npk-5.1) or a paper (npk); all if left out.")
+        str | None,
+        typer.Argument(metavar="ID", help="A theorem (npk-5.1) or a paper (npk); all if left out."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Save the theorem's figure here (.png, .svg, .pdf).", show_default=False)
+        Path | None, typer.Option(help="Save the theorem's figure to this file (.png, .svg, .pdf).", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    only_list: Annotated[bool, typer.Option("--list", help="List the theorems; measure nothing.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of all random networks and data.")] = 0,
+    only_list: Annotated[bool, typer.Option("--list", help="List the theorems without checking them.")] = False,
+    seed: Annotated[int, typer.Option(help="The seed of all random networks and data.")] = 0,
 ) -> None:
-    """Check the papers' theorems numerically: what was measured, the tolerance, the verdict.
+    """Check the papers' theorems numerically, and print what was measured, the tolerance and the verdict.
 
-    Exits with 1 if a theorem fails.
+    The exit code is 1 if a theorem fails.
     """
     from rich.console import Console
 
     from gatelab.errors import InputError
-    from gatelab.lab import Verdict
     from gatelab.papers import all_theorems, find_theorems
 
     chosen = all_theorems() if identifier is None else find_theorems(identifier)
@@ -60,7 +60,7 @@ def theorems(
         _print_table(console, results)
     if plot is not None and not as_json:
         typer.echo(f"figure: {plot}")
-    if any(result.verdict is not Verdict.HOLDS for result in results):
+    if not all(map(_holds, results)):
         raise typer.Exit(1)
 
 
@@ -89,12 +89,10 @@ def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
     from rich.table import Table
 
     table = Table()
-    table.add_column("id", no_wrap=True)
-    table.add_column("statement", ratio=3)
-    table.add_column("measured", ratio=3)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("tolerance", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    for name in ("id", "statement", "measured", "value", "tolerance", "verdict"):
+        wide = name in ("statement", "measured")
+        justify = "right" if name in ("value", "tolerance") else "left"
+        table.add_column(name, ratio=3 if wide else None, no_wrap=not wide, justify=justify)
     for result in results:
         for row, check in enumerate(result.measurement.checks):
             first = row == 0
@@ -108,7 +106,7 @@ def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
                 end_section=row == len(result.measurement.checks) - 1,
             )
     console.print(table)
-    holding = sum(result.verdict.value == "holds" for result in results)
+    holding = sum(map(_holds, results))
     seconds = sum(result.seconds for result in results)
     console.print(f"{holding} of {len(results)} hold, seed {results[0].seed}, {seconds:.1f} s")
 
@@ -128,6 +126,8 @@ def _print_detail(console: "Console", result: "TheoremResult") -> None:
 
 
 def _coloured(result: "TheoremResult") -> str:
-    from gatelab.lab import Verdict
+    return "[green]holds[/green]" if _holds(result) else "[bold red]FAILS[/bold red]"
 
-    return f"[green]{result.verdict.value}[/green]" if result.verdict is Verdict.HOLDS else "[bold red]FAILS[/bold red]"
+
+def _holds(result: "TheoremResult") -> bool:
+    return result.verdict.value == "holds"

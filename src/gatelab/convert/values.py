@@ -125,7 +125,7 @@ def _decisions(parts: Parts) -> GraphNetwork:
             slope = branch.slope(node)
             gate = LeakyGate(HardGate(), slope) if slope else HardGate()
             decide = gate if role is Role.GATE else max_pooling(node, parts.modules).winners
-            graft(root, parts.gate_paths[node], Verdict(decide))
+            graft(root, parts.gate_paths[node], GateDecision(decide))
             decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
         if role is Role.INPUT:
             branch.made[node] = graph.placeholder("x")
@@ -208,7 +208,7 @@ def _fan_in(parts: Parts, node: Node) -> int:
     return weight[:, 0].numel() if "transpose" in name.lower() else weight[0].numel()
 
 
-class Verdict(nn.Module):
+class GateDecision(nn.Module):
     """Return the factor of a gate, or the winning positions of a max-pooling."""
 
     def __init__(self, decide: GateFunction):

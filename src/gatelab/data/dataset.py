@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from gatelab.data.circle_data import Regression
@@ -110,6 +109,8 @@ def names() -> tuple[str, ...]:
 def _digits(root: str | Path | None) -> Dataset:
     """The 1797 digits of 8×8 pixels from scikit-learn; a fifth of them are for test."""
     del root
+    from sklearn.datasets import load_digits  # noqa: PLC0415  slow to import, and needed here only
+
     bunch: Any = load_digits()
     x, y = torch.from_numpy(bunch.images).to(torch.uint8).unsqueeze(1), torch.from_numpy(bunch.target).long()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))

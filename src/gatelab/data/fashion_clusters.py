@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from gatelab.data.dataset import Dataset
@@ -36,6 +35,8 @@ def modified_fashion(fashion: Dataset, *, clusters: int = 5, seed: int = 0) -> D
         >>> modified_fashion(load("digits").subset(500, 100)).classes[-2:]
         ('mixture 4', 'mixture 5')
     """
+    from sklearn.cluster import KMeans  # noqa: PLC0415  slow to import, and needed here only
+
     complex_classes = range(SIMPLE, len(fashion.classes))
     generator = torch.Generator().manual_seed(seed)
     dealt = torch.arange(len(complex_classes) * clusters) % len(complex_classes) + SIMPLE

@@ -201,5 +201,6 @@ class GatedLinearFlow:
     def time_constants(self) -> Float[Tensor, " kd"]:
         """Return K²τ/λ of every mode, fastest first; modes that never move have infinity."""
         rates = torch.cat([component.flow.all_rates() for component in self._components])
-        frozen = rates.new_zeros(self.initial.numel() - len(rates))  # differences within groups
+        # A group of r units has one moving sum; its r − 1 differences never move.
+        frozen = rates.new_zeros(self.initial.numel() - len(rates))
         return 1 / torch.cat([rates, frozen]).sort(descending=True).values

@@ -86,6 +86,7 @@ def match_location(
     sites = sites or (predicted.shape[1],)
     first, second = (torch.nn.functional.normalize(w, dim=1).view(-1, *sites) for w in (predicted, observed))
     axes = tuple(range(1, len(sites) + 1))
+    # The correlation theorem gives the cosines of all shifts at once.
     spectrum = torch.fft.rfftn(first, dim=axes).conj() * torch.fft.rfftn(second, dim=axes)
     shifted = torch.fft.irfftn(spectrum, s=sites, dim=axes)
     distance = site_distance(peak(predicted), peak(observed), sites)
@@ -157,6 +158,7 @@ def fit_gabor(weights: Float[Tensor, " d"]) -> GaborFit:
     widths = [width for width in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0) if width <= n / 2]
     starts = list(product(peaks, widths, (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)))
     costs = [float((_residual(np.array(start), field) ** 2).sum()) for start in starts]
+    # The centre may cross the end of the ring while the search goes on; narrower envelopes than 0.2 see a single site.
     bounds = ([-n, 0.2, 0.0], [2 * n, n, 0.5])
     fits = [
         least_squares(_residual, starts[place], args=(field,), bounds=bounds, max_nfev=200)
@@ -177,6 +179,7 @@ def _linear_part(shape: np.ndarray, field: np.ndarray) -> tuple[np.ndarray, np.n
     envelope = np.exp(-(offset**2) / (2 * width**2))
     angle = 2 * np.pi * frequency * offset
     waves = np.stack([envelope * np.cos(angle), envelope * np.sin(angle)], axis=1)
+    # At frequency 0 the sine wave is zero; lstsq gives it no amplitude.
     return np.linalg.lstsq(waves, field, rcond=None)[0], waves
 
 

@@ -17,12 +17,13 @@ Gates = NodeGates | Bool[Tensor, "n k"]
 class GatedMoments:
     """A = ⟨x̃x̃ᵀ⟩ and b = ⟨x̃y⟩ of the gated inputs x̃ = (g₁x, …, g_K x) (gdln, Section 3.3).
 
-    Attributes:
+    Args:
         A: K × K blocks of d × d, A_pq = Σˣˣ(p, q).
         b: K blocks of d, b_p = Σʸˣ(p)ᵀ.
         units: K.
         power: ⟨y²⟩.
-        A_error, b_error: standard errors of estimates; None if the moments are exact.
+        A_error: standard errors of an estimated A; None if the moments are exact.
+        b_error: standard errors of an estimated b.
 
     Example:
         >>> GatedMoments(torch.eye(6), torch.ones(6), units=2, power=1.0).dim
@@ -164,7 +165,7 @@ def estimate_moments(
     half = count // 2
     classes = []
     for label in (0, 1):
-        sums: list[Tensor] = []
+        sums: list[Tensor] = []  # over batches, so memory does not grow with count
         for start in range(0, half, batch):
             x = source.of_class(label, min(batch, half - start), generator=generator, dtype=dtype)
             features = gated_inputs(x, gates)
@@ -195,5 +196,6 @@ def minimum_loss(moments: GatedMoments) -> float:
 def explained(A: Float[Tensor, "kd kd"], b: Float[Tensor, " kd"]) -> float:
     """Return bᵀA⁺b, without eigenvalues that are zero up to rounding."""
     rates, vectors = torch.linalg.eigh(A)
+    # A⁺ would turn rounding errors in these directions into large weights.
     kept = rates > 10 * len(b) * torch.finfo(b.dtype).eps * rates.abs().max()
     return float(((vectors.T @ b).square()[kept] / rates[kept]).sum())

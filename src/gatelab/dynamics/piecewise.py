@@ -55,6 +55,7 @@ class PiecewiseFlow:
 
     def switch(self, instant: float, moments: GatedMoments) -> None:
         """Change the gates at an instant after all others."""
+        # Weights do not jump when gates do.
         reached = self.flows[-1].weights(instant - self.starts[-1])
         self.flows.append(GatedLinearFlow.from_moments(moments, self._tau, initial=reached))
         self.starts.append(instant)

@@ -83,7 +83,7 @@ class NeuralRace:
                     raise InputError(f"a node of {width} units cannot hold {rank} modes; make nodes of {rank} or more")
                 for node in runner.nodes:
                     basis = torch.randn(width, rank, generator=generator, dtype=first.dtype, device=first.device)
-                    basis, _ = torch.linalg.qr(basis)
+                    basis, _ = torch.linalg.qr(basis)  # one direction per mode, so modes stay apart within a node
                     rows = slice(node * width, (node + 1) * width)
                     first[rows] = start**0.5 * basis @ runner.right.T
                     last[:, rows] = start**0.5 * runner.left @ basis.T

@@ -38,7 +38,7 @@ class Record:
 class GateTracker:
     """Record the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
 
-    Attributes:
+    Args:
         model: the network; it may train between records.
         x: probes.
         y: their labels, ±1 or numbers, for ν.
@@ -67,6 +67,7 @@ class GateTracker:
     def record(self, step: int) -> Record:
         """Record the network in evaluation mode, and restore its own mode."""
         training = {module: module.training for module in self.model.modules()}
+        # Batch statistics and dropout would make the gates of one example depend on others, or on chance.
         self.model.eval()
         try:
             gates = capture_gates(self.model, self.x)

@@ -1,4 +1,4 @@
-"""Figures: the facts first, then the drawing."""
+"""Figures as plain facts, and the engine that draws them."""
 
 from gatelab.figures.drawing import draw, save_figure
 from gatelab.figures.facts import Curve, Heatmap, Panels, Plot, Shapes

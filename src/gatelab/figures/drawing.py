@@ -1,4 +1,4 @@
-"""Drawing: facts in, a matplotlib figure out."""
+"""Draw the facts of a figure with matplotlib."""
 
 from math import ceil
 from pathlib import Path
@@ -18,12 +18,26 @@ from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
 # Both ship with matplotlib; the second has the script letters that the first lacks.
 _FONT = FontProperties(family=["DejaVu Sans", "STIXGeneral"], size=9)
 _MOST_TICKS = 10
-# Characters that stand side by side under a plot, and that are never wrapped.
+# Characters that fit side by side under a plot, and the narrowest width to which a tick is wrapped.
 _TICK_CHARACTERS, _LEAST_TICK_WIDTH = 72, 6
 
 
 def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.4)) -> Figure:
-    """The picture as a figure; ``size`` in inches is that of a single plot, panels take the height they need."""
+    """Draw a picture.
+
+    Args:
+        picture: the facts.
+        title: title above the figure.
+        size: width and height of a single plot in inches; panels take the height they need.
+
+    Returns:
+        A matplotlib figure.
+
+    Example:
+        >>> from gatelab.figures import Heatmap
+        >>> draw(Heatmap("Λ", ((1.0, 0.5), (0.5, 1.0)))).axes[0].get_title()
+        'Λ'
+    """
     if isinstance(picture, Panels):
         return _draw_panels(picture, title, size[0])
     figure = Figure(figsize=size, layout="constrained")
@@ -89,7 +103,7 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
     if plot.log:
         axes.set_xscale("log")
         if len(plot.curves[0].x) <= _MOST_TICKS:
-            # Label the sizes that were measured, not the decades in between, where labels run into each other.
+            # Label the measured sizes; labels of the decades between them would overlap.
             axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
             axes.xaxis.set_minor_formatter(NullFormatter())
     if plot.log or plot.log_y:
@@ -112,7 +126,20 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure; the ending of the path says which format."""
+    """Write a figure to a file.
+
+    Args:
+        figure: the figure.
+        path: the file; its suffix chooses the format.
+
+    Raises:
+        InputError: matplotlib has no such format, or the folder does not exist.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     save_figure(Figure(), Path(folder, "figure.png"))
+    """
     formats = figure.canvas.get_supported_filetypes()
     ending = path.suffix.lstrip(".").lower()
     if ending not in formats:

@@ -1,11 +1,23 @@
-"""What a figure shows, as plain numbers; nothing is drawn here."""
+"""What a figure shows, as plain numbers; nothing here draws."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One set of points of a figure; ``error`` gives the half-height of error bars, ``line`` joins the points."""
+    """One set of points.
+
+    Args:
+        label: the name in the legend; empty for none.
+        x: the points' positions.
+        y: the points' heights.
+        error: half-heights of error bars.
+        line: whether a line joins the points.
+
+    Example:
+        >>> Curve("loss", (1.0, 2.0), (0.5, 0.25), line=True).y
+        (0.5, 0.25)
+    """
 
     label: str
     x: tuple[float, ...]
@@ -18,8 +30,19 @@ class Curve:
 class Plot:
     """Curves over one pair of axes.
 
-    ``diagonal`` adds the line y = x under this name, ``log`` makes both axes logarithmic, ``log_y`` the upright one,
-    ``ticks`` name the places 0, 1, 2 … of the x axis, ``title`` stands above the axes.
+    Args:
+        x_label: label of the x axis.
+        y_label: label of the y axis.
+        curves: the curves.
+        log: whether both axes are logarithmic.
+        diagonal: the name under which the line y = x is added.
+        ticks: names of the positions 0, 1, 2 … on the x axis.
+        log_y: whether the y axis is logarithmic.
+        title: title above the axes.
+
+    Example:
+        >>> Plot("epoch", "loss", (Curve("ours", (1.0, 2.0), (0.5, 0.25)),), log_y=True).log
+        False
     """
 
     x_label: str
@@ -34,9 +57,20 @@ class Plot:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A matrix as shades between ``low`` and ``high``, row 0 at the top; its own least and largest value if None.
+    """A matrix as shades, row 0 at the top.
 
-    With ``diverging`` the middle of the scale is a neutral colour, for values of both signs.
+    Args:
+        title: title above the matrix.
+        values: the rows.
+        low: the value of the first shade; None takes the smallest entry.
+        high: the value of the last shade; None takes the largest entry.
+        x_label: label below the matrix.
+        y_label: label beside the matrix.
+        diverging: whether the middle of the scale is a neutral colour, for values of both signs.
+
+    Example:
+        >>> Heatmap("Λ", ((1.0, 0.5), (0.5, 1.0)), low=0.0).values[0]
+        (1.0, 0.5)
     """
 
     title: str
@@ -58,7 +92,19 @@ class Polygon:
 
 @dataclass(frozen=True)
 class Shapes:
-    """Polygons in a plane, true to scale; without ``axes`` only the shapes are seen, as in a small disc."""
+    """Polygons in a plane, true to scale.
+
+    Args:
+        title: title above the axes.
+        polygons: the polygons, drawn in this order.
+        x_label: label of the x axis.
+        y_label: label of the y axis.
+        axes: whether to draw the axes.
+
+    Example:
+        >>> len(Shapes("a triangle", (Polygon(((0.0, 0.0), (2.0, 0.0), (0.0, 1.0)), 1.0),)).polygons)
+        1
+    """
 
     title: str
     polygons: tuple[Polygon, ...]
@@ -72,7 +118,17 @@ Panel = Plot | Heatmap | Shapes
 
 @dataclass(frozen=True)
 class Panels:
-    """Several drawings side by side, so many in a row; ``row_labels`` name the rows."""
+    """Several drawings in rows.
+
+    Args:
+        panels: the drawings, row after row.
+        columns: drawings in a row.
+        row_labels: names of the rows.
+
+    Example:
+        >>> Panels((Heatmap("start", ((1.0,),)), Heatmap("end", ((2.0,),))), columns=2).columns
+        2
+    """
 
     panels: tuple[Panel, ...]
     columns: int

@@ -1,4 +1,4 @@
-"""What an experiment is: configuration, cells, findings, and profiles from seconds to as published."""
+"""An experiment: its configuration, its cells, its findings, and profiles from seconds to the published size."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,45 +13,50 @@ from gatelab.lab.runs.cells import Work
 
 
 class Config(BaseModel):
-    """What decides an experiment; unknown keys are refused."""
+    """The settings of an experiment; unknown keys raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SeededConfig(Config):
-    """What decides an experiment that is repeated over seeds."""
+    """The settings of an experiment that is repeated over seeds."""
 
     runs: int = Field(default=5, ge=1)
     seed: int = 0
 
     def seeds(self) -> list[int]:
-        """One for each run; those of two configurations differ."""
+        """One seed per run; two values of ``seed`` share none."""
         return [1000 * self.seed + run for run in range(self.runs)]
 
 
 class DataConfig(SeededConfig):
-    """What decides an experiment on data that lie somewhere."""
+    """The settings of an experiment on a data set."""
 
-    data_root: str | None = None  # where to look first
+    data_root: str | None = None  # the folder to look in first
 
 
 def cell_per_run(config: SeededConfig) -> list[Cell]:
-    """The runs as pieces that do not need each other."""
+    """One independent cell per run."""
     return [Cell(f"run {run}", {"seed": seed}) for run, seed in enumerate(config.seeds())]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure as something to run.
+    """A table or figure that can be run.
 
-    Attributes:
-        id: "npk-table2", say.
-        title: what it is.
+    Args:
+        id: its name, such as "npk-table2".
+        title: one line for lists.
         config: the type of its configuration.
-        profiles: the configuration's values that make a profile, for each profile; they may depend on what is set.
+        profiles: for each profile the values it sets, or a function from the user's settings to those values.
         cells: the pieces of a run.
-        work: does one piece; a function of its module.
-        findings: from the results of all pieces.
+        work: does one piece; must be a function of its module, so that other processes can import it.
+        findings: turns the results of all pieces into findings.
+
+    Example:
+        >>> from gatelab.papers import find_experiment
+        >>> find_experiment("npk-figure5").configure("smoke", {"mu": 0.25})
+        SpectrumConfig(n=20, mu=0.25, depths=(2, 4, 6, 8, 12, 16, 20))
     """
 
     id: str
@@ -63,7 +68,7 @@ class Experiment:
     findings: Callable[[Any, Mapping[str, Result]], Findings]
 
     def configure(self, profile: str, settings: Mapping[str, Any]) -> Config:
-        """A profile with some values changed.
+        """Return a profile's configuration with some values changed.
 
         Raises:
             InputError: an unknown profile or key, or a value that does not fit.
@@ -74,9 +79,9 @@ class Experiment:
         return self.read({**(values(settings) if callable(values) else values), **settings})
 
     def read(self, values: Mapping[str, Any]) -> Config:
-        """A configuration from plain data."""
+        """Read a configuration from plain data."""
         try:
             return self.config(**values)
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise InputError(f"{self.id}: {told}. Its keys are {', '.join(self.config.model_fields)}") from error
+            problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise InputError(f"{self.id}: {problems}. Its keys are {', '.join(self.config.model_fields)}") from error

@@ -96,6 +96,16 @@ class Findings:
     animations: tuple[Animation, ...] = ()
 
 
+def percent_curve(label: str, x: Sequence[float], samples: Sequence[Sample]) -> Curve:
+    """Points at the means of samples in percent, with their standard deviations."""
+    return Curve(label, tuple(x), tuple(100 * s.mean for s in samples), tuple(100 * s.spread for s in samples))
+
+
+def percent_level(label: str, ends: tuple[float, float], sample: Sample) -> Curve:
+    """A horizontal line at the mean of a sample in percent."""
+    return Curve(label, ends, (100 * sample.mean,) * 2, line=True)
+
+
 def mean_curve(label: str, x: Sequence[float], samples: Sequence[Sample]) -> Curve:
     """A line through the means of samples, with their standard errors."""
     return Curve(label, tuple(x), tuple(s.mean for s in samples), tuple(s.error for s in samples), line=True)

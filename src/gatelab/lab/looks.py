@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.dynamics import GateTracker
+from gatelab.errors import RunError
 from gatelab.gates import GatePattern
 from gatelab.lab.team import Team
 from gatelab.work.files import write_json
@@ -35,9 +36,15 @@ class Looks:
     def seen(self) -> list[dict[str, Any]]:
         """What was seen: for each epoch its number and, as ``members``, one look per network."""
         return [
-            {"epoch": epoch, "members": [json.loads(self._file(epoch, k).read_text()) for k in range(self._networks)]}
+            {"epoch": epoch, "members": [self._read(epoch, place) for place in range(self._networks)]}
             for epoch in self._epochs
         ]
+
+    def _read(self, epoch: int, place: int) -> Look:
+        file = self._file(epoch, place)
+        if not file.exists():  # a checkpoint of version 0.1, whose looks lie in other files
+            raise RunError(f"{file} is missing; remove {self._folder} and run again to repeat this cell")
+        return json.loads(file.read_text())
 
     def _file(self, epoch: int, place: int) -> Path:
         return self._folder / f"seen-{epoch}-{place}.json"

@@ -1,4 +1,4 @@
-"""How much of what a network knows is in its gates? The main job, on a user's own network and data."""
+"""The study: how much of what a network knows is in its gates? On a user's own network and data."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from gatelab.data import Dataset, load
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
@@ -22,7 +22,7 @@ from gatelab.models.from_file import factory_from_file, seeded_network
 
 
 class StudyConfig(DataConfig):
-    """What to study, on what, and how long."""
+    """The network, the data, and how to train."""
 
     model: str | None = None  # file.py:factory; an MLP if None
     data: str = "digits"
@@ -32,17 +32,17 @@ class StudyConfig(DataConfig):
     optimiser: Optimiser = Optimiser.ADAM
     learning_rate: float = Field(default=1e-3, gt=0)
     beta: float = Field(default=8.0, gt=0)
-    stages: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)  # shares of training after which gates are fixed
+    stages: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)  # shares of training after which gates are frozen
     probes: int = Field(default=100, ge=2)
     train_size: int | None = Field(default=None, ge=1)
     test_size: int | None = Field(default=None, ge=1)
 
     def load(self) -> Dataset:
-        """The data, all or a part."""
+        """Load the data, all or a part."""
         return load(self.data, self.data_root).subset(self.train_size, self.test_size, seed=self.seed)
 
     def training(self) -> TrainConfig:
-        """How all networks of the study are trained."""
+        """The training of all networks of the study."""
         return TrainConfig(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -52,14 +52,14 @@ class StudyConfig(DataConfig):
         )
 
     def stage_epochs(self) -> tuple[int, ...]:
-        """The epochs after which gates are taken."""
+        """The epochs after which gates are frozen."""
         return tuple(sorted({round(stage * self.epochs) for stage in self.stages}))
 
 
 def factory(config: StudyConfig, data: Dataset) -> Factory:
-    """What makes the network: the user's function, or an MLP of two hidden layers.
+    """The function that makes the network: the user's, or one for an MLP of two hidden layers.
 
-    The user's function takes nothing; the global seed is set for it.
+    The user's function takes no arguments; the global seed is set before each call.
     """
     if config.model is None:
         inputs, outputs = data.train_x[0].numel(), len(data.classes)
@@ -71,7 +71,7 @@ def factory(config: StudyConfig, data: Dataset) -> Factory:
 
 
 def check(config: StudyConfig) -> None:
-    """Refuse before anything is trained: the network must convert, and take the data."""
+    """Check before any training that the network converts and accepts the data."""
     data = config.load()
     model = factory(config, data)(torch.Generator().manual_seed(0)).eval()
     to_dgn(model, Regime.FRNPF_DI)
@@ -81,7 +81,7 @@ def check(config: StudyConfig) -> None:
             answers = model(x)
     except Exception as error:
         raise InputError(
-            f"the network does not take {data.title}: examples of shape {tuple(x.shape[1:])} gave "
+            f"the network does not accept {data.title}: examples of shape {tuple(x.shape[1:])} gave "
             f"{type(error).__name__}: {error}"
         ) from error
     if answers.shape != (2, len(data.classes)):
@@ -194,15 +194,10 @@ def _stages_figure(config: StudyConfig, last: Mapping[str, Sample], fixed: Sampl
     epochs = config.stage_epochs()
     samples = [last[f"gates after {epoch} of {config.epochs} epochs (FLNPF)"] for epoch in epochs]
     ends = (float(epochs[0]), float(epochs[-1]))
-    curve = Curve(
-        "values trained on gates of this stage",
-        tuple(map(float, epochs)),
-        tuple(100 * sample.mean for sample in samples),
-        tuple(100 * sample.spread for sample in samples),
-    )
+    curve = percent_curve("values trained on gates of this stage", [float(epoch) for epoch in epochs], samples)
     lines = (
-        Curve("the network itself", ends, (100 * own.mean,) * 2, line=True),
-        Curve("independent random gates", ends, (100 * fixed.mean,) * 2, line=True),
+        percent_level("the network itself", ends, own),
+        percent_level("independent random gates", ends, fixed),
     )
     return FigureFacts(
         "What the gates know, stage by stage",

@@ -6,10 +6,13 @@ papers as with one. A new theorem or experiment is a line here; a test compares 
 
 from difflib import get_close_matches
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from gatelab.errors import InputError
-from gatelab.lab.experiment import Experiment
-from gatelab.lab.theorem import Theorem
+
+if TYPE_CHECKING:  # a wrong name is refused without loading torch
+    from gatelab.lab.experiment import Experiment
+    from gatelab.lab.theorem import Theorem
 
 # Module below gatelab.papers → what it holds, in the order in which lists show them.
 _EXPERIMENTS = {
@@ -59,12 +62,12 @@ _HOMES_OF_EXPERIMENTS = {"study": "gatelab.lab.study"} | {
 _HOMES_OF_THEOREMS = {name: f"gatelab.papers.{module}" for module, names in _THEOREMS.items() for name in names.split()}
 
 
-def all_experiments() -> list[Experiment]:
+def all_experiments() -> "list[Experiment]":
     """Import and return every experiment."""
     return [find_experiment(name) for name in _HOMES_OF_EXPERIMENTS]
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> "Experiment":
     """Import and return one experiment.
 
     Raises:
@@ -76,12 +79,12 @@ def find_experiment(name: str) -> Experiment:
     return next(experiment for experiment in module.EXPERIMENTS if experiment.id == name)
 
 
-def all_theorems() -> list[Theorem]:
+def all_theorems() -> "list[Theorem]":
     """Import and return every theorem of every paper."""
     return [_theorem(name) for name in _HOMES_OF_THEOREMS]
 
 
-def find_theorems(name: str) -> list[Theorem]:
+def find_theorems(name: str) -> "list[Theorem]":
     """Import and return the theorem of this name, or all theorems of a paper; case does not matter.
 
     Raises:
@@ -99,6 +102,8 @@ def find_theorems(name: str) -> list[Theorem]:
     raise InputError(f"there is no theorem '{name}'; perhaps {hint}. `gatelab theorems --list` lists them")
 
 
-def _theorem(name: str) -> Theorem:
+def _theorem(name: str) -> "Theorem":
+    from gatelab.lab.theorem import Theorem  # noqa: PLC0415
+
     module = import_module(_HOMES_OF_THEOREMS[name])
     return next(held for held in vars(module).values() if isinstance(held, Theorem) and held.id == name)

@@ -120,12 +120,12 @@ class _NetworkOfOnes:
             raise UnsupportedModelError("the outputs are reached by different numbers of paths; return one of them")
         return counts[:, 0]
 
-    def _path_nodes(self) -> list[Node]:
-        """The nodes through which paths lead from the input to the output, both included, in order."""
-        passed, found = ancestors(self._plan.output, sources=value_sources), list[Node]()
+    def _path_nodes(self) -> set[Node]:
+        """The nodes through which paths lead from the input to the output, both included."""
+        passed, found = ancestors(self._plan.output, sources=value_sources), set[Node]()
         for node in self._plan.interpreter.nodes_before(self._plan.output):
             if node.op == "placeholder" or (node in passed and any(source in found for source in value_sources(node))):
-                found.append(node)
+                found.add(node)
         return found
 
     def _rule(self, node: Node) -> Callable[..., Any] | None:

@@ -22,7 +22,7 @@ class Interpreter:
     """
 
     def __init__(self, graph: Graph, gates: Mapping[Node, tuple[str, Node]]):
-        self._graph, self._gates = graph, gates
+        self._graph, self.gates = graph, gates
         self._orders: dict[tuple[Node, ...], tuple[list[Node], list[list[Node]]]] = {}
 
     def run(
@@ -47,8 +47,8 @@ class Interpreter:
             filled: Any = map_arg((node.args, node.kwargs), values.__getitem__)
             args, kwargs = filled
             factor = None
-            if decide is not None and node in self._gates:
-                name, q = self._gates[node]
+            if decide is not None and node in self.gates:
+                name, q = self.gates[node]
                 factor = decide(name, values[q])  # before an in-place gate overwrites q
             if factor is not None:
                 values[node] = (args[0] if args else kwargs["value"]) * factor

@@ -161,7 +161,7 @@ class RegionPlan:
 
     def is_gate(self, node: Node) -> bool:
         """Whether a node is one of the gates."""
-        return node in self._gates.values()
+        return node in self.interpreter.gates
 
     def deciding_gates(self, name: str) -> list[str]:
         """Return the gates that the pre-activation of gate ``name`` depends on."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import gatelab
 from gatelab.errors import RunError
 from gatelab.lab.runs import Cell, Context, Run, execute, runs_in
 from gatelab.lab.runs.crews import do_cell
@@ -199,25 +200,28 @@ def test_one_cell_in_a_process_and_one_process_in_a_folder(tmp_path):
     assert len(most) == 4
 
 
+SLEEPER = """
+import os, time
 def sleep_long(config, cell, context):
     (context.folder / "pid").write_text(str(os.getpid()))
     time.sleep(60)
-    return {}
+"""
+PARENT = """
+import sys
+from pathlib import Path
+if __name__ == "__main__":  # a worker imports this file, too
+    from gatelab.lab.runs import Cell, Run, execute
+    from gatelab.work.progress import Silent
+    from sleeper import sleep_long
+    execute(Run.open(Path(sys.argv[1]), "sleep", {}), 1, [Cell("a"), Cell("b")], sleep_long, Silent(), workers=2)
+"""
 
 
 def test_workers_end_with_their_parent(tmp_path):
-    code = (
-        "from pathlib import Path\n"
-        "from gatelab.lab.runs import Run, execute\n"
-        "from tests.lab.runs.test_runs import CELLS, Log, sleep_long\n"
-        "if __name__ == '__main__':\n"
-        f"    run = Run.open(Path({str(tmp_path / 'run')!r}), 'sleep', {{}})\n"
-        "    execute(run, 1, CELLS, sleep_long, Log(), workers=2)\n"
-    )
-    (tmp_path / "parent.py").write_text(code)
-    root = Path(__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root / "src", root)))}
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], env=environment)
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    (tmp_path / "parent.py").write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(gatelab.__file__).parents[1]), str(tmp_path)))}
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "run")], env=environment)
     deadline = time.monotonic() + 100
     while len(list(tmp_path.glob("run/cells/*/pid"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)

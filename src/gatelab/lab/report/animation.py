@@ -12,7 +12,7 @@ from gatelab.lab.report.pages import PAGES
 
 
 def animation_page(animation: Animation) -> str:
-    """The page; it needs no network."""
+    """Return the page; it links to no other file."""
     frames = [
         {
             "label": frame.label,
@@ -31,7 +31,7 @@ def _plain(panel: Panel) -> dict[str, Any]:
 
 
 def _bytes(panel: Heatmap) -> dict[str, Any]:
-    """A matrix as whole numbers from 0 to 255: all that a shade can tell, in a third of the space."""
+    """A matrix as whole numbers from 0 to 255: a shade shows no more, and they take a third of the space."""
     flat = [value for row in panel.values for value in row if isfinite(value)]
     low = min(flat, default=0.0) if panel.low is None else panel.low
     high = max(flat, default=1.0) if panel.high is None else panel.high
@@ -41,7 +41,7 @@ def _bytes(panel: Heatmap) -> dict[str, Any]:
 
 
 def _script_safe(value: Any) -> str:
-    """JSON that may stand inside a script element: numbers short, no "<" that could end the element."""
+    """JSON for a script element: short numbers, and no "<" that could end the element."""
     return json.dumps(_short(value), separators=(",", ":")).replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""Findings as one HTML file that needs nothing else: no network, no scripts."""
+"""Findings as one HTML file without scripts and without links to other files."""
 
 import io
 import re
@@ -15,11 +15,15 @@ from gatelab.lab.verdicts import Verdict
 
 
 def page(findings: Findings, about: Mapping[str, Any]) -> str:
-    """The report; whatever a user wrote is escaped.
+    """Return the report as HTML; all text is escaped.
 
     Args:
         findings: what to show.
-        about: sections of plain facts for the end: configuration, environment.
+        about: sections of plain facts for the end, such as configuration and environment.
+
+    Example:
+        >>> "<title>A comparison" in page(Findings("A comparison", "Learnt gates beat random ones."), {})
+        True
     """
     counts = {verdict: sum(c.verdict is verdict for c in findings.claims) for verdict in Verdict}
     figures = [(figure, svg(figure, f"f{number}")) for number, figure in enumerate(findings.figures)]
@@ -29,7 +33,7 @@ def page(findings: Findings, about: Mapping[str, Any]) -> str:
 
 
 def svg(figure: FigureFacts, prefix: str) -> Markup:
-    """The figure as SVG to stand inside a page; text takes the page's colour, and names do not clash."""
+    """The figure as SVG inside a page: text in the page's colour, ids unique by their prefix."""
     drawn = draw(figure.plot, size=(6.4, 3.8))
     drawn.patch.set_alpha(0.0)
     for axes in drawn.axes:

@@ -10,7 +10,7 @@ _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"
 
 
 def as_csv(table: Table) -> str:
-    """Comma-separated, one line for each row."""
+    """Return a table as CSV, one line per row."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([table.columns, *table.rows])
@@ -18,13 +18,13 @@ def as_csv(table: Table) -> str:
 
 
 def as_markdown(table: Table) -> str:
-    """A table for a README."""
+    """Return a table as Markdown."""
     rows = [table.columns, ("---",) * len(table.columns), *table.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
 
 
 def as_latex(table: Table) -> str:
-    """A tabular for a paper (booktabs)."""
+    """Return a table as a LaTeX tabular (booktabs)."""
 
     def line(row: tuple[str, ...]) -> str:
         return " & ".join("".join(_LATEX.get(letter, letter) for letter in cell) for cell in row) + r" \\"

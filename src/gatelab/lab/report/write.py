@@ -15,7 +15,11 @@ from gatelab.work.files import write_durably, write_json
 
 
 def findings_of(run: Run, experiment: Experiment) -> Findings:
-    """What a finished run of an experiment found.
+    """Return the findings of a finished run.
+
+    Args:
+        run: its directory.
+        experiment: the experiment that the directory belongs to.
 
     Raises:
         RunError: some cells are not finished.
@@ -27,12 +31,20 @@ def findings_of(run: Run, experiment: Experiment) -> Findings:
         raise RunError(
             f"{run.path} is not finished: {', '.join(missing)} still to do; run the same command again to go on"
         )
-    in_order = {cell.name: results[cell.name] for cell in cells}  # the journal has them as they finished
+    in_order = {cell.name: results[cell.name] for cell in cells}  # the journal lists them as they finished
     return experiment.findings(config, in_order)
 
 
 def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
-    """Write ``report.html``, ``results.json``, ``tables/`` and animations into the run's directory."""
+    """Write ``report.html``, ``results.json``, ``tables/`` and animations into the run's directory.
+
+    Args:
+        run: the directory of a finished run.
+        experiment: the experiment that it belongs to.
+
+    Returns:
+        The path of ``report.html``, and the findings.
+    """
     findings = findings_of(run, experiment)
     about: dict[str, dict[str, Any]] = {
         "Configuration": {"experiment": run.experiment, **run.config},

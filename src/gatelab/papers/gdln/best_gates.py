@@ -72,9 +72,10 @@ def off_diagonal_share(moments: GatedMoments) -> float:
 
 def ring_half_spaces(sites: int, count: int) -> HalfSpaceGates:
     """Return half-spaces whose normals are the longest wave on a ring, at equal phases."""
-    angle = 2 * torch.pi * torch.arange(sites, dtype=torch.float64) / sites
-    phase = 2 * torch.pi * torch.arange(count, dtype=torch.float64) / count
-    return HalfSpaceGates((angle - phase[:, None]).cos())
+    # Saturated inputs lie on some of these boundaries up to rounding, so the order of operations decides their gates.
+    sites_around, phases = (2 * torch.pi * torch.arange(n, dtype=torch.float64) / n for n in (sites, count))
+    wave = torch.stack([sites_around.cos(), sites_around.sin()])
+    return HalfSpaceGates(torch.stack([phases.cos(), phases.sin()], dim=1) @ wave)
 
 
 class _TwoSamples:
@@ -91,6 +92,7 @@ class _TwoSamples:
 
     def loss(self, gates: NodeGates) -> float:
         """Return ⟨(y − ŷ)²⟩ on the second sample, with the weights that are best on the first."""
+        # The flow ends at least squares on the first sample.
         weights = GatedLinearFlow.from_moments(self.moments(gates)).limit()
         return 2 * float(moments_of(*self._judge, gates).loss(weights))
 

@@ -33,6 +33,7 @@ def even_switches(flips: Float[Tensor, " steps"], count: int) -> list[int]:
     total = flips.cumsum(0)
     places = {0}
     for part in range(1, count + 1):
+        # Flips come in bursts, so records at equal times would miss most of them.
         reached = (total >= total[-1] * part / (count + 1)).nonzero()
         places.add(int(reached[0]) + 1)
     return sorted(place for place in places if place < len(flips))
@@ -77,6 +78,7 @@ def _findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings
             for key, values in r["own"].items()
         ]
         errors = [numbers(r["kept"][str(count)]) for count in config.switches]
+        # The axis is logarithmic.
         curves.append(Curve(name, segments, tuple(max(e.mean, 1e-6) for e in errors), line=True))
         claims += [
             greater(f"{name}: the most switches predict better than one (relative error)", errors[1], errors[-1]),

@@ -88,6 +88,7 @@ def _work(config: LocalisationConfig, cell: Cell, context: Context) -> Result:
         "steps": list(fields.steps),
         "ipr": inverse_participation_ratio(fields.weights).mean(dim=2).tolist(),
         "neighbours": neighbour_correlation(fields.weights[-1]).mean(dim=1).tolist(),
+        # Centred on its peak, so fields of different runs can be compared.
         "field": last[0].roll(source.dim // 2 - int(last[0].abs().argmax())).tolist(),
         "gabor": [[fit.width, fit.frequency, fit.r_squared] for fit in fits],
         "loss": fields.loss[-1].tolist(),

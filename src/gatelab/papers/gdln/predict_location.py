@@ -57,6 +57,7 @@ def _work(config: PredictConfig, cell: Cell, context: Context) -> Result:
 
 def _hits_elsewhere(predicted: Float[Tensor, "k d"], observed: Float[Tensor, "r k d"], run: int) -> float:
     """Return the share of other runs' units within one site of a prediction: chance, given the sample's preferences."""
+    # A uniform site would underestimate chance: finite samples make all runs prefer some sites.
     others = torch.cat([observed[:run], observed[run + 1 :]])
     distance = site_distance(peak(predicted).expand(len(others), -1), peak(others), (predicted.shape[1],))
     return (distance <= 1).double().mean().item() if len(others) else 0.0

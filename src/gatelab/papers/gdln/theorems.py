@@ -72,6 +72,7 @@ def flow_equation(seed: int) -> Measurement:
 def closed_form(seed: int) -> Measurement:
     """Compare with a Runge-Kutta method of order eight, with many examples and with fewer than weights."""
     checks, curves = [], []
+    # Half as many examples as weights leave A singular.
     for what, n in (("A regular", 100), ("A singular", 2 * (UNITS * D // 4))):
         given = problem(seed, n=n)
         found, expected = given.flow.weights(TIMES), given.integrated()
@@ -166,6 +167,7 @@ def redundant_gates(seed: int) -> Measurement:
     gap = (full[:, 0] - full[:, 1]) - (given.initial[0] - given.initial[1])
     drift = float(gap.abs().max() / given.initial.abs().max())
     rates = 1 / given.flow.time_constants()[:D]
+    # K = 2 enters as K² in the rates of both flows; the factor 2 is the number of equal units.
     doubled = 2 * torch.linalg.eigvalsh(problem(seed, base).moments.A).flip(0) / (2**2 * TAU)
     return Measurement(
         (
@@ -192,6 +194,7 @@ def nlgp_covariance(seed: int) -> Measurement:
             predicted = nlgp.correlation(label)
             for drawn, name in ((nlgp, "NLGP"), (GaussianClone(nlgp), "clone")):
                 x = drawn.of_class(label, 10_000, generator=source, dtype=torch.float64)
+                # Means over a hundred parts give the standard errors.
                 mean = Mean.of((part[:, :1] * part).mean(dim=0) for part in x.chunk(100))
                 what = f"{name}, g = {gain:g}, y = {label}: deviation"
                 checks.append(Check(what, mean.z_score(predicted), 5.0, because))

@@ -158,6 +158,7 @@ def printed_redundant(seed: int) -> Measurement:
     path = integrated(notes, given.initial, torch.cat([TIMES, late]), TAU)[:, 0]
     true, end = path[:-1], path[-1]
     rates, vectors = torch.linalg.eigh(A)
+    # e^C = 2Λu(0) − c makes (31) start at w₁(0).
     start = 2 * rates * (vectors.T @ given.initial[0]) - vectors.T @ b
     printed = 0.5 * ((torch.exp(-TIMES[:, None] * rates / (2 * TAU)) * start + vectors.T @ b) / rates) @ vectors.T
     offset = (given.initial[0] - given.initial[1]) / 2

@@ -93,7 +93,7 @@ def neural_race(seed: int) -> Measurement:
     n, d, k = 40, 4, 3
     context = torch.arange(n) % 2
     x = torch.randn(n, d, generator=random, dtype=torch.float64)
-    for place in (0, 1):
+    for place in (0, 1):  # whitened within each context, so modes decouple
         own = context == place
         root = torch.linalg.cholesky(x[own].T @ x[own] / n)
         x[own] = torch.linalg.solve_triangular(root, x[own].T, upper=False).T

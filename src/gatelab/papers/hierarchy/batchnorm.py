@@ -31,7 +31,7 @@ from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models.init import initialise
 from gatelab.papers.hierarchy.common import decided, numbers
 
-PLACES = ("before the ReLU", "after the ReLU")
+_PLACES = ("before the ReLU", "after the ReLU")
 
 
 class BatchNormConfig(DataConfig):
@@ -51,7 +51,7 @@ def _network(inputs: int, width: int, classes: int, place: str, generator: torch
     layers: list[nn.Module] = [nn.Flatten()]
     for fan_in in (inputs, width):
         pair = [nn.BatchNorm1d(width), nn.ReLU()]
-        layers += [nn.Linear(fan_in, width), *(pair if place == PLACES[0] else reversed(pair))]
+        layers += [nn.Linear(fan_in, width), *(pair if place == _PLACES[0] else reversed(pair))]
     net = nn.Sequential(*layers, nn.Linear(width, classes))
     initialise(net, generator)
     return net
@@ -119,7 +119,7 @@ def _cells(config: BatchNormConfig) -> list[Cell]:
     return [
         *(
             Cell(f"{place}, run {run}", {"seed": seed, "place": place}, weight=2.0)
-            for place in PLACES
+            for place in _PLACES
             for run, seed in enumerate(config.seeds())
         ),
         *(Cell(f"energy, run {run}", {"seed": seed, "place": None}) for run, seed in enumerate(config.seeds())),
@@ -127,12 +127,12 @@ def _cells(config: BatchNormConfig) -> list[Cell]:
 
 
 def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Findings:
-    records = {place: [results[f"{place}, run {run}"]["records"] for run in range(config.runs)] for place in PLACES}
+    records = {place: [results[f"{place}, run {run}"]["records"] for run in range(config.runs)] for place in _PLACES}
     flat = [record for runs in records.values() for run in runs for record in run]
     removed, along_one = (
         {
             place: [Sample(tuple(r[what] for r in epoch)) for epoch in zip(*records[place], strict=True)]
-            for place in PLACES
+            for place in _PLACES
         }
         for what in ("removed", "mean")
     )
@@ -146,15 +146,15 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
     first = {place: samples[0].text() for place, samples in removed.items()}
     return Findings(
         "hierarchy, Section 4: batch norm as a projection",
-        f"At the start batch norm removes {first[PLACES[0]]} % of the gradient's energy (before the ReLU) and "
-        f"{first[PLACES[1]]} % (after); two random directions of {config.batch} are {100 * chance:.1f} %. "
+        f"At the start batch norm removes {first[_PLACES[0]]} % of the gradient's energy (before the ReLU) and "
+        f"{first[_PLACES[1]]} % (after); two random directions of {config.batch} are {100 * chance:.1f} %. "
         f"Energies ½‖w_j‖² drift as η^{orders[Norm.AFTER_RELU]:.2f} with batch norm after the ReLU, as "
         f"η^{orders[Norm.NONE]:.2f} without.",
         (
             Table(
                 "Share of ‖gradient‖² that batch norm removes, %",
                 ("batch norm", "at the start", f"after {config.epochs} epochs", "of that along 1"),
-                tuple((p, first[p], removed[p][-1].text(), along_one[p][-1].text()) for p in PLACES),
+                tuple((p, first[p], removed[p][-1].text(), along_one[p][-1].text()) for p in _PLACES),
                 f"{config.data}, batches of {config.batch}, mean over layers and channels; ± over {config.runs} runs.",
             ),
             Table(
@@ -231,7 +231,7 @@ BATCHNORM = Experiment(
     "Batch norm as a projection, and the energy it conserves",
     BatchNormConfig,
     {
-        "smoke": {"runs": 1, "width": 8, "epochs": 2, "horizon": 0.4, "step_sizes": (0.04, 0.02)},
+        "smoke": {"runs": 1, "width": 8, "epochs": 2, "horizon": 0.12, "step_sizes": (0.04, 0.02)},
         "quick": {},
         "paper": {"runs": 10, "width": 128, "epochs": 100, "step_sizes": (0.04, 0.02, 0.01, 0.005, 0.0025)},
     },

@@ -119,7 +119,7 @@ DISENTANGLE = Experiment(
     "Does gradient descent find the factors?",
     DisentangleConfig,
     {
-        "smoke": {"runs": 2, "steps": 20, "looks": 2, "nodes": 3},
+        "smoke": {"runs": 2, "steps": 6, "looks": 2, "nodes": 3},
         "quick": {"runs": 5},
         "paper": {"runs": 20, "factors": 3, "nodes": 16, "steps": 20000},
     },

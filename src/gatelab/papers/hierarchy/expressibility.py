@@ -140,7 +140,7 @@ EXPRESSIBILITY = Experiment(
     "What linear and ReLU networks can express, against region size",
     ExpressibilityConfig,
     {
-        "smoke": {"runs": 1, "sizes": (2, 3), "steps": 50},
+        "smoke": {"runs": 1, "sizes": (2, 3), "steps": 10},
         "quick": {},
         "paper": {"runs": 10, "sizes": (2, 3, 4, 5, 6, 7, 8), "steps": 10000},
     },

@@ -225,7 +225,7 @@ OVERFITTING = Experiment(
     "A subtle true cause beside an obvious spurious one; SGD as a noisy P",
     OverfittingConfig,
     {
-        "smoke": {"runs": 2, "bits": 2, "samples": (8, 32), "steps": 20, "draws": 20},
+        "smoke": {"runs": 2, "bits": 2, "samples": (8, 32), "steps": 5, "draws": 10},
         "quick": {},
         "paper": {"runs": 30, "steps": 1000, "draws": 1000},
     },

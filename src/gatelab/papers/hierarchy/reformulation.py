@@ -28,7 +28,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, Verdict, greater_within_runs, readable
 from gatelab.papers.hierarchy.common import decided, numbers
 
-GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
+_GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
 
 
 class ReformulationConfig(SeededConfig):
@@ -98,7 +98,7 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
     shares = tuple(sample.mean for sample in over_keeps(lambda record: record["information"]))
     own, measured = (over_keeps(lambda record, n=name: record["update"][n]) for name in ("own", "measured"))
     apart, loss = over_keeps(lambda record: record["apart"]), over_keeps(lambda record: record["loss"])
-    gaps = {name: over_keeps(lambda record, n=name: record["gaps"][n]) for name in GAPS}
+    gaps = {name: over_keeps(lambda record, n=name: record["gaps"][n]) for name in _GAPS}
     by_descent = numbers(result["loss"] for result in results.values())
     after = f"after {config.steps} steps"
     columns = ("positions kept", "information in z", "error of ΔW, own gates", "error of ΔW, measured gates")
@@ -127,8 +127,8 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
             ),
             Table(
                 "Theorem 2's conditions at the start: largest gap in the network",
-                ("positions kept", *GAPS),
-                tuple((str(keep), *(gaps[name][i].text() for name in GAPS)) for i, keep in enumerate(config.keeps)),
+                ("positions kept", *_GAPS),
+                tuple((str(keep), *(gaps[name][i].text() for name in _GAPS)) for i, keep in enumerate(config.keeps)),
                 "0 means that the condition holds.",
             ),
         ),
@@ -140,7 +140,7 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
             ),
             FigureFacts(
                 "Why it departs",
-                Plot(x_label, "largest gap", tuple(mean_curve(name, shares, gaps[name]) for name in GAPS)),
+                Plot(x_label, "largest gap", tuple(mean_curve(name, shares, gaps[name]) for name in _GAPS)),
                 "Theorem 2's conditions, measured on the student at its start.",
             ),
         ),
@@ -167,7 +167,7 @@ REFORMULATION = Experiment(
     "Training on the teacher's variables against training on inputs",
     ReformulationConfig,
     {
-        "smoke": {"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 20, "nodes": 4},
+        "smoke": {"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 6, "nodes": 4},
         "quick": {},
         "paper": {"runs": 10, "bits": 12, "keeps": (0, 1, 2, 3, 4, 8, 12), "steps": 500},
     },

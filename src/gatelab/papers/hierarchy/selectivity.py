@@ -25,7 +25,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Sample, greater_within_runs
 from gatelab.papers.hierarchy.common import numbers, steps_with_looks
 
-KINDS = ("the teacher's labels", "random labels")
+_KINDS = ("the teacher's labels", "random labels")
 
 
 class SelectivityConfig(SeededConfig):
@@ -54,7 +54,7 @@ def _teachers(config: SelectivityConfig, seed: int) -> tuple[torch.Generator, Te
 
 def _work(config: SelectivityConfig, cell: Cell, context: Context) -> Result:
     generator, teacher, control = _teachers(config, int(cell.parameters["seed"]))
-    taught = teacher if cell.parameters["kind"] == KINDS[0] else control
+    taught = teacher if cell.parameters["kind"] == _KINDS[0] else control
     student = student_for(taught, config.nodes, dtype=torch.float64, generator=generator)
     trainer = GradientTrainer(student, taught, config.learning_rate)
     steps, scores, pushes = [], [], []
@@ -93,21 +93,21 @@ def _pushed(student: LocalNetwork, teacher: Teacher) -> float:
 
 def _cells(config: SelectivityConfig) -> list[Cell]:
     seeds = list(enumerate(config.seeds()))
-    return [Cell(f"{kind}, run {run}", {"seed": seed, "kind": kind}) for kind in KINDS for run, seed in seeds]
+    return [Cell(f"{kind}, run {run}", {"seed": seed, "kind": kind}) for kind in _KINDS for run, seed in seeds]
 
 
 def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findings:
-    runs = {kind: [results[f"{kind}, run {run}"] for run in range(config.runs)] for kind in KINDS}
+    runs = {kind: [results[f"{kind}, run {run}"] for run in range(config.runs)] for kind in _KINDS}
 
     def sample(kind: str, what: str, place: int) -> Sample:
         return numbers(result[what][place] for result in runs[kind])
 
-    before, after = ({kind: sample(kind, "scores", place) for kind in KINDS} for place in (0, -1))
-    losses = {kind: numbers(r["loss"] for r in runs[kind]) for kind in KINDS}
-    taught, control = KINDS
+    before, after = ({kind: sample(kind, "scores", place) for kind in _KINDS} for place in (0, -1))
+    losses = {kind: numbers(r["loss"] for r in runs[kind]) for kind in _KINDS}
+    taught, control = _KINDS
     first, last = (sample(taught, "pushes", place).text() for place in (0, -1))
     steps = tuple(map(float, runs[taught][0]["steps"]))
-    curves = tuple(mean_curve(kind, steps, [sample(kind, "scores", i) for i in range(len(steps))]) for kind in KINDS)
+    curves = tuple(mean_curve(kind, steps, [sample(kind, "scores", i) for i in range(len(steps))]) for kind in _KINDS)
     maps = tuple(
         Heatmap(title, tuple(zip(*runs[taught][0][key], strict=True)), 0.0, 1.0, "node", "event z_α = a")
         for title, key in (("at the start", "before"), (f"after {config.steps} steps", "after"))
@@ -120,7 +120,7 @@ def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findi
             Table(
                 f"Selectivity, {config.nodes} nodes for {config.values} events in each region",
                 ("trained on", "at the start", f"after {config.steps} steps", "loss"),
-                tuple((kind, before[kind].text(), after[kind].text(), losses[kind].text()) for kind in KINDS),
+                tuple((kind, before[kind].text(), after[kind].text(), losses[kind].text()) for kind in _KINDS),
                 f"Mean correlation of nodes with the events they are matched to; ± over {config.runs} runs. The "
                 f"gradient singles out one event for {first} of the nodes at the start, {last} at the end.",
             ),
@@ -148,7 +148,7 @@ SELECTIVITY = Experiment(
     "Are nodes selective to single events after training?",
     SelectivityConfig,
     {
-        "smoke": {"runs": 2, "bits": 4, "values": 2, "classes": 2, "nodes": 3, "steps": 20, "looks": 2},
+        "smoke": {"runs": 2, "bits": 4, "values": 2, "classes": 2, "nodes": 3, "steps": 6, "looks": 2},
         "quick": {},
         "paper": {"runs": 30, "bits": 12, "nodes": 32, "steps": 20000},
     },

@@ -28,7 +28,7 @@ from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_err
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 
-SETS = (((0, 2), (1,)), ((1,), (0, 2)))
+_SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""
 
 
@@ -62,7 +62,7 @@ def _factored(seed: int) -> tuple[torch.Generator, Events, dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(6, [], leaf=3)
     matrices = {}
-    for child, sets in zip(fields.children("top"), SETS, strict=True):
+    for child, sets in zip(fields.children("top"), _SETS, strict=True):
         blocks = [torch.rand(2, 2 ** len(rows), generator=generator, dtype=torch.float64) + 0.1 for rows in sets]
         matrices["top", child] = factorised([b / b.sum(dim=1, keepdim=True) for b in blocks], sets)
     chances = 0.3 + 0.4 * torch.rand(2, generator=generator, dtype=torch.float64)
@@ -78,7 +78,7 @@ def _separable_student(
 ) -> LocalNetwork:
     student = LocalNetwork(events.fields, 1, 2, encodings=encodings, top=top, dtype=torch.float64, generator=generator)
     with torch.no_grad():
-        for weight, sets in zip(student.incoming("top").values(), SETS, strict=True):
+        for weight, sets in zip(student.incoming("top").values(), _SETS, strict=True):
             weight.copy_(nearest_separable(weight, sets).matrix)
         # Sums of unit variance: batch norm divides gradients by σ, and a small σ would blow up rounding errors.
         sums = [events.matrix("top", leaf) @ encodings[leaf] @ w for leaf, w in student.incoming("top").items()]
@@ -88,7 +88,7 @@ def _separable_student(
 
 def _entangled_share(student: LocalNetwork) -> float:
     """Return the distance of the weights from separable, for the worse of the two children."""
-    pairs = zip(student.incoming("top").values(), SETS, strict=True)
+    pairs = zip(student.incoming("top").values(), _SETS, strict=True)
     return max(nearest_separable(weight.detach(), sets).relative for weight, sets in pairs)
 
 
@@ -109,7 +109,7 @@ def disentangled_forward(seed: int) -> Measurement:
             checks.append(Check(f"{what}; distance, rel.", nearest_disentangled(output).relative, IDENTITY, EXACT))
     mixed = LocalNetwork(events.fields, 1, 2, encodings=encodings, dtype=torch.float64, generator=generator)
     contrast = nearest_disentangled(reformulate(mixed, events).activations["top"]).relative
-    children = zip(events.fields.children("top"), SETS, strict=True)
+    children = zip(events.fields.children("top"), _SETS, strict=True)
     products = [nearest_factorised(events.matrix("top", child), sets).relative for child, sets in children]
     return Measurement(
         (
@@ -136,7 +136,7 @@ def separable_updates(seed: int) -> Measurement:
         gradient = disentangled(factors, marginals)
         share[name] = max(
             nearest_separable((events.matrix("top", leaf) @ code).T @ gradient, sets).relative
-            for (leaf, code), sets in zip(encodings.items(), SETS, strict=True)
+            for (leaf, code), sets in zip(encodings.items(), _SETS, strict=True)
         )
     apart: dict[str, list[float]] = {}
     travelled: dict[str, float] = {}

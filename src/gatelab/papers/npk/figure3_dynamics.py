@@ -27,7 +27,7 @@ def first_of_each_class(data: Dataset, count: int) -> tuple[Tensor, Tensor]:
 
 
 class DynamicsConfig(DataConfig):
-    """A fully connected network learns to tell 4 from 7 by squared loss."""
+    """A fully connected network learns to distinguish 4 from 7 by squared loss."""
 
     epochs: int = Field(default=50, ge=1)
     every: int = Field(default=2, ge=1)
@@ -39,7 +39,7 @@ class DynamicsConfig(DataConfig):
     train_size: int | None = Field(default=None, ge=1)
 
     def make(self, generator: torch.Generator) -> nn.Module:
-        """No biases, weights ±√(2/w)."""
+        """The network: no biases, weights ±√(2/w)."""
         net = models.mlp([784, *[self.width] * (self.depth - 1), 1], generator=generator)
         for weight in net.parameters():
             bernoulli_(weight, sqrt(2 / self.width), generator)

@@ -18,7 +18,7 @@ from gatelab.papers.npk.table2 import Table2Config
 
 
 class KernelsConfig(DataConfig):
-    """A decoupled network on MNIST, its two tangent kernels."""
+    """A decoupled network on MNIST and its two tangent kernels."""
 
     epochs: int = Field(default=60, ge=1)
     every: int = Field(default=5, ge=1)

@@ -1,4 +1,4 @@
-"""npk, Figure 3, left: the gates of a CNN at stages of its training, with fresh values."""
+"""npk, Figure 3, left: gates of a CNN frozen at stages of its training, with values trained from scratch."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -9,7 +9,7 @@ from pydantic import Field
 from gatelab.convert import Regime
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_cell
@@ -21,7 +21,7 @@ CNTK = 77.43  # Arora et al., as npk quotes it
 
 
 class StagesConfig(DataConfig):
-    """GCONV, its gates at several stages, and fresh values on each."""
+    """GCONV, its gates frozen at several stages, and values trained from scratch under each."""
 
     epochs: int = Field(default=60, ge=1)
     value_epochs: int = Field(default=80, ge=1)
@@ -34,7 +34,7 @@ class StagesConfig(DataConfig):
     batch_size: int = Field(default=32, ge=1)
 
     def base(self) -> Table2Config:
-        """The network and data, as Table 2 has them."""
+        """The network and data of Table 2."""
         return Table2Config(
             arch=Arch.GCONV,
             channels=self.channels,
@@ -46,7 +46,7 @@ class StagesConfig(DataConfig):
         )
 
     def epochs_of_stages(self) -> tuple[int, ...]:
-        """After which epochs gates are taken."""
+        """The epochs after which gates are frozen."""
         return tuple(sorted({max(1, round(self.epochs * (k + 1) / self.stages)) for k in range(self.stages)}))
 
 
@@ -80,24 +80,19 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
 
     epochs = config.epochs_of_stages()
     stages, random, relu = [best(f"stage/{epoch}") for epoch in epochs], best("random"), best("network")
-    theirs = PUBLISHED["gconv", "adam"]
-    rows = [("random gates (FRNPF)", random.text(), f"{theirs[0][0]}")]
-    said = {0: "72", len(epochs) - 1: "79.68"} if len(epochs) == 6 else {}  # the paper prints its ends
+    published = PUBLISHED["gconv", "adam"]
+    rows = [("random gates (FRNPF)", random.text(), f"{published[0][0]}")]
+    printed = {0: "72", len(epochs) - 1: "79.68"} if len(epochs) == 6 else {}  # the paper prints the first and the last
     rows += [
-        (f"gates after {e} epochs", s.text(), said.get(k, ""))
+        (f"gates after {e} epochs", s.text(), printed.get(k, ""))
         for k, (e, s) in enumerate(zip(epochs, stages, strict=True))
     ]
-    rows.append(("ReLU", relu.text(), f"{theirs[4][0]}"))
+    rows.append(("ReLU", relu.text(), f"{published[4][0]}"))
     ends = (float(epochs[0]), float(epochs[-1]))
     curves = (
-        Curve(
-            f"ours, {config.runs} runs",
-            tuple(map(float, epochs)),
-            tuple(100 * s.mean for s in stages),
-            tuple(100 * s.spread for s in stages),
-        ),
-        Curve("ours, ReLU", ends, (100 * relu.mean,) * 2, line=True),
-        Curve("ours, random gates", ends, (100 * random.mean,) * 2, line=True),
+        percent_curve(f"ours, {config.runs} runs", [float(epoch) for epoch in epochs], stages),
+        percent_level("ours, ReLU", ends, relu),
+        percent_level("ours, random gates", ends, random),
         Curve("published, first and last stage", ends, (72.0, 79.68)),
         Curve("CNTK, published", ends, (CNTK, CNTK), line=True),
     )

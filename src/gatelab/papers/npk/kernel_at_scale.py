@@ -1,4 +1,4 @@
-"""Does a network's path kernel know what the network knows? Ridge regression with H over all its training examples."""
+"""Ridge regression with a trained network's path kernel over all its training examples: as good as the network?"""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from gatelab.kernels.solve.blocks import BlockedKernel, kernel_part
 from gatelab.kernels.solve.products import kernel_times
 from gatelab.kernels.solve.ridge import PassObserver
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_cell
@@ -31,8 +31,6 @@ from gatelab.work.progress import Silent
 
 NETWORK, PATH, OVERLAP = "the network itself", "path kernel H", "overlap Λ"
 KERNELS = {PATH: PathKernel, OVERLAP: OverlapKernel}
-
-
 MEMORY = "3GB"  # while a kernel is computed; solvers add the preconditioner's rows
 
 
@@ -53,7 +51,7 @@ class AtScaleConfig(DataConfig):
 
 
 def _examples(config: AtScaleConfig, seed: int) -> Dataset:
-    """In random order, so that the last fifth is like the others."""
+    """The data in random order: the held-out last fifth must be like the others."""
     data = load(config.data, config.data_root).subset(config.train_size, config.test_size, seed=seed)
     order = torch.randperm(len(data.train_x), generator=torch.Generator().manual_seed(seed + 1))
     return replace(data, train_x=data.train_x[order], train_y=data.train_y[order])
@@ -67,7 +65,7 @@ def held_out_accuracies(
     seed: int,
     watch: PassObserver | None = None,
 ) -> list[float]:
-    """For each ridge, how often the last fifth of the examples is told right by the others."""
+    """For each ridge, the accuracy on the last fifth of the examples of a regression on the others."""
     n = len(labels)
     cut = n * 4 // 5
     fits = kernel_ridges(
@@ -86,12 +84,12 @@ def held_out_accuracies(
 
 
 def best_ridge(ridges: Sequence[float], accuracies: Sequence[float]) -> float:
-    """The one with the highest accuracy; among equals the largest, which is solved in the fewest passes."""
+    """The ridge with the highest accuracy; among equals the largest, which needs the fewest passes."""
     return max(zip(accuracies, ridges, strict=True))[1]
 
 
 def _watch(context: Context, name: str, tolerance: float) -> PassObserver:
-    """Tells how far a solve is, by the digits of its residual."""
+    """Report the progress of a solver by the digits of its residual."""
 
     def watch(step: int, residual: float) -> None:
         done = log(min(1.0, max(residual, tolerance))) / log(tolerance)
@@ -117,17 +115,17 @@ class _KernelProgress(Silent):
 
 
 def _share(context: Context, low: float, high: float) -> Context:
-    """The context of a part of the work, which takes the cell from ``low`` to ``high``."""
+    """The context of a part of the work that takes the cell's progress from ``low`` to ``high``."""
     return replace(context, tell=lambda done, text: context.tell(low + (high - low) * done, text))
 
 
 def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int, context: Context) -> Result:
-    """What ridge regression with one kernel of the network comes to."""
+    """Ridge regression with one kernel of the network: accuracy, solver, spectrum."""
     x, others = data.inputs(data.train_x), data.inputs(data.test_x)
     classes = len(data.classes)
     targets = F.one_hot(data.train_y, classes).double() - 1 / classes
     asked, folder = KERNELS[kind](model), context.folder / KERNELS[kind].__name__
-    # By where the time goes with many examples: most of it into the kernel.
+    # Shares of the time with many examples; most of it goes into the kernel.
     steps = pairwise((0.0, 0.5, 0.7, 0.9, 1.0))
     tiles, ridges, solving, testing = (_share(context, low, high) for low, high in steps)
     kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=_KernelProgress(tiles, kind))
@@ -153,7 +151,7 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     progress = _KernelProgress(testing, f"{kind}, test examples")
     cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)
     right = fit.classes(cross) == data.test_y
-    shutil.rmtree(folder)  # gigabytes that nobody needs any more
+    shutil.rmtree(folder)  # gigabytes that nothing reads again
     return {
         "accuracy": float(right.double().mean()),
         "held_out": held_out,
@@ -183,7 +181,7 @@ def _work(config: AtScaleConfig, cell: Cell, context: Context) -> Result:
 
 
 def _once(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int, context: Context) -> Result:
-    """What a machine comes to, kept for the case that the cell is stopped before the next one is done."""
+    """The result of one kernel, kept in a file: if the cell is stopped, the next attempt need not repeat it."""
     file = context.folder / f"{KERNELS[kind].__name__}.json"
     if not file.exists():
         write_json(file, _machine(kind, model, data, config, seed, context))
@@ -197,8 +195,8 @@ def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
     n = runs[0]["n"]
     return Findings(
         f"Ridge regression with the path kernel of a trained network, {n:,} examples of {runs[0]['data']}",
-        f"With the path kernel of its {n:,} training examples {kernels[PATH].text()} % of the test examples are told "
-        f"right, with the overlap alone {kernels[OVERLAP].text()} %; the network has {own.text()} %.",
+        f"With the path kernel of its {n:,} training examples {kernels[PATH].text()} % of the test examples are "
+        f"classified correctly, with the overlap alone {kernels[OVERLAP].text()} %; the network has {own.text()} %.",
         (_accuracy_table(config, own, kernels), _solver_table(config, runs)),
         (_spectrum_figure(runs), _ridge_figure(config, runs)),
         (
@@ -209,7 +207,7 @@ def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
         ),
         (
             "Network and kernels learn from the same examples; the network is taken after its last epoch.",
-            "The held-out fifth that chooses the ridge is unknown to the regression, but not to the gates.",
+            "The regression has not seen the held-out fifth that chooses the ridge, but the gates have.",
             *_unconverged(runs),
         ),
     )
@@ -260,7 +258,7 @@ def _spectrum_figure(runs: Sequence[Result]) -> FigureFacts:
     return FigureFacts(
         "The largest eigenvalues",
         Plot("rank", "eigenvalue / trace", curves, log=True),
-        "Of the first run. What lies far to the right is what a low-rank approximation of the kernel would lose.",
+        "Of the first run. A low-rank approximation of the kernel loses what lies far to the right.",
     )
 
 
@@ -270,10 +268,7 @@ def _ridge_figure(config: AtScaleConfig, runs: Sequence[Result]) -> FigureFacts:
         kind: [Sample(tuple(run[kind]["held_out"][place] for run in runs)) for place in range(len(config.ridges))]
         for kind in KERNELS
     }
-    curves = tuple(
-        Curve(kind, places, tuple(100 * s.mean for s in told), tuple(100 * s.spread for s in told))
-        for kind, told in samples.items()
-    )
+    curves = tuple(percent_curve(kind, places, of_kind) for kind, of_kind in samples.items())
     return FigureFacts(
         "How the ridge is chosen",
         Plot(
@@ -282,7 +277,7 @@ def _ridge_figure(config: AtScaleConfig, runs: Sequence[Result]) -> FigureFacts:
             curves,
             ticks=tuple(f"{ridge:g}" for ridge in config.ridges),
         ),
-        "The last fifth of the training examples, told by the others.",
+        "Accuracy on the last fifth of the training examples, from a regression on the others.",
     )
 
 

@@ -8,10 +8,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from gatelab.data import Dataset, load
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.kernels import infinite_width_ntk, neural_path_kernel
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
 from gatelab.lab.looks import Look
 from gatelab.lab.runs import Cell, Context, Result
@@ -30,8 +30,8 @@ class RegressionConfig(DataConfig):
     data: str = "mnist"
     train_size: int = Field(default=2000, ge=20)
     test_size: int = Field(default=2000, ge=10)
-    network_size: int | None = Field(default=None, ge=20)  # examples the network itself learns from; None: all
-    epochs: tuple[int, ...] = (0, 1, 10)  # after which gates are taken; 0 is random
+    network_size: int | None = Field(default=None, ge=20)  # examples that the network learns from; None: all
+    epochs: tuple[int, ...] = (0, 1, 10)  # after which gates are frozen; 0 means random gates
     width: int = Field(default=128, ge=1)
     depth: int = Field(default=5, ge=2)
     ridges: tuple[float, ...] = (1e-6, 1e-4, 1e-2)  # relative to the mean diagonal; chosen on a fifth of the examples
@@ -113,7 +113,7 @@ def _regression_findings(config: RegressionConfig, results: Mapping[str, Result]
 def _explained(late: Sample, random: Sample, own: Sample) -> str:
     share = share_of_gap(late, random, own)
     if share is None:
-        return "The network does not beat the kernel of random gates, so that there is no gap to explain."
+        return "The network does not beat the kernel of random gates; there is no gap to explain."
     return f"The kernel of the gates accounts for {share[0]:.0%} (± {100 * share[1]:.0f}) of the gap."
 
 
@@ -121,15 +121,10 @@ def _figure(config: RegressionConfig, ridge: Mapping[str, Sample], svm: Mapping[
     epochs = sorted(config.epochs)
     places, ends = tuple(map(float, range(len(epochs)))), (0.0, len(epochs) - 1.0)
     curves = tuple(
-        Curve(
-            f"path kernel, {machine}",
-            places,
-            tuple(100 * samples[_kernel_name(epoch)].mean for epoch in epochs),
-            tuple(100 * samples[_kernel_name(epoch)].spread for epoch in epochs),
-        )
+        percent_curve(f"path kernel, {machine}", places, [samples[_kernel_name(epoch)] for epoch in epochs])
         for machine, samples in (("ridge regression", ridge), ("support vector machine", svm))
     )
-    lines = tuple(Curve(name, ends, (100 * ridge[name].mean,) * 2, line=True) for name in (NETWORK, INFINITE))
+    lines = tuple(percent_level(name, ends, ridge[name]) for name in (NETWORK, INFINITE))
     ticks = tuple("random gates" if epoch == 0 else f"after {epoch} epochs" for epoch in epochs)
     return FigureFacts(
         "Learnt gates make a better kernel",

@@ -18,7 +18,7 @@ from gatelab.models import MemorisationNetwork
 
 
 class SpectrumConfig(Config):
-    """The ideal spectrum."""
+    """Sizes of the ideal spectrum."""
 
     n: int = Field(default=200, ge=2)
     mu: float = Field(default=0.5, gt=0, le=1)
@@ -42,7 +42,7 @@ def _spectrum_findings(config: SpectrumConfig, results: Mapping[str, Result]) ->
     )
     return Findings(
         "npk, Figure 5: ideal spectrum of a memorisation network",
-        "The deeper the network, the nearer its expected kernel is to the identity.",
+        "The deeper the network, the closer its expected kernel is to the identity.",
         (),
         (
             FigureFacts(
@@ -77,7 +77,7 @@ class MemorisationConfig(SeededConfig):
 
 
 class _ByIndex(nn.Module):
-    """The network on one-hot examples, as kernels take them."""
+    """The network on one-hot examples, which kernels accept in place of indices."""
 
     def __init__(self, network: MemorisationNetwork):
         super().__init__()
@@ -126,7 +126,7 @@ def _memorisation_work(config: MemorisationConfig, cell: Cell, context: Context)
 
 
 def steps_needed(errors: list[float], share: float = 0.01) -> float:
-    """Steps until the error is ``share`` of what it was; continued at its mean rate if it did not get there."""
+    """Steps until the error falls to ``share`` of its start; extrapolated at its mean rate if it never does."""
     for step, error in enumerate(errors):
         if error <= share * errors[0]:
             return float(step)

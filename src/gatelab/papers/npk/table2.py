@@ -1,4 +1,4 @@
-"""npk, Table 2: how well networks generalise whose gates are random, learnt, decoupled, or a ReLU network's own."""
+"""npk, Table 2: test accuracy with random gates, learnt gates, decoupled gates, and of the ReLU network."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,7 +13,7 @@ from gatelab.convert import Regime
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser, TrainConfig
 from gatelab.lab.training_cells import best_weights, train_cell
@@ -51,7 +51,7 @@ class Table2Config(DataConfig):
     width: int = Field(default=128, ge=1)  # of a fully connected layer
     depth: int = Field(default=5, ge=2)  # weight layers of the fully connected network
     channels: float = Field(default=1.0, gt=0)  # factor on the widths of the convolutional networks
-    shrink: Literal[1, 2, 4] = 1  # factor by which the images of CIFAR-10 are made smaller
+    shrink: Literal[1, 2, 4] = 1  # factor by which CIFAR-10 images are shrunk
     beta: float = Field(default=8.0, gt=0)
     train_size: int | None = Field(default=None, ge=1)
     test_size: int | None = Field(default=None, ge=1)
@@ -81,7 +81,7 @@ class Table2Config(DataConfig):
 
 
 def _cells(config: Table2Config) -> list[Cell]:
-    """For each step size: the ReLU networks; all with fixed gates, which share a shape; the decoupled ones."""
+    """For each step size: the ReLU networks, all networks with fixed gates (they share a shape), the decoupled ones."""
     cells = []
     for rate in config.rates():
         relu = f"relu/{rate:g}"
@@ -163,7 +163,7 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
                 "Test accuracy in percent, mean ± standard deviation over runs",
                 ("regime", "ours, best epoch", "ours, last epoch", "published, best epoch", "difference", "step size"),
                 rows,
-                "The best epoch is chosen on the test set, as in the paper; the last epoch is the honest number.",
+                "The best epoch is chosen on the test set, as in the paper; the last epoch is not chosen at all.",
             ),
         ),
         (_figure(config, best, published),),
@@ -175,7 +175,7 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
 def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:
     share = share_of_gap(learnt, random, relu)
     if share is None:
-        return "The ReLU network does not beat random gates here, so that there is no gap to close."
+        return "The ReLU network does not beat random gates here; there is no gap to close."
     return f"Learnt gates close {share[0]:.0%} of the gap."
 
 
@@ -199,13 +199,10 @@ def _figure(
     config: Table2Config, best: Mapping[str, Sample], published: Mapping[str, tuple[float, float]]
 ) -> FigureFacts:
     places = tuple(float(place) for place in range(len(COLUMNS)))
-    ours = Curve(
-        f"ours, {config.runs} runs",
-        tuple(place - 0.08 for place in places),
-        tuple(100 * best[column].mean for column in COLUMNS),
-        tuple(100 * best[column].spread for column in COLUMNS),
+    ours = percent_curve(
+        f"ours, {config.runs} runs", [place - 0.08 for place in places], [best[column] for column in COLUMNS]
     )
-    theirs = Curve(
+    paper = Curve(
         "published, 5 runs",
         tuple(place + 0.08 for place in places),
         tuple(published[column][0] for column in COLUMNS),
@@ -213,7 +210,7 @@ def _figure(
     )
     return FigureFacts(
         "Test accuracy by where the gates come from",
-        Plot("", f"test accuracy in percent, best of {config.epochs} epochs", (ours, theirs), ticks=COLUMNS),
+        Plot("", f"test accuracy in percent, best of {config.epochs} epochs", (ours, paper), ticks=COLUMNS),
         "Bars are standard deviations over runs.",
     )
 
@@ -241,7 +238,7 @@ def _notes(config: Table2Config) -> tuple[str, ...]:
 def _quick(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Fully connected: all of MNIST, fewer epochs. Convolutional: narrow networks on part of CIFAR-10, shrunk.
 
-    Steps are larger and more, since the epochs are few; global pooling makes ReLU networks slow to begin.
+    Few epochs need more and larger steps; with global pooling ReLU networks start slowly.
     """
     if settings.get("arch", Arch.FC) == Arch.FC:
         return {"runs": 3, "epochs": 20}

@@ -1,4 +1,4 @@
-"""npk, Theorem 5.1 as a convergence plot: the tangent kernel of fixed random gates tends to the path kernel."""
+"""npk, Theorem 5.1 as a convergence plot: with fixed random gates the tangent kernel tends to the path kernel."""
 
 from collections.abc import Mapping
 from math import sqrt
