@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import Ratio, interleaved
-from gatelab.data import NLGP, SinglePulse, circulant
+from gatelab.data import NLGP, SinglePulse
+from gatelab.data.ring import circulant
 from gatelab.dynamics import GatedLinearFlow, GatedMoments, estimate_moments, exact_moments, minimum_loss
 from gatelab.dynamics.gate_search import random_half_spaces
 from gatelab.dynamics.linear_flow import DenseFlow

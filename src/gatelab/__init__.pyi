@@ -2,13 +2,11 @@ from gatelab import convert as convert
 from gatelab import data as data
 from gatelab import dynamics as dynamics
 from gatelab import errors as errors
-from gatelab import figures as figures
 from gatelab import gates as gates
 from gatelab import hierarchy as hierarchy
 from gatelab import kernels as kernels
 from gatelab import lab as lab
 from gatelab import models as models
-from gatelab import network as network
 from gatelab import papers as papers
 from gatelab import paths as paths
 from gatelab import regions as regions

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import gatelab as gl
+from gatelab.network.chain import dense_chain
 
 
 class GatedModelContract:
@@ -51,7 +52,7 @@ class GatedModelContract:
 
     def test_path_kernel_is_gram_of_features(self):
         model, x = self.make(), self.x()
-        index = gl.paths.PathIndex.of(gl.network.dense_chain(model))
+        index = gl.paths.PathIndex.of(dense_chain(model))
         from_input = gl.neural_path_features(model, x)[:, : index.count_from(0)]
         kernel = gl.neural_path_kernel(model, x, normalise=False)
         torch.testing.assert_close(kernel, from_input @ from_input.T, rtol=1e-10, atol=1e-12)

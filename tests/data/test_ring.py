@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gatelab.data import NLGP, GaussianClone, SinglePulse, circulant
-from gatelab.data.ring import circular_spectrum, squared_distances
+from gatelab.data import NLGP, GaussianClone, SinglePulse
+from gatelab.data.ring import circulant, circular_spectrum, squared_distances
 from gatelab.errors import InputError
 
 SOURCES = [

@@ -4,7 +4,8 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from gatelab.data import NLGP, SinglePulse, circulant
+from gatelab.data import NLGP, SinglePulse
+from gatelab.data.ring import circulant
 from gatelab.dynamics import GatedLinearFlow, exact_moments, minimum_loss, moments_of
 from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.dynamics.structure import connected

@@ -4,7 +4,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import GateKind, HardGate, capture_gates, gated
+from gatelab.gates import HardGate, capture_gates, gated
+from gatelab.gates.pattern import GateKind
 from tests import zoo
 from tests.contracts.gated_model import snapshot
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.gates import GateKind, GatePattern, capture_gates
-from gatelab.gates.pattern import GateLayer
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates.pattern import GateKind, GateLayer
 from tests import zoo
 
 

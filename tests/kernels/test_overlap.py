@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 import gatelab as gl
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GateKind, GatePattern
+from gatelab.gates import GatePattern
 from gatelab.gates.bits import pack
-from gatelab.gates.pattern import GateLayer
+from gatelab.gates.pattern import GateKind, GateLayer
 from gatelab.kernels import overlap as overlap_module
 from gatelab.kernels import tiles as tiles_module
 from tests import zoo

@@ -2,14 +2,13 @@
 
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from gatelab.data.circle_data import Regression
 from gatelab.lab.runs import Cell, Result, Run, execute
-from gatelab.lab.training import TrainConfig
+from gatelab.lab.training import Loss, TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_cell
 from gatelab.models import mlp
 from gatelab.work.progress import Reporter, Silent
@@ -18,30 +17,17 @@ CELLS = [Cell("first"), Cell("second", needs=("first",))]
 EPOCHS = 10
 
 
-@dataclass(frozen=True)
-class Points:
-    """Random points with random labels."""
-
-    title: str
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-
-    def inputs(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        return x.to(dtype or torch.get_default_dtype())
-
-
 def train(config, cell, context):
     chance = torch.Generator().manual_seed(0)
-    x, y = torch.randn(60, 4, generator=chance), torch.randint(3, (60,), generator=chance)
-    models = [mlp((4, 8, 3), bias=True, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    x, y = torch.randn(60, 4, generator=chance), torch.randn(60, generator=chance)
+    models = [mlp((4, 8, 1), bias=True, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
     for name, folder in context.folders.items():
         assert len(context.results[name]["train_loss"][0]) == EPOCHS
         for model, weights in zip(models, kept_weights(folder, EPOCHS, 2), strict=True):
             model.load_state_dict(weights)
-    data = Points("points", x[:40], y[:40], x[40:], y[40:])
-    return train_cell(models, [0, 1], data, TrainConfig(epochs=EPOCHS, batch_size=8), context, keep={EPOCHS})
+    data = Regression("points", x[:40], y[:40], x[40:], y[40:])
+    how = TrainConfig(epochs=EPOCHS, batch_size=8, loss=Loss.SQUARED)
+    return train_cell(models, [0, 1], data, how, context, keep={EPOCHS})
 
 
 def run(directory: Path, reporter: Reporter) -> dict[str, Result]:

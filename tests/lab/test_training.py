@@ -10,11 +10,11 @@ import gatelab as gl
 from gatelab.convert import Regime
 from gatelab.data import circle, load
 from gatelab.errors import InputError, RunError, UnsupportedModelError
-from gatelab.lab import TrainConfig, teams, train
+from gatelab.lab import TrainConfig, train
 from gatelab.lab import team as team_module
 from gatelab.lab.checkpoint import Checkpoint
 from gatelab.lab.looks import Looks, gate_looks
-from gatelab.lab.team import SingleTeam, StackedTeam, can_stack
+from gatelab.lab.team import SingleTeam, StackedTeam, can_stack, teams
 from gatelab.lab.training import Loss, Optimiser
 from tests import image_zoo, zoo
 

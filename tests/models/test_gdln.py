@@ -16,7 +16,7 @@ from gatelab.models import (
 )
 from gatelab.models.gdln import Erf
 from gatelab.models.node_gates import CodeGates
-from gatelab.network import dense_chain
+from gatelab.network.chain import dense_chain
 
 X = torch.randn(50, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 

@@ -7,7 +7,8 @@ import gatelab as gl
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import SoftGate, capture_gates
 from gatelab.models import DeepGatedNetwork, mlp
-from gatelab.network import dense_chain, gate_names, trace
+from gatelab.network.chain import dense_chain
+from gatelab.network.tracing import gate_names, trace
 from tests import zoo
 
 

@@ -9,8 +9,9 @@ from torch import nn
 import gatelab as gl
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.models import mlp
-from gatelab.paths import PathIndex, path_gradients
-from gatelab.paths.features import path_activity
+from gatelab.network.chain import dense_chain
+from gatelab.paths import PathIndex
+from gatelab.paths.features import path_activity, path_gradients
 from tests import zoo
 from tests.references import explicit
 
@@ -104,7 +105,7 @@ def test_top_paths_are_the_largest_of_all(model, output):
     model = model.double()
     for parameter in model.parameters():
         nn.init.normal_(parameter)
-    index = PathIndex.of(gl.network.dense_chain(model))
+    index = PathIndex.of(dense_chain(model))
     x = torch.randn(index.widths[0])
     contributions = gl.neural_path_features(model, x[None])[0][:, None] * gl.neural_path_values(model)
     columns = contributions if output is None else contributions[:, output : output + 1]

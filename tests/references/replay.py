@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
-from gatelab.gates import GateKind, GatePattern, capture_gates
+from gatelab.gates import GatePattern, capture_gates
 from gatelab.gates.operations import operation_name
+from gatelab.gates.pattern import GateKind
 
 
 class Replay(TorchFunctionMode):

@@ -9,7 +9,8 @@ from torch import nn
 import gatelab as gl
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.models import DeepGatedNetwork, DeepLinearlyGatedNetwork, mlp
-from gatelab.regions import active_path_counts, count_active_paths, linear_regions_2d, paths_per_region, region_counts
+from gatelab.regions import count_active_paths, linear_regions_2d, paths_per_region, region_counts
+from gatelab.regions.census import active_path_counts
 from tests.references import regions as reference
 from tests.regions.test_halfspaces import Residual, with_biases
 from tests.regions.test_partition import BOUNDS

@@ -17,13 +17,13 @@ from gatelab.regions import (
     Plane,
     RegionPlan,
     activation_region,
-    active_path_counts,
     linear_regions_1d,
     linear_regions_2d,
     paths_per_region,
     region_counts,
 )
 from gatelab.regions import partition as partition_module
+from gatelab.regions.census import active_path_counts
 from tests import zoo
 from tests.references import regions as reference
 from tests.regions.test_halfspaces import Residual, with_biases

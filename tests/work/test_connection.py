@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from gatelab.errors import InputError
-from gatelab.work import Executor, Here, connect
+from gatelab.work import Here, connect
 from gatelab.work.connection import read_cluster, start_slurm
+from gatelab.work.executor import Executor
 from tests.work.processes import ROOT
 from tests.work.tasks import Counting, who
 

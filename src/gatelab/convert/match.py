@@ -14,9 +14,9 @@ from torch.fx import Graph, Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING
-from gatelab.network import gate_names, trace
 from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
 from gatelab.network.nodes import ancestors, describe, holds_node, node_operation, parameter, weight_parameters
+from gatelab.network.tracing import gate_names, trace
 from gatelab.network.writes import writes_in_place
 from gatelab.observe import observable
 

@@ -5,7 +5,6 @@ from gatelab.data.dataset import Dataset, load, names
 from gatelab.data.fashion_clusters import modified_fashion
 from gatelab.data.fetching import fetch
 from gatelab.data.nlgp import NLGP, GaussianClone
-from gatelab.data.ring import TwoClasses, circulant
 from gatelab.data.single_pulse import SinglePulse
 
 __all__ = [
@@ -13,9 +12,7 @@ __all__ = [
     "Dataset",
     "GaussianClone",
     "SinglePulse",
-    "TwoClasses",
     "circle",
-    "circulant",
     "fetch",
     "load",
     "modified_fashion",

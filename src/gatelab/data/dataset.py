@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from gatelab.data.circle_data import Regression
 from gatelab.data.catalogue import CIFAR10, CIFAR100, FASHION, JPEG_ARCHIVE, MNIST, Entry
+from gatelab.data.circle_data import Regression
 from gatelab.data.folders import data_folders
 from gatelab.data.read import read_cifar, read_idx_set, read_jpeg_archive
 from gatelab.errors import DataError, InputError

@@ -38,7 +38,8 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
     Example:
         >>> fetch("imagenet")
         Traceback (most recent call last):
-        gatelab.errors.InputError: there is nothing to fetch for 'imagenet'; there are mnist, fashion-mnist, cifar10, cifar100
+        ...
+        gatelab.errors.InputError: there is nothing to fetch for 'imagenet'; there are mnist, fashion-mnist, ...
     """
     if name not in ENTRIES:
         raise InputError(f"there is nothing to fetch for '{name}'; there are {', '.join(ENTRIES)}")

@@ -49,7 +49,7 @@ class TwoClasses(ABC):
     def sample(
         self, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Draw a balanced set of examples, with alternating labels y = 1, 0, 1, 0, …
+        """Draw a balanced set of examples; the labels alternate, y = 1, 0, 1, 0 and so on.
 
         Raises:
             InputError: the count is odd, so classes cannot be balanced.

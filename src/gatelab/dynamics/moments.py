@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gatelab.data import SinglePulse, TwoClasses
+from gatelab.data import SinglePulse
+from gatelab.data.ring import TwoClasses
 from gatelab.errors import InputError
-from gatelab.models import NodeGates, OpenGates
+from gatelab.models import OpenGates
+from gatelab.models.node_gates import NodeGates
 
 Gates = NodeGates | Bool[Tensor, "n k"]
 

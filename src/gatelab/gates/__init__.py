@@ -2,10 +2,9 @@
 
 from gatelab.gates.capture import capture_gates
 from gatelab.gates.functions import HardGate, LeakyGate, SoftGate, StraightThroughGate, gated
-from gatelab.gates.pattern import GateKind, GatePattern
+from gatelab.gates.pattern import GatePattern
 
 __all__ = [
-    "GateKind",
     "GatePattern",
     "HardGate",
     "LeakyGate",

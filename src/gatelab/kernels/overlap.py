@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GateKind, GatePattern, capture_gates
+from gatelab.gates import GatePattern, capture_gates
 from gatelab.gates.bits import popcount
-from gatelab.gates.pattern import GateLayer
+from gatelab.gates.pattern import GateKind, GateLayer
 from gatelab.kernels.compiled import compiled
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.tiles import bytes_of, fill

@@ -2,7 +2,6 @@
 
 from gatelab.lab.experiment import Config, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
-from gatelab.lab.team import teams
 from gatelab.lab.theorem import Measurement, Theorem
 from gatelab.lab.training import TrainConfig, train
 from gatelab.lab.verdicts import Check, Claim, Verdict
@@ -19,6 +18,5 @@ __all__ = [
     "Theorem",
     "TrainConfig",
     "Verdict",
-    "teams",
     "train",
 ]

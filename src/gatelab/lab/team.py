@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.network import trace
 from gatelab.network.nodes import node_operation
+from gatelab.network.tracing import trace
 
 StateDict = dict[str, Tensor]
 

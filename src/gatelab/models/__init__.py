@@ -6,7 +6,7 @@ from gatelab.models.dgn import DeepGatedNetwork
 from gatelab.models.dlgn import DeepLinearlyGatedNetwork, dln
 from gatelab.models.gdln import GatedDeepLinearNetwork, MeanReadoutNetwork, PathwayNetwork
 from gatelab.models.memorisation import MemorisationNetwork
-from gatelab.models.node_gates import CellGates, ChosenGates, FunctionGates, HalfSpaceGates, NodeGates, OpenGates
+from gatelab.models.node_gates import CellGates, ChosenGates, FunctionGates, HalfSpaceGates, OpenGates
 from gatelab.models.residual import resnet
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "HalfSpaceGates",
     "MeanReadoutNetwork",
     "MemorisationNetwork",
-    "NodeGates",
     "OpenGates",
     "PathwayNetwork",
     "dln",

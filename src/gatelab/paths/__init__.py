@@ -2,7 +2,7 @@
 
 from gatelab.paths.enumeration import PathIndex
 from gatelab.paths.experts import mixture_of_experts
-from gatelab.paths.features import neural_path_features, neural_path_values, path_gradients
+from gatelab.paths.features import neural_path_features, neural_path_values
 from gatelab.paths.top import Path, top_paths
 
 __all__ = [
@@ -11,6 +11,5 @@ __all__ = [
     "mixture_of_experts",
     "neural_path_features",
     "neural_path_values",
-    "path_gradients",
     "top_paths",
 ]

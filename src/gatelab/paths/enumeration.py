@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gatelab.errors import InputError, TooManyPathsError
-from gatelab.network import DenseChain
+from gatelab.network.chain import DenseChain
 
 DEFAULT_LIMIT = 2**22
 

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.gates import capture_gates
-from gatelab.network import DenseChain, dense_chain, gate_names, trace
+from gatelab.network.chain import DenseChain, dense_chain
+from gatelab.network.tracing import gate_names, trace
 from gatelab.observe import examples, observable
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 from gatelab.paths.features import extended, gate_factors, input_nodes, outer

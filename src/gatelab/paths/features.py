@@ -10,7 +10,7 @@ from torch.func import jacrev
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern, capture_gates
-from gatelab.network import DenseChain, dense_chain
+from gatelab.network.chain import DenseChain, dense_chain
 from gatelab.observe import examples
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import capture_gates
-from gatelab.network import DenseChain, dense_chain
+from gatelab.network.chain import DenseChain, dense_chain
 from gatelab.observe import examples
 from gatelab.paths.features import gate_factors
 

@@ -3,7 +3,7 @@
 One convention everywhere: a gate is open where q > 0 and closed where q ≤ 0 (the half-space paper opens it at 0 too).
 """
 
-from gatelab.regions.census import active_path_counts, paths_per_region, region_counts
+from gatelab.regions.census import paths_per_region, region_counts
 from gatelab.regions.counting import count_active_paths
 from gatelab.regions.drawing import draw_regions, region_picture
 from gatelab.regions.halfspace import half_spaces
@@ -20,7 +20,6 @@ __all__ = [
     "Polyhedron",
     "RegionPlan",
     "activation_region",
-    "active_path_counts",
     "active_region",
     "count_active_paths",
     "draw_regions",

@@ -14,10 +14,11 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
-from gatelab.gates import GateKind, GatePattern
+from gatelab.gates import GatePattern
 from gatelab.gates.bits import pack, popcount
-from gatelab.network import dense_chain, trace
-from gatelab.network.tracing import value_chain
+from gatelab.gates.pattern import GateKind
+from gatelab.network.chain import dense_chain
+from gatelab.network.tracing import trace, value_chain
 from gatelab.regions.counting import open_paths
 from gatelab.regions.halfspace import half_spaces
 from gatelab.regions.interpreter import modules_of

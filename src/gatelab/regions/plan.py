@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import GateKind, GatePattern, HardGate, LeakyGate, SoftGate, StraightThroughGate, capture_gates
+from gatelab.gates import GatePattern, HardGate, LeakyGate, SoftGate, StraightThroughGate, capture_gates
 from gatelab.gates.bits import pack
 from gatelab.gates.events import POOLING_MODULES
 from gatelab.gates.operations import DROPPING
-from gatelab.gates.pattern import GateLayer
-from gatelab.network import gate_names, trace
+from gatelab.gates.pattern import GateKind, GateLayer
 from gatelab.network.linear import data_nodes, is_linear_module, is_linear_operation
 from gatelab.network.nodes import ancestors, describe, node_operation, weight_parameters
-from gatelab.network.tracing import value_sources
+from gatelab.network.tracing import gate_names, trace, value_sources
 from gatelab.observe import examples, observable
 from gatelab.regions.interpreter import Interpreter, argument, modules_of
 

@@ -1,7 +1,6 @@
 """Where work is done: in this process, or on many machines."""
 
 from gatelab.work.connection import connect
-from gatelab.work.executor import Executor
 from gatelab.work.here import Here
 
-__all__ = ["Executor", "Here", "connect"]
+__all__ = ["Here", "connect"]

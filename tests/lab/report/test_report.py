@@ -9,7 +9,8 @@ from gatelab.errors import RunError
 from gatelab.figures import Curve, Plot
 from gatelab.lab import Claim, FigureFacts, Findings, Table, Verdict
 from gatelab.lab.experiment import Config, Experiment
-from gatelab.lab.report import page, write_report
+from gatelab.lab.report import write_report
+from gatelab.lab.report.html import page
 from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
 from gatelab.lab.runs import Cell, Run
 from gatelab.papers import find_experiment

@@ -18,7 +18,8 @@ from gatelab.kernels.disk.plan import WRITERS, make_plan
 from gatelab.kernels.disk.store import KERNEL_FORMAT, KernelStore
 from gatelab.kernels.disk.stored import StoredKernel
 from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
-from gatelab.work import Executor, Here
+from gatelab.work import Here
+from gatelab.work.executor import Executor
 from gatelab.work.files import locked
 from gatelab.work.here import in_order
 from gatelab.work.progress import Reporter, Silent

@@ -14,7 +14,7 @@ from gatelab.kernels.disk.layout import Layout
 from gatelab.kernels.disk.memory import in_words, resident_bytes
 from gatelab.kernels.disk.store import seconds_per_byte
 from gatelab.kernels.tiles import TileFunction
-from gatelab.work import Executor
+from gatelab.work.executor import Executor
 from gatelab.work.here import one_thread_each
 from gatelab.work.progress import duration
 

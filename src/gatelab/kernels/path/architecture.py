@@ -7,8 +7,8 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.network import gate_names, trace
 from gatelab.network.nodes import describe, node_operation
+from gatelab.network.tracing import gate_names, trace
 
 
 @dataclass(frozen=True)

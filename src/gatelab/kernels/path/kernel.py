@@ -19,7 +19,7 @@ from gatelab.kernels.path.offset_program import pooled_kernel
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.terms import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
-from gatelab.network import DenseChain, dense_chain
+from gatelab.network.chain import DenseChain, dense_chain
 from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import GateKind, GatePattern
+from gatelab.gates import GatePattern
+from gatelab.gates.pattern import GateKind
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 from gatelab.kernels.path import terms as path_terms
 from gatelab.kernels.path.architecture import Architecture

@@ -11,7 +11,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.kernels.path.kernel import PathKernel
 from gatelab.kernels.solve.ridge import solve_in_memory, target_columns
 from gatelab.kernels.tiles import evaluate
-from gatelab.network import DenseChain, dense_chain
+from gatelab.network.chain import DenseChain, dense_chain
 from gatelab.observe import examples, observable
 from gatelab.paths import PathIndex, neural_path_features
 from gatelab.paths.enumeration import DEFAULT_LIMIT

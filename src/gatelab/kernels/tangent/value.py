@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.paths import path_gradients
+from gatelab.paths.features import path_gradients
 
 
 def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor, "paths paths"]:

@@ -7,7 +7,8 @@ import torch
 from pydantic import Field
 from scipy.stats import spearmanr
 
-from gatelab.data import NLGP, SinglePulse, TwoClasses
+from gatelab.data import NLGP, SinglePulse
+from gatelab.data.ring import TwoClasses
 from gatelab.dynamics import (
     GatedLinearFlow,
     GatedMoments,
@@ -22,8 +23,8 @@ from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import greater
-from gatelab.models import ChosenGates, HalfSpaceGates, NodeGates, OpenGates
-from gatelab.models.node_gates import CodeGates
+from gatelab.models import ChosenGates, HalfSpaceGates, OpenGates
+from gatelab.models.node_gates import CodeGates, NodeGates
 from gatelab.papers.gdln.fields import pulse_widths
 from gatelab.papers.gdln.samples import bound, numbers, plain_claim
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.data import TwoClasses
+from gatelab.data.ring import TwoClasses
 from gatelab.models import MeanReadoutNetwork
 from gatelab.models.gdln import Erf
 

@@ -5,7 +5,8 @@ from statistics import mean
 
 from pydantic import Field
 
-from gatelab.data import NLGP, SinglePulse, TwoClasses
+from gatelab.data import NLGP, SinglePulse
+from gatelab.data.ring import TwoClasses
 from gatelab.dynamics import fit_gabor, inverse_participation_ratio
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment, SeededConfig

@@ -12,7 +12,8 @@ from gatelab.dynamics.moments import gated_inputs
 from gatelab.figures import Curve
 from gatelab.lab.measure import relative_error
 from gatelab.lab.verdicts import Check
-from gatelab.models import HalfSpaceGates, NodeGates
+from gatelab.models import HalfSpaceGates
+from gatelab.models.node_gates import NodeGates
 from gatelab.papers.gdln.simulation import integrated
 
 D, UNITS, TAU = 6, 3, 0.7

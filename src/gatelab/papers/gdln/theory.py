@@ -15,7 +15,8 @@ from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.models import ChosenGates, NodeGates
+from gatelab.models import ChosenGates
+from gatelab.models.node_gates import NodeGates
 from gatelab.papers.gdln.fields import pulse_widths
 from gatelab.papers.gdln.samples import plain_claim
 from gatelab.papers.gdln.simulation import descended, integrated

@@ -22,7 +22,8 @@ from gatelab.lab.training import Loss, TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
-from gatelab.regions import RegionPlan, active_path_counts, half_spaces
+from gatelab.regions import RegionPlan, half_spaces
+from gatelab.regions.census import active_path_counts
 
 
 class CircleConfig(SeededConfig):

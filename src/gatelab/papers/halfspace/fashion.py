@@ -23,7 +23,8 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
-from gatelab.regions import active_path_counts, half_spaces
+from gatelab.regions import half_spaces
+from gatelab.regions.census import active_path_counts
 
 KINDS = {"relu": "ReLU", "dlgn": "DLGN-PWC"}
 PARTS = ("simple", "complex")

@@ -20,7 +20,7 @@ TABLE2 = {
 }
 
 
-class Table2Config(ImagesConfig):
+class ResidualConfig(ImagesConfig):
     """Residual networks."""
 
     kinds: ClassVar[tuple[str, ...]] = ("relu", "dlgn")
@@ -57,7 +57,7 @@ EXPERIMENTS = (
     Experiment(
         "halfspace-table2",
         "Residual DLGNs against residual ReLU networks on CIFAR-10 and CIFAR-100",
-        Table2Config,
+        ResidualConfig,
         {"smoke": {**SMOKE, "depth": 8}, "quick": {**QUICK, "epochs": 5, "depth": 20}, "paper": {}},
         cells,
         work,

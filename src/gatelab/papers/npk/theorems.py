@@ -23,8 +23,8 @@ from gatelab.lab.measure import ErrorFlow, against, fitted_power, identity, rela
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepGatedNetwork, mlp
-from gatelab.paths import neural_path_features, neural_path_values, path_gradients
-from gatelab.paths.features import path_activity
+from gatelab.paths import neural_path_features, neural_path_values
+from gatelab.paths.features import path_activity, path_gradients
 
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1
