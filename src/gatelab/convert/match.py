@@ -15,7 +15,15 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING
 from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
-from gatelab.network.nodes import ancestors, describe, holds_node, node_operation, parameter, weight_parameters
+from gatelab.network.nodes import (
+    ancestors,
+    describe,
+    holds_node,
+    is_bounded,
+    node_operation,
+    parameter,
+    weight_parameters,
+)
 from gatelab.network.tracing import gate_names, trace
 from gatelab.network.writes import writes_in_place
 from gatelab.observe import observable
@@ -179,8 +187,8 @@ def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
     operation = node_operation(node) or ""
     if operation.startswith("gated") or "with_indices" in operation or node.kwargs.get("return_indices"):
         return None
-    if holds_node((node.args[1:], node.kwargs)):
-        return None  # the window depends on the shape
+    if holds_node((node.args[1:], node.kwargs)) or is_bounded(node, modules):
+        return None  # the window depends on the shape, or the gate is constant outside its bounds
     if node.op != "call_module":
         return Role.MAX_POOL if "max_pool" in operation else Role.GATE
     module = modules[str(node.target)]

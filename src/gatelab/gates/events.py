@@ -18,7 +18,7 @@ POOLING_MODULES = (
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
 )
 # Each of these modules is one gate, which takes its name from the module's path alone.
-GATE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Threshold, *POOLING_MODULES)
+GATE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Threshold, nn.Hardtanh, *POOLING_MODULES)  # ReLU6 is a Hardtanh
 
 _RELUS = frozenset({"relu", "clamp", "clip", "clamp_min", "threshold"})
 _MAX_POOLS = frozenset(
@@ -53,12 +53,27 @@ class GateState:
 
 def is_gate(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call is a gate, judged by its plain name and its arguments other than tensors."""
+    if bounds(operation, args, kwargs) is not None:
+        return True
     if operation in {"clamp", "clip", "clamp_min"}:
         low, high = _argument(args, kwargs, 1, "min", None), _argument(args, kwargs, 2, "max", None)
         return isinstance(low, int | float) and low == 0 and high is None
     if operation == "threshold":
         return _argument(args, kwargs, 1, "threshold") == 0 and _argument(args, kwargs, 2, "value") == 0
     return operation in {"relu", "leaky_relu", "gated", "gated_max_pool"} | _MAX_POOLS
+
+
+def bounds(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float] | None:
+    """Return the two bounds outside of which a gate is constant; None for other calls."""
+    if operation == "relu6":
+        return 0.0, 6.0
+    low, high = _argument(args, kwargs, 1, "min", None), _argument(args, kwargs, 2, "max", None)
+    if operation == "hardtanh":
+        low, high = _argument(args, kwargs, 1, "min_val", -1.0), _argument(args, kwargs, 2, "max_val", 1.0)
+    elif operation not in {"clamp", "clip"}:
+        return None
+    numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    return (float(low), float(high)) if numbers else None
 
 
 def gate_state(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> GateState | None:
@@ -71,6 +86,9 @@ def gate_state(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     if operation == "gated_max_pool" or operation in _MAX_POOLS:
         return _max_pooled(operation, args, kwargs)
     q = _argument(args, kwargs, 0, "input")
+    limits = bounds(operation, args, kwargs)
+    if limits is not None:
+        return GateState(GateKind.BOUNDED, (q > limits[0]) & (q < limits[1]), q)
     if operation in _RELUS:
         return GateState(GateKind.RELU, q > 0, q)
     return GateState(GateKind.LEAKY_RELU, q > 0, q, float(_argument(args, kwargs, 1, "negative_slope", 0.01)))

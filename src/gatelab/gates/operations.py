@@ -23,7 +23,7 @@ LINEAR = frozenset(
     scatter_add index_add index_copy index_put index_fill fill zero copy
     clone contiguous detach alias data real to type_as float double half bfloat16 cpu cuda requires_grad
     avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
-    pixel_shuffle pixel_unshuffle channel_shuffle atleast_1d atleast_2d atleast_3d
+    interpolate upsample pixel_shuffle pixel_unshuffle channel_shuffle atleast_1d atleast_2d atleast_3d
     """.split()
 )
 

@@ -27,6 +27,7 @@ class GateKind(StrEnum):
     LEAKY_RELU = "leaky_relu"
     MAX_POOL = "max_pool"
     GATED = "gated"
+    BOUNDED = "bounded"  # open between two bounds, constant outside: ReLU6, Hardtanh, clamp(min, max)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES
-from gatelab.network.nodes import dense_parameters, describe, node_operation, parameter
+from gatelab.network.nodes import dense_parameters, describe, is_bounded, node_operation, parameter
 from gatelab.network.tracing import gate_names, trace, value_chain
 from gatelab.observe import observable
 
@@ -87,6 +87,11 @@ def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
     constant_input = bool(nodes) and node_operation(nodes[0]) == "ones_like"
     for node in reversed(nodes[constant_input:]):
         parameters = dense_parameters(node, modules)
+        if node in names and is_bounded(node, modules):
+            raise UnsupportedModelError(
+                f"{describe(node, modules)} is constant outside its bounds, where paths start that cannot be listed yet; "
+                "use ReLU"
+            )
         if node in names and not _is_pooling(node, modules):
             if gate is not None or not layers:
                 raise UnsupportedModelError(

@@ -10,6 +10,7 @@ from torch.fx import Node, map_arg
 from torch.nn.modules.conv import _ConvNd
 
 from gatelab.errors import UnsupportedModelError
+from gatelab.gates.events import bounds
 from gatelab.gates.operations import operation_name
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 
@@ -83,6 +84,13 @@ def weight_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str
     return str(weight.target), None if bias is None else str(bias.target)  # pyright: ignore
 
 
+def is_bounded(node: Node, modules: Mapping[str, nn.Module]) -> bool:
+    """Whether a node is constant outside two bounds (ReLU6, Hardtanh): paths then start at its constants, too."""
+    if node.op == "call_module":
+        return isinstance(modules[str(node.target)], nn.Hardtanh)
+    return bounds(node_operation(node) or "", node.args, dict(node.kwargs)) is not None
+
+
 def max_pooling(node: Node, modules: Mapping[str, nn.Module]) -> MaxPool | AdaptiveMaxPool:
     """Return the windows of a max-pooling module or function."""
     if node.op == "call_module":
@@ -122,6 +130,8 @@ def describe(node: Node, modules: Mapping[str, nn.Module]) -> str:
 
 def _source(node: Node) -> str:
     """Return the source line of a node: the innermost frame of the traced forward outside torch and gatelab."""
+    if "source" in node.meta:  # a recorded graph
+        return node.meta["source"]
     frames = re.findall(r'File "(.+)", line (\d+), in .+\n\s*(.*)', node.stack_trace or "")
     started = max((place for place, frame in enumerate(frames) if Path(frame[0]) == _TRACER), default=-1)
     files = [(Path(file), line, code) for file, line, code in frames[started + 1 :]]

@@ -147,4 +147,7 @@ def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str | None:
     operation = node_operation(node)
     if operation is None or not is_gate(operation, node.args, dict(node.kwargs)):
         return None
-    return ".".join(filter(None, (module_path(node), operation)))
+    path = module_path(node)
+    if path and is_gate_module(modules[path]):  # a recorded gate module that does more, such as one with hooks
+        return path
+    return ".".join(filter(None, (path, operation)))

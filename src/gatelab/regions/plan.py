@@ -19,7 +19,7 @@ from gatelab.gates.events import POOLING_MODULES
 from gatelab.gates.operations import DROPPING
 from gatelab.gates.pattern import GateKind, GateLayer
 from gatelab.network.linear import data_nodes, is_linear_module, is_linear_operation
-from gatelab.network.nodes import ancestors, describe, node_operation, weight_parameters
+from gatelab.network.nodes import ancestors, describe, is_bounded, node_operation, weight_parameters
 from gatelab.network.tracing import gate_names, trace, value_sources
 from gatelab.observe import examples, observable
 from gatelab.regions.interpreter import Interpreter, argument, modules_of
@@ -70,7 +70,7 @@ class RegionPlan:
         names = gate_names(graph, self.modules)
         self._gates = {name: node for node, name in names.items() if node in needed}
         for node in self._gates.values():
-            self._refuse_pooling(node)
+            self._refuse_two_bounds_or_windows(node)
         self.interpreter = Interpreter(graph, {node: (name, self.q(name)) for name, node in self._gates.items()})
         self.data = data_nodes(graph.nodes)
         self._proven = False
@@ -185,12 +185,16 @@ class RegionPlan:
                 "gates are constant; return the tensor before it"
             )
 
-    def _refuse_pooling(self, node: Node) -> None:
+    def _refuse_two_bounds_or_windows(self, node: Node) -> None:
         module = self.modules.get(str(node.target)) if node.op == "call_module" else None
         if isinstance(module, POOLING_MODULES) or "max_pool" in (node_operation(node) or ""):
             raise UnsupportedModelError(
                 f"{describe(node, self.modules)}: comparisons within a window decide the winner of a max-pooling, not "
                 "one half-space; use average pooling"
+            )
+        if is_bounded(node, self.modules):
+            raise UnsupportedModelError(
+                f"{describe(node, self.modules)} has two bounds, which are two half-spaces for each unit; use ReLU"
             )
 
 

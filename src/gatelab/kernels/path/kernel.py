@@ -1,6 +1,6 @@
 """The neural path kernel H: inner products of path features, without listing paths."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
@@ -13,13 +13,14 @@ from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
-from gatelab.kernels.path.architecture import Architecture
-from gatelab.kernels.path.engine import Covariances, WeightLayer, plan, size_of_pairs
+from gatelab.kernels.path.covariances import Covariances, WeightLayer, largest_covariance, plan
 from gatelab.kernels.path.offset_program import pooled_kernel
+from gatelab.kernels.path.pairs import OffsetPairs
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
-from gatelab.kernels.path.terms import Signal
+from gatelab.kernels.path.signals import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.network.chain import DenseChain, dense_chain
+from gatelab.network.network import Network, read
 from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
@@ -188,14 +189,14 @@ class ChainTiles:
 
 @dataclass(frozen=True)
 class GraphRows:
-    """Some examples, their packed gates, and the architecture, since a block must not look at the model.
+    """Some examples, their packed gates, and the network, since a block must not look at the model.
 
     Signals are made from them again for each block: they take far more memory than bits.
     """
 
     x: Float[Tensor, "n ..."]
     gates: GatePattern
-    architecture: Architecture
+    network: Network
 
 
 @dataclass
@@ -212,17 +213,17 @@ class GraphTiles:
     dtype: torch.dtype
     batch_size: int | None
     outputs: tuple[int, ...] = ()
-    _architecture: Architecture | None = None
+    _network: Network | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the traced graph; the receiver traces again."""
-        return {**self.__dict__, "_architecture": None}
+        return {**self.__dict__, "_network": None}
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """Return the gates of some examples."""
-        if self._architecture is None:
-            self._architecture = _architecture(self.model)
-        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._architecture)
+        if self._network is None:
+            self._network = _read(self.model, x)
+        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._network)
 
     def bytes_kept(self, rows: GraphRows) -> int:
         """Return the memory of examples and bits."""
@@ -247,47 +248,38 @@ class GraphTiles:
         known = {
             number: pooled
             for number, (a, b) in enumerate(zip(rows, columns, strict=True))
-            if a.dense and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
+            if a.geometry is None and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
         }
-        needed = plan(rows, output, known)
+        forms = plan(rows, output, known)
+        equal = OffsetPairs(output.size, ((0,) * len(output.size),))
         kernel = torch.empty(left.x.shape[0], right.x.shape[0], dtype=self.dtype, device=left.x.device)
 
         def tile(i: slice, j: slice) -> None:
-            covariances = Covariances(rows, columns, needed, known, i, j)
+            covariances = Covariances(rows, columns, forms, known, i, j)
             covariances.run()
-            kernel[i, j] = covariances.of_signals(output, other_output, all_pairs=False)[:, :, 0, 0]
+            entries = covariances.of_signals(output, other_output, equal, 1)
+            kernel[i, j] = entries.sum(dim=(2, 3, 4)) / (output.channels * output.positions)
 
-        size = tile_size(isqrt(BLOCK_ENTRIES // size_of_pairs(rows, needed)))
+        size = tile_size(isqrt(BLOCK_ENTRIES // largest_covariance(rows, forms)))
         fill(kernel, tile, symmetric=symmetric, size=size)
         return kernel
 
     def _read(self, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
-        reading = Reading(rows.architecture, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
-        output = _one_output(reading.run())
+        reading = Reading(rows.network, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
+        output = reading.run()
         return reading.layers, output
 
 
-def _architecture(model: nn.Module) -> Architecture:
-    architecture = Architecture.of(model)
+def _read(model: nn.Module, x: Tensor) -> Network:
+    network = read(model, x)
     try:
-        refuse_what_has_no_rule(architecture)
+        refuse_what_has_no_rule(network)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
-    return architecture
+    return network
 
 
 def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:
     if not normalise and not bool(torch.isfinite(kernel).all()):
         raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     return kernel
-
-
-def _one_output(signal: Signal) -> Signal:
-    """The signal of the first output; refuse outputs whose kernels differ, behind a gate or a concatenation."""
-    alike = all(term.multiplier.shape[0] == 1 and term.channel == 0 for term in signal.terms)
-    if not alike or signal.size != (1, 1) or any(t.multiplier.shape[1] != signal.channels for t in signal.terms):
-        raise UnsupportedModelError(
-            "the model's outputs have different path kernels (it ends with a gate, a concatenation, or an image); end "
-            "with a weight layer, an nn.Linear say"
-        )
-    return replace(signal, channels=1, terms=tuple(replace(t, multiplier=t.multiplier[:, :1]) for t in signal.terms))

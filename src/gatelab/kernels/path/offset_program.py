@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
-from gatelab.kernels.path.engine import WeightLayer
-from gatelab.kernels.path.terms import INPUT, Signal, Term
+from gatelab.kernels.path.covariances import WeightLayer, common_channels
+from gatelab.kernels.path.signals import INPUT, Signal, Term
 
 LOOPS = "gatelab.kernels.path.offset_loops"
 LANES = 16  # pairs of examples that go through the compiled loops side by side
@@ -38,8 +39,8 @@ def pooled_kernel(
 ) -> Float[Tensor, "n m"] | None:
     """Return the kernel of a signal that is pooled over its whole image; None where single offsets do not suffice.
 
-    They do not where another layer pools before, where padding wraps around, where branches with different strides
-    meet, and without Numba. The general rules then compute the kernel.
+    They do not where another layer pools before, where padding is not zero, where branches with different strides
+    meet, with groups of channels, and without Numba. The general rules then compute the kernel.
     """
     like = signal.terms[0].multiplier
     compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
@@ -67,14 +68,31 @@ def _count(layers: list[WeightLayer], signal: Signal) -> int:
 
 
 def _is_pooled_once(signal: Signal) -> bool:
-    sizes = {tuple(term.multiplier.shape[2:]) for term in signal.terms}
-    whole = all(term.window == tuple(term.multiplier.shape[2:]) for term in signal.terms)
-    return signal.size == (1, 1) and len(sizes) == 1 and sizes != {(1, 1)} and whole
+    """Whether the signal is the mean over all positions of signals that nothing has pooled or moved."""
+    if len(signal.size) != 2 or signal.positions != 1:
+        return False
+    maps = [term.maps for term in signal.terms]
+    whole = all(one is not None and bool((one.matrices[0][0, 0] == one.matrices[0]).all()) for one in maps)
+    even = whole and all(bool((part == part[0, 0]).all()) for one in maps if one is not None for part in one.matrices)
+    sizes = {one.in_size for one in maps if one is not None}
+    return even and len(sizes) == 1 and sizes != {(1, 1)} and _plain(_unpooled(signal))
+
+
+def _plain(signal: Signal) -> bool:
+    """Whether all terms are simple, and none share a field in the same channels."""
+    pairs = combinations(signal.terms, 2)
+    alone = all(one.origin != other.origin or common_channels(one, other) is None for one, other in pairs)
+    return alone and all(term.simple for term in signal.terms)
 
 
 def _unpooled(signal: Signal) -> Signal:
-    terms = tuple(replace(term, window=(1, 1)) for term in signal.terms)
-    return replace(signal, terms=terms, size=terms[0].size)
+    terms, size = [], signal.size
+    for term in signal.terms:
+        assert term.maps is not None
+        size = (term.maps.in_size[0], term.maps.in_size[1])
+        weight = float(term.maps.matrices[0][0, 0] * term.maps.matrices[1][0, 0])
+        terms.append(replace(term.scaled(weight), maps=None))
+    return replace(signal, terms=tuple(terms), size=size)
 
 
 def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -> dict[int, _Stage] | None:
@@ -90,9 +108,10 @@ def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -
         if number not in scales:
             continue
         layer, scale = left[number], scales[number]
-        before = (scale[0] * layer.stride[0], scale[1] * layer.stride[1])
-        windowed = any(term.window != (1, 1) for term in layer.inputs.terms)
-        if layer.dense or layer.circular or windowed or not note(layer.inputs.terms, before):
+        plain = None if layer.geometry is None else layer.geometry.filter
+        if plain is None or len(layer.size) != 2 or layer.groups != 1 or not _plain(layer.inputs):
+            return None
+        if not note(layer.inputs.terms, (scale[0] * plain.stride[0], scale[1] * plain.stride[1])):
             return None
     return {number: _Stage(left[number], right[number], scales[number]) for number in sorted(scales)}
 
@@ -113,12 +132,15 @@ class _Program:
         for number, stage in stages.items():
             layer, first = stage.layer, len(terms)
             self._add(layer.inputs, stage.other.inputs, terms, gains)
-            in_size, out_size = layer.inputs.size, layer.out_size
-            sizes = (*in_size, *out_size, *layer.kernel, *layer.stride, *layer.padding, *layer.dilation)
+            assert layer.geometry is not None
+            plain = layer.geometry.filter
+            assert plain is not None
+            in_size, out_size = layer.inputs.size, layer.size
+            sizes = (*in_size, *out_size, *plain.taps, *plain.stride, *plain.padding, *plain.dilation)
             layers.append([*sizes, *stage.scale, fields, first, len(terms)])
             self._fields[number] = fields
             fields += out_size[0] * out_size[1] * LANES
-            height, width = (in_size[axis] + 2 * layer.padding[axis] for axis in (0, 1))
+            height, width = (in_size[axis] + 2 * plain.padding[axis] for axis in (0, 1))
             padded, row = max(padded, height * width), max(row, width)
         scales = [[stage.layer.scale, stage.layer.bias] for stage in stages.values()]
         first_output = len(terms)
@@ -153,9 +175,10 @@ class _Program:
     def _add(self, signal: Signal, other: Signal, terms: list[list[int]], gains: list[float]) -> None:
         for left, right in zip(signal.terms, other.terms, strict=True):
             origin = self._fields[left.origin] if left.origin != INPUT else -1
-            levels = _level(left.multiplier), _level(right.multiplier)
+            images = [_images(term, signal.size) for term in (left, right)]
+            levels = _level(images[0]), _level(images[1])
             bits = levels[0] is not None and levels[1] is not None
-            sides = [_packed(t.multiplier) if bits else t.multiplier.numpy().astype(self._kind) for t in (left, right)]
+            sides = [_packed(image) if bits else image.numpy().astype(self._kind) for image in images]
             terms.append([origin, int(bits), sides[0].shape[1], self._ends[bits]])
             gains.append(levels[0] * levels[1] if bits else 1.0)  # pyright: ignore
             self._ends[bits] += sides[0][0].size * LANES
@@ -166,6 +189,11 @@ class _Program:
         """Real multipliers and bits of some examples, with the examples on the last axis."""
         real, bits = (np.take(part, examples, axis=1).reshape(-1) for part in self._multipliers[side])
         return real, bits
+
+
+def _images(term: Term, size: tuple[int, ...]) -> Float[Tensor, "n c h w"]:
+    """The multipliers of a simple term as images."""
+    return term.multiplier[..., 0].expand(-1, len(term.channels), -1).unflatten(2, size)
 
 
 def _level(multiplier: Tensor) -> float | None:

@@ -1,7 +1,8 @@
-"""The rules of the path kernel: what each kind of module or operation does to a signal."""
+"""The rules of the path kernel: what each kind of operation does to a signal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -11,319 +12,262 @@ from torch.fx import Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.pattern import GateKind
-from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
-from gatelab.kernels.path import terms as path_terms
-from gatelab.kernels.path.architecture import Architecture
-from gatelab.kernels.path.engine import WeightLayer
-from gatelab.kernels.path.terms import INPUT, Signal
-from gatelab.network.nodes import ancestors, holds_node, max_pooling, node_operation, parameter, weight_parameters
-from gatelab.network.tracing import value_sources
+from gatelab.kernels.path.axes import probe
+from gatelab.kernels.path.covariances import WeightLayer
+from gatelab.kernels.path.layers import layer_of
+from gatelab.kernels.path.rearranging import rearranged
+from gatelab.kernels.path.signals import INPUT, Signal, field_signal, input_signal
+from gatelab.kernels.path.windows import winners_of
+from gatelab.network.evaluation import run_node, run_on
+from gatelab.network.kinds import Kind
+from gatelab.network.network import Network
+
+Value = Signal | tuple[Signal, ...]  # a node that returns several tensors has several signals
 
 
-def refuse_what_has_no_rule(architecture: Architecture) -> None:
+def refuse_what_has_no_rule(network: Network) -> None:
     """Raise an error that names every node before the output that has no rule."""
-    operations = ("call_module", "call_function", "call_method")
-    wanted = ancestors(architecture.output, sources=value_sources)
-    nodes = [node for node in architecture.graph.nodes if node.op in operations and node in wanted]
-    unknown = [node for node in nodes if node not in architecture.gate_names and _rule(architecture, node) is None]
+    unknown = [node for node in network.value_nodes if node.op != "placeholder" and network.kind(node) not in RULES]
     if unknown:
-        names = "; ".join(architecture.where(node) for node in unknown[:8])
+        names = "; ".join(network.where(node) for node in unknown[:8])
         raise UnsupportedModelError(
-            f"no path-kernel rule for: {names}. Rules exist for "
-            f"{', '.join(sorted(kind.__name__ for kind in MODULE_RULES))}, ReLU, LeakyReLU, max-pooling, sums and "
-            "concatenation of channels, and their functional forms"
+            f"no path-kernel rule for: {names}. Rules exist for dense and convolutional layers, ReLU and its piecewise "
+            "linear kin, pooling, padding, upsampling, sums, concatenation, rearrangements and constant factors"
         )
-
-
-def _rule(architecture: Architecture, node: Node) -> "Rule | None":
-    """The rule for a node that is not a gate; None if there is none."""
-    if node.op == "call_module":
-        module = architecture.modules[str(node.target)]
-        return next((rule for kind, rule in MODULE_RULES.items() if isinstance(module, kind)), None)
-    return OPERATION_RULES.get(node_operation(node) or "")
 
 
 @dataclass
 class Reading:
-    """The signals of one set of examples, followed through an architecture.
+    """The signals of one set of examples, followed through a network.
 
     Attributes:
-        gates: the examples' gates.
+        network: the model as it was read.
+        x: the examples.
+        gates: their gates.
         normalise: weights have variance 1 / fan in behind the first layer, and 1 otherwise.
         biases: whether paths also start at biases.
         layers: the weight layers met so far.
     """
 
-    architecture: Architecture
+    network: Network
     x: Tensor
     gates: GatePattern
     normalise: bool
     biases: bool
     layers: list[WeightLayer] = field(default_factory=list)
-    _met: dict[int, Node] = field(default_factory=dict)  # weights by the node that uses them
+    _met: dict[frozenset[str], Node] = field(default_factory=dict)  # parameters by the node that uses them
 
+    @torch.no_grad()
     def run(self) -> Signal:
         """Follow the graph from the input to the output."""
-        signals: dict[Node, Signal] = {}
-        output = self.architecture.output
-        wanted = ancestors(output, sources=value_sources)
-        for node in self.architecture.graph.nodes:
+        signals: dict[Node, Value] = {}
+        for node in self.network.value_nodes:
             if node.op == "placeholder":
-                if not signals:
-                    signals[node] = path_terms.input_signal(self.x)
-            elif node in wanted:
-                inputs = [signals[source] for source in value_sources(node) if source in signals]
-                if inputs:
-                    signals[node] = self._apply(node, inputs)
-        if output not in signals:
+                signals[node] = input_signal(self.x)
+            else:
+                signals[node] = RULES[self.network.kind(node)](self, node, signals)
+        output = signals.get(self.network.output)
+        if not isinstance(output, Signal):
             raise UnsupportedModelError("the output does not depend on the input")
-        return signals[output]
-
-    def _apply(self, node: Node, inputs: list[Signal]) -> Signal:
-        if node in self.architecture.gate_names:
-            return self._gate(node, inputs[0])
-        rule = _rule(self.architecture, node)
-        assert rule is not None, "refuse_what_has_no_rule was not called"
-        return rule(self, node, inputs)
+        return output
 
     def where(self, node: Node) -> str:
         """Return a node's name and place, for error messages."""
-        return self.architecture.where(node)
+        return self.network.where(node)
 
-    def options(self, node: Node, names: tuple[str, ...], **defaults: Any) -> dict[str, Any]:
-        """Return a module's attributes or a function's arguments, under the same names."""
-        if node.op == "call_module":
-            module = self.architecture.modules[str(node.target)]
-            return {name: getattr(module, name, defaults.get(name)) for name in names}
-        given = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-        made = {name: given.get(name, defaults.get(name)) for name in names}
-        computed = [name for name, value in made.items() if name not in ("weight", "bias") and holds_node(value)]
-        if computed:
-            raise UnsupportedModelError(f"{self.where(node)}: {', '.join(computed)} must be numbers, not be computed")
-        return made
+    def refuse(self, node: Node, why: str) -> UnsupportedModelError:
+        """Return an error about a node."""
+        return UnsupportedModelError(f"{self.where(node)}: {why}")
 
-    def _gate(self, node: Node, signal: Signal) -> Signal:
-        layer = self.gates.layer(self.architecture.gate_names[node])
-        gates = layer.gates().to(self.x.dtype)
-        if layer.kind is not GateKind.MAX_POOL:
-            return signal.times(gates + layer.slope * (1 - gates))
-        # Capture accepts adaptive pooling only if its windows are all alike; then they tile the image.
-        window = (signal.size[0] // layer.shape[1], signal.size[1] // layer.shape[2])
-        pool = self._max_pool(node)
-        if isinstance(pool, MaxPool):
-            window = _tiling_window(self, node, signal, pool)
-        winners = gates.view(-1, signal.channels, *layer.shape[1:3], *window).transpose(3, 4)
-        return signal.times(winners.reshape(-1, signal.channels, *signal.size)).pooled(window, 1.0)
+    def constant(self, node: Node) -> Any:
+        """Return the value of a node that does not depend on the data."""
+        return run_node(node, self.network.model, self.constant, self.network.modules)
 
-    def _max_pool(self, node: Node) -> MaxPool | AdaptiveMaxPool:
-        if node_operation(node) == "gated_max_pool":
-            made: Any = node.args[2]  # fx records a dataclass as a call of its constructor
-            return made.target(**made.kwargs)
-        return max_pooling(node, self.architecture.modules)
-
-    def add_layer(self, node: Node, weight: Tensor, layer: WeightLayer) -> int:
+    def add_layer(self, node: Node, parameters: frozenset[str], layer: WeightLayer) -> int:
         """Register a weight layer and return its number, the origin of its field."""
-        met = self._met.setdefault(id(weight), node)
-        if met is not node:
-            raise UnsupportedModelError(
-                f"{self.where(node)} uses the same weight as {self.where(met)}: paths that pass a weight twice have no "
-                "path-kernel rule; give each layer its own weight"
-            )
-        first = all(term.origin == INPUT for term in layer.inputs.terms)
-        self.layers.append(replace(layer, scale=1.0 if first or not self.normalise else 1 / weight[0].numel()))
+        for met, other in self._met.items():
+            if met & parameters:
+                raise self.refuse(
+                    node,
+                    f"it uses the same weight as {self.where(other)}: paths that pass a weight twice have no "
+                    "path-kernel rule; give each layer its own weight",
+                )
+        if parameters:
+            self._met[parameters] = node
+        first = layer.inputs.is_input
+        scale = 1.0 if first or not self.normalise else layer.scale
+        self.layers.append(replace(layer, scale=scale, bias=layer.bias if self.biases else 0.0))
         return len(self.layers) - 1
 
 
-Rule = Callable[[Reading, Node, list[Signal]], Signal]
+Rule = Callable[[Reading, Node, dict[Node, Value]], Value]
 
 
-def _dense(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    weight, bias = _weight(reading, node)
-    units = signal.channels * signal.size[0] * signal.size[1]
-    if not signal.flat or weight.shape[1] != units:
-        raise UnsupportedModelError(
-            f"{reading.where(node)} takes {weight.shape[1]} units where each example has {units}: it is shared over "
-            "positions, for which there is no path-kernel rule; flatten the examples first"
-        )
-    number = reading.add_layer(node, weight, WeightLayer(signal, 1.0, bias, dense=True))
-    return Signal((path_terms.field(number, weight.shape[0], (1, 1), reading.x),), weight.shape[0], (1, 1), flat=True)
+def _one(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    """The one signal that a node passes on."""
+    found = [signals[source] for source in node.all_input_nodes if source in signals]
+    if len(found) != 1 or not isinstance(found[0], Signal):
+        raise reading.refuse(node, "it joins signals in a way that has no path-kernel rule")
+    return found[0]
 
 
-def _convolution(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    weight, bias = _weight(reading, node)
-    keys = ("weight", "bias", "stride", "padding", "dilation", "groups")
-    options = reading.options(node, keys, stride=1, padding=0, dilation=1, groups=1)
-    module = reading.architecture.modules[str(node.target)] if node.op == "call_module" else None
-    mode = getattr(module, "padding_mode", "zeros")
-    if signal.flat or mode not in ("zeros", "circular"):
-        raise UnsupportedModelError(
-            f"{reading.where(node)}: only images, padded by zeros or circularly, have a path-kernel rule"
-        )
-    kernel = (weight.shape[2], weight.shape[3])
-    stride, dilation = _pair(options["stride"]), _pair(options["dilation"])
-    padding = _padding(reading, node, options["padding"], kernel, dilation)
-    out, terms = weight.shape[0] // int(options["groups"]), []
-    for channel in range(0, weight.shape[0], out):  # each group is a layer of its own
-        part = signal.channel_range(channel // out * weight.shape[1], weight.shape[1])
-        layer = WeightLayer(part, 1.0, bias, False, kernel, stride, padding, dilation, mode == "circular")
-        number = reading.add_layer(node, weight, layer)
-        terms.append(path_terms.field(number, out, layer.out_size, reading.x, channel=channel))
-    return Signal(tuple(terms), weight.shape[0], terms[0].size)
+def _weight(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    source = node.args[0]
+    signal = signals.get(source) if isinstance(source, Node) else None
+    others = [other for other in node.all_input_nodes if other in signals and other is not source]
+    if not isinstance(signal, Signal) or others:
+        raise reading.refuse(node, "its weight depends on the data")
+    layer, parameters = layer_of(reading.network, node, signal)
+    number = reading.add_layer(node, parameters, layer)
+    return field_signal(number, layer.channels, layer.size, reading.x)
 
 
-def _average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    options = reading.options(node, names, padding=0)
-    if options["divisor_override"] is not None:
-        raise UnsupportedModelError(f"{reading.where(node)}: divisor_override has no path-kernel rule")
-    window = _tiling_window(reading, node, signal, pooling_of("avg_pool2d", (), options))
-    return signal.pooled(window, 1 / (window[0] * window[1]))
+def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    if node not in reading.network.gates:
+        raise reading.refuse(node, "it is not a gate: its pieces are not linear")
+    source = node.args[0]
+    signal = signals[source] if isinstance(source, Node) else _one(reading, node, signals)
+    assert isinstance(signal, Signal)
+    layer = reading.gates.layer(reading.network.gates[node])
+    if layer.kind is GateKind.BOUNDED and reading.biases:
+        raise reading.refuse(node, "its constants are starts of paths without a rule; use biases=False")
+    gates = layer.gates().to(reading.x.dtype)
+    return signal.gated(gates + layer.slope * (1 - gates) if layer.slope else gates)
 
 
-def _adaptive_average_pool(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    output = reading.options(node, ("output_size",))["output_size"]
-    sizes = tuple(size if out is None else out for size, out in zip(signal.size, _pair(output), strict=True))
-    if any(size % out for size, out in zip(signal.size, sizes, strict=True)):
-        raise UnsupportedModelError(f"{reading.where(node)}: windows of {signal.size} to {sizes} overlap; no rule")
-    window = (signal.size[0] // sizes[0], signal.size[1] // sizes[1])
-    return signal.pooled(window, 1 / (window[0] * window[1]))
+def _selection(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    source = node.args[0]
+    signal = signals[source] if isinstance(source, Node) else _one(reading, node, signals)
+    assert isinstance(signal, Signal)
+    layer = reading.gates.layer(reading.network.gates[node])
+    winners, size, reach = winners_of(reading.network, node, layer, signal.size)
+    return signal.selected(winners, size, reach)
 
 
-def _mean(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    options = reading.options(node, ("dim", "keepdim"), keepdim=False)
-    axes = options["dim"] if isinstance(options["dim"], tuple | list) else (options["dim"],)
-    if signal.flat or sorted(axis % 4 for axis in axes if isinstance(axis, int)) != [2, 3]:
-        raise UnsupportedModelError(f"{reading.where(node)}: only the mean over both positions has a path-kernel rule")
-    area = signal.size[0] * signal.size[1]
-    return replace(signal.pooled(signal.size, 1 / area), flat=not options["keepdim"])
+def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
+    source = next(source for source in node.all_input_nodes if source in signals)
+    value = signals[source]
+    if isinstance(value, tuple):  # one of several results
+        place = node.args[1]
+        assert isinstance(place, int)
+        return value[place]
+    shape = source.meta["shape"][1:]
+    # Each unit carries its number, so that the result tells where it went; 0 is a zero.
+    numbers = torch.arange(1, prod(shape) + 1, dtype=torch.float64, device=reading.x.device).view(1, *shape)
+    moved = run_on(node, reading.network.model, reading.network.modules, numbers)
+    if isinstance(moved, tuple | list):
+        return tuple(rearranged(signal=value, moved=part, refuse=reading.refuse, node=node) for part in moved)
+    return rearranged(signal=value, moved=moved, refuse=reading.refuse, node=node)
 
 
-def _flatten(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    units = signal.channels * signal.size[0] * signal.size[1]
-    if node_operation(node) in ("view", "reshape"):
-        _, *shape = node.args
-        flattens = len(shape) == 2 and (shape[1] == -1 or shape == [-1, units])
-    else:
-        options = reading.options(node, ("start_dim", "end_dim"), start_dim=0, end_dim=-1)
-        flattens = (options["start_dim"], options["end_dim"]) in ((1, -1), (1, 3))
-    if not flattens:
-        raise UnsupportedModelError(
-            f"{reading.where(node)}: only flattening all but the examples has a rule: flatten(1), view(n, -1) or "
-            f"view(-1, {units})"
-        )
-    return replace(signal, flat=True)
+def _spatial(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    signal = _one(reading, node, signals)
+
+    def run(images: Tensor) -> Tensor:
+        return run_on(node, reading.network.model, reading.network.modules, images)
+
+    images = torch.rand(1, 2, *signal.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    images = images.to(reading.x.device)
+    keeps_channels = bool(signal.size) and torch.allclose(
+        run(images).reshape(2, -1), run(images.transpose(0, 1)).reshape(2, -1)
+    )
+    maps = probe(run, signal.size, reading.x) if keeps_channels else None
+    if maps is None:
+        raise reading.refuse(node, "it does not treat every channel and every axis of positions by itself")
+    return signal.mapped(maps)
 
 
-def _ones(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
-    if any(term.origin != INPUT for signal in inputs for term in signal.terms):
-        raise UnsupportedModelError(f"{reading.where(node)}: values that start behind the input have no rule")
-    return path_terms.input_signal(torch.ones_like(reading.x))
+def _sum(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    scale = float(node.kwargs.get("alpha", 1.0))  # pyright: ignore[reportArgumentType]
+    if "sub" in reading.network.operation(node):
+        scale = -scale
+    parts = []
+    for place, argument in enumerate(node.args[:2]):
+        if isinstance(argument, Node) and argument in signals:
+            part = signals[argument]
+            assert isinstance(part, Signal)
+            if argument.meta["shape"] != node.meta["shape"]:
+                raise reading.refuse(node, "it adds signals of different shapes")
+            parts.append(part.scaled(scale) if place and scale != 1 else part)
+        elif reading.biases:
+            raise reading.refuse(node, "it adds a constant, from which paths have no rule; use biases=False")
+    if len(parts) == 1:
+        return parts[0]
+    if (parts[0].channels, parts[0].positions) != (parts[1].channels, parts[1].positions):
+        raise reading.refuse(node, "it adds signals whose channels do not correspond")
+    return parts[0].plus(parts[1])
 
 
-def _squeeze(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    (signal,) = inputs
-    if signal.size != (1, 1):
-        raise UnsupportedModelError(f"{reading.where(node)}: squeezing positions that are not one has no rule")
-    return replace(signal, flat=True)
+def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    parts, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    axes = len(node.meta["shape"])
+    if not isinstance(parts, list | tuple) or not isinstance(dim, int) or dim % axes != 1:
+        raise reading.refuse(node, "only signals side by side on axis 1 have a path-kernel rule")
+    found = [signals[part] for part in parts if isinstance(part, Node) and part in signals]
+    first = next(part for part in found if isinstance(part, Signal))
+    total: Signal | None = None
+    for part in parts:
+        assert isinstance(part, Node)
+        signal = signals.get(part)
+        if signal is None:  # a constant: no path starts there
+            if reading.biases and bool(torch.as_tensor(reading.constant(part)).any()):
+                raise reading.refuse(node, "it joins a constant, from which paths have no rule; use biases=False")
+            signal = replace(first, terms=(), channels=part.meta["shape"][1])
+        assert isinstance(signal, Signal)
+        if signal.positions != first.positions or signal.channels * signal.positions != prod(part.meta["shape"][1:]):
+            raise reading.refuse(node, "it joins signals with different positions")
+        total = signal if total is None else total.beside(signal)
+    assert total is not None
+    return replace(total, size=first.size)
 
 
-def _sum(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    operands = [arg for arg in node.args if isinstance(arg, Node)]
-    if len(inputs) == 1 and len(operands) == 2 and operands[0] is operands[1]:
-        inputs = inputs * 2
-    if len(inputs) != 2 or "alpha" in node.kwargs:
-        raise UnsupportedModelError(f"{reading.where(node)}: only the sum of two signals has a path-kernel rule")
-    return inputs[0].plus(inputs[1], reading.where(node))
+def _scale(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    signal = _one(reading, node, signals)
+    operation = reading.network.operation(node)
+    if operation.startswith("neg"):
+        return signal.scaled(-1.0)
+    (factor,) = (
+        argument for argument in node.args if not (isinstance(argument, Node) and argument in signals)
+    ) if sum(isinstance(a, Node) and a in signals for a in node.args) == 1 else (None,)
+    if factor is None or (operation in ("div", "truediv", "divide", "true_divide") and node.args[0] not in signals):
+        raise reading.refuse(node, "it multiplies data by data")
+    value = reading.constant(factor) if isinstance(factor, Node) else factor
+    if isinstance(value, nn.Parameter):
+        return signal  # a value, like the scale of batch-norm: it counts as one
+    inverse = operation.startswith(("div", "true", "itrue"))
+    factors = torch.as_tensor(value, dtype=reading.x.dtype, device=reading.x.device)
+    factors = 1 / factors if inverse else factors
+    if factors.numel() == 1:
+        return signal.scaled(float(factors))
+    shape = node.meta["shape"]
+    return signal.gated(factors.expand(1, *shape[1:]))
 
 
-def _concatenate(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
-    dim = reading.options(node, ("dim",), dim=0)["dim"]
-    (parts, *_), first = node.args, inputs[0]
-    repeated = not isinstance(parts, list | tuple) or len(parts) != len(inputs)
-    if dim != 1 or repeated or any((s.size, s.flat) != (first.size, first.flat) for s in inputs):
-        raise UnsupportedModelError(f"{reading.where(node)}: only different signals side by side on axis 1 have a rule")
-    if first.flat and first.size != (1, 1):
-        raise UnsupportedModelError(f"{reading.where(node)}: flattened images side by side have no rule")
-    total = first
-    for signal in inputs[1:]:
-        total = total.beside(signal)
-    return total
-
-
-def _pass(reading: Reading, node: Node, inputs: list[Signal]) -> Signal:
+def _pass(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     """Pass a signal on: batch-norm and dropout in evaluation mode belong to the values."""
-    del reading, node
-    (signal,) = inputs
+    source = node.args[0]
+    signal = signals[source] if isinstance(source, Node) else _one(reading, node, signals)
+    assert isinstance(signal, Signal)
     return signal
 
 
-MODULE_RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: _dense,
-    nn.Conv2d: _convolution,
-    nn.AvgPool2d: _average_pool,
-    nn.AdaptiveAvgPool2d: _adaptive_average_pool,
-    nn.Flatten: _flatten,
-    nn.Identity: _pass,
-    nn.Dropout: _pass,
-    nn.Dropout2d: _pass,
-    nn.BatchNorm1d: _pass,
-    nn.BatchNorm2d: _pass,
+def _ones(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
+    signal = _one(reading, node, signals)
+    if any(term.origin != INPUT for term in signal.terms):
+        raise reading.refuse(node, "values that start behind the input have no rule")
+    return input_signal(torch.ones_like(reading.x))
+
+
+RULES: dict[Kind, Rule] = {
+    Kind.WEIGHT: _weight,
+    Kind.GATE: _gate,
+    Kind.SELECTION: _selection,
+    Kind.REARRANGEMENT: _rearrangement,
+    Kind.SPATIAL: _spatial,
+    Kind.SUM: _sum,
+    Kind.CONCATENATION: _concatenation,
+    Kind.SCALE: _scale,
+    Kind.PASSING: _pass,
+    Kind.START: _ones,
 }
-OPERATION_RULES: dict[str, Rule] = {
-    "linear": _dense,
-    "conv2d": _convolution,
-    "avg_pool2d": _average_pool,
-    "adaptive_avg_pool2d": _adaptive_average_pool,
-    "mean": _mean,
-    "squeeze": _squeeze,
-    "ones_like": _ones,
-    **dict.fromkeys(("flatten", "view", "reshape"), _flatten),
-    **dict.fromkeys(("add", "iadd"), _sum),
-    **dict.fromkeys(("cat", "concat", "concatenate"), _concatenate),
-    **dict.fromkeys(("dropout", "dropout2d", "batch_norm", "contiguous", "clone"), _pass),
-}
-
-
-def _weight(reading: Reading, node: Node) -> tuple[nn.Parameter, float]:
-    """The weight of a layer, and the variance of its bias; 0 if no paths start there."""
-    names = weight_parameters(node, reading.architecture.modules)
-    if names is None:
-        raise UnsupportedModelError(f"{reading.where(node)} does not take its weight from the model's parameters")
-    weight = parameter(reading.architecture.model, names[0], reading.where(node))
-    return weight, 1.0 if reading.biases and names[1] is not None else 0.0
-
-
-def _tiling_window(reading: Reading, node: Node, signal: Signal, pool: MaxPool | AdaptiveMaxPool) -> tuple[int, int]:
-    assert isinstance(pool, MaxPool)
-    plain = pool.stride == pool.kernel and pool.padding == (0, 0) and pool.dilation == (1, 1)
-    if not plain or signal.size[0] % pool.kernel[0] or signal.size[1] % pool.kernel[1]:
-        raise UnsupportedModelError(
-            f"{reading.where(node)}: windows of {pool.kernel} with stride {pool.stride} do not tile {signal.size}; "
-            "overlapping, padded or cut windows have no path-kernel rule"
-        )
-    return (pool.kernel[0], pool.kernel[1])
-
-
-def _padding(
-    reading: Reading, node: Node, padding: Any, kernel: tuple[int, int], dilation: tuple[int, int]
-) -> tuple[int, int]:
-    if padding == "valid":
-        return (0, 0)
-    if padding == "same":
-        total = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
-        if any(t % 2 for t in total):
-            raise UnsupportedModelError(f"{reading.where(node)}: padding 'same' of an even kernel has no rule")
-        return (total[0] // 2, total[1] // 2)
-    return _pair(padding)
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    values = (value,) * 2 if value is None or isinstance(value, int) else tuple(value)
-    return (values * 2)[:2] if len(values) == 1 else values  # pyright: ignore

@@ -1,0 +1,323 @@
+"""Covariances of random fields, layer by layer: how one weight layer's follows from those before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gatelab.kernels.path.pairs import AllPairs, Geometry, Offset, OffsetPairs, Pairs, chosen_pairs, offsets_behind
+from gatelab.kernels.path.selections import Gathering, gathered
+from gatelab.kernels.path.signals import INPUT, Signal, Term
+
+POINT = OffsetPairs((), ((),))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightLayer:
+    """A weight layer and the signal that reaches it.
+
+    Attributes:
+        inputs: the signal, for one set of examples.
+        channels: output channels.
+        groups: groups of channels that do not mix.
+        scale: variance of the weights.
+        bias: variance of the bias; 0 if no paths start there.
+        geometry: what a convolution reads; None for a dense layer, which sums over all units.
+    """
+
+    inputs: Signal
+    channels: int
+    groups: int
+    scale: float
+    bias: float
+    geometry: Geometry | None
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Positions of the output, along each axis."""
+        return () if self.geometry is None else self.geometry.out_size
+
+
+def plan(layers: list[WeightLayer], output: Signal, known: Mapping[int, object]) -> dict[int, Pairs]:
+    """Return, for each layer that is needed, the pairs of positions at which its covariance is needed.
+
+    Args:
+        layers: the weight layers, first to last.
+        output: the signal at the end, of which one unit counts.
+        known: layers whose kernel is known already.
+    """
+    wanted: dict[int, frozenset[Offset] | None] = {}
+
+    def ask(signal: Signal, offsets: frozenset[Offset] | None) -> None:
+        for term in signal.terms:
+            if term.origin != INPUT:
+                new = _behind(term, offsets, layers[term.origin].size)
+                old = wanted.get(term.origin, frozenset())
+                wanted[term.origin] = None if old is None or new is None else old | new
+
+    ask(output, frozenset({(0,) * len(output.size)}))
+    forms = {}
+    for number in reversed(range(len(layers))):
+        if number not in wanted:
+            continue
+        layer, offsets = layers[number], wanted[number]
+        uneven = layer.geometry is not None and layer.geometry.filter is None
+        if uneven and offsets != {(0,) * len(layer.size)}:
+            offsets = None  # pairs at one offset come from pairs at many
+        forms[number] = chosen_pairs(layer.size, offsets)
+        if number not in known:
+            inner = _reads(layer, forms[number])
+            ask(layer.inputs, None if isinstance(inner, AllPairs) else frozenset(inner.offsets))
+    return dict(sorted(forms.items()))
+
+
+def _behind(term: Term, offsets: frozenset[Offset] | None, size: tuple[int, ...]) -> frozenset[Offset] | None:
+    if term.simple or offsets is None:
+        return offsets
+    if term.reach is None:
+        return None
+    reach = term.reach
+    if term.maps is not None:
+        reach = tuple(b.after(a) for a, b in zip(term.reach, term.maps.reach, strict=True))
+    return offsets_behind(offsets, reach, size)
+
+
+def _reads(layer: WeightLayer, form: Pairs) -> Pairs:
+    """The pairs of input positions that a layer reads for some pairs of output positions."""
+    size = layer.inputs.size
+    zero = (0,) * len(size)
+    if layer.geometry is None:
+        return OffsetPairs(size, (zero,))
+    if isinstance(form, AllPairs):
+        return AllPairs(size)
+    if form.offsets == (zero,):
+        return OffsetPairs(size, form.offsets)
+    if layer.geometry.filter is None:
+        return AllPairs(size)
+    stride = layer.geometry.filter.stride
+    return OffsetPairs(size, tuple(tuple(s * d for s, d in zip(stride, one, strict=True)) for one in form.offsets))
+
+
+def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> int:
+    """Return the number of entries of the largest array, per pair of examples."""
+    sizes = [1]
+    for number, form in forms.items():
+        layer = layers[number]
+        sizes.append(layer.groups * prod(form.shape))
+        for term in layer.inputs.terms:
+            fine = term.multiplier.shape[2] * term.multiplier.shape[3]
+            inner = _reads(layer, form)
+            entries = fine**2 if isinstance(inner, AllPairs) else prod(inner.shape)
+            origin_groups = 1 if term.origin == INPUT else layers[term.origin].groups
+            sizes.append(max(layer.groups, origin_groups) * entries)
+    return max(sizes)
+
+
+class Covariances:
+    """Covariances of all fields between two blocks of examples, each (examples, examples, groups, *pairs)."""
+
+    def __init__(
+        self,
+        left: list[WeightLayer],
+        right: list[WeightLayer],
+        forms: Mapping[int, Pairs],
+        known: Mapping[int, Float[Tensor, "n m"]],
+        i: slice,
+        j: slice,
+    ):
+        """Prepare for examples i of ``left`` and j of ``right``; ``known`` are kernels of inputs of dense layers."""
+        self._left, self._right, self._forms, self._known = left, right, forms, known
+        self._i, self._j = i, j
+        self._fields: dict[int, Tensor] = {}
+
+    def run(self) -> None:
+        """Compute the covariance of every field, first to last."""
+        for number, form in self._forms.items():
+            a, b = self._left[number], self._right[number]
+            if number in self._known:
+                entries = self._known[number][self._i, self._j][:, :, None, None, None]
+            elif a.inputs.is_input and a.geometry is not None and isinstance(form, AllPairs):
+                entries = self._of_patches(a, b)
+            else:
+                inner = _reads(a, form)
+                entries = self.of_signals(a.inputs, b.inputs, inner, a.groups)
+                if a.geometry is None:
+                    entries = inner.equal(entries).sum(dim=(2, 3), keepdim=True)[..., None]
+                else:
+                    entries = inner.convolved(entries, a.geometry)
+            entries = entries if a.scale == 1 else entries * a.scale
+            self._fields[number] = entries + a.bias if a.bias else entries
+
+    def of_signals(self, a: Signal, b: Signal, pairs: Pairs, groups: int) -> Float[Tensor, "n m g *pairs"]:
+        """Return the covariance of two signals, summed over the channels of each group."""
+        total = None
+        for left in a.terms:
+            for right in b.terms:
+                if left.origin == right.origin:
+                    part = self._of_terms(left, right, pairs, a.channels, groups)
+                    total = part if total is None else total if part is None else total + part
+        assert total is not None
+        return total
+
+    def _of_patches(self, a: WeightLayer, b: WeightLayer) -> Tensor:
+        """The covariance of a first convolution at all pairs of positions: one product of the patches it reads."""
+        patches = []
+        for layer, rows in ((a, self._i), (b, self._j)):
+            (term,) = layer.inputs.terms
+            assert layer.geometry is not None
+            image = _rows(term.multiplier, rows)[..., 0].unflatten(2, layer.inputs.size)
+            for axis, reads in enumerate(layer.geometry.reads):
+                # Taps go before the channels' axis, one behind the other; a last line of zeros is read by -1.
+                place = image.ndim - len(layer.inputs.size) + axis
+                padded = torch.cat([image, torch.zeros_like(image.narrow(place, 0, 1))], dim=place)
+                image = padded.index_select(place, torch.where(reads < 0, padded.shape[place] - 1, reads).flatten())
+                image = image.unflatten(place, reads.shape).movedim(place, 1 + 1)
+            flat = image.flatten(-len(layer.inputs.size))  # examples, channels, taps …, positions
+            grouped = flat.unflatten(1, (layer.groups, -1))
+            patches.append(grouped.flatten(2, -2))
+        return AllPairs(a.size).products(*patches)
+
+    def _of_terms(self, left: Term, right: Term, pairs: Pairs, channels: int, groups: int) -> Tensor | None:
+        held = common_channels(left, right)
+        if held is None:
+            return None
+        node_groups = left.channels[held[0]] // (channels // groups)
+        field_groups = torch.zeros_like(node_groups)
+        form: Pairs | None = None
+        if left.origin != INPUT:
+            origin = self._left[left.origin]
+            field_groups = left.field[held[0]] // (origin.channels // origin.groups)
+            form = self._forms[left.origin]
+        sides = (_Side(left, held[0], self._i), _Side(right, held[1], self._j))
+        blocks = _Blocks(node_groups, field_groups, groups)
+        fields = self._fields.get(left.origin)
+        if left.simple and right.simple:
+            products = pairs.products(*(blocks.of(side.multiplier()[..., 0]) for side in sides))
+            if fields is not None and form is not None:
+                products = products * _extract(fields, form, pairs)[:, :, blocks.fields]
+            return blocks.summed(products)
+        assert fields is not None
+        assert form is not None
+        if isinstance(form, OffsetPairs):
+            return gathered(*(side.flushed().gathering() for side in sides), fields, form, pairs, blocks)
+        return _extract(self._all_pairs(sides, fields, form, blocks), AllPairs(pairs.size), pairs)
+
+    def _all_pairs(self, sides: "tuple[_Side, _Side]", fields: Tensor, form: AllPairs, blocks: "_Blocks") -> Tensor:
+        left, right = sides
+        taps = [side.term.multiplier.shape[3] for side in sides]
+        if left.shared and right.shared:
+            a, b = (blocks.of(side.multiplier().flatten(2)) for side in sides)
+            products = AllPairs((a.shape[3],)).products(a, b)
+            at = [side.term.index_or_identity().flatten() for side in sides]
+            fine = fields[:, :, blocks.fields].index_select(3, at[0]).index_select(4, at[1])
+            entries = blocks.summed(products * fine)
+        else:
+            entries = gathered(left.gathering(), right.gathering(), fields, form, None, blocks)
+        entries = entries.unflatten(4, (-1, taps[1])).unflatten(3, (-1, taps[0])).sum(dim=(4, 6))
+        if left.term.maps is not None:
+            entries = left.term.maps.apply(entries.transpose(3, 4)).transpose(3, 4)
+        return entries if right.term.maps is None else right.term.maps.apply(entries)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """A term, the channels of it that count, and the examples."""
+
+    term: Term
+    held: Int[Tensor, " k"]
+    rows: slice
+
+    @property
+    def shared(self) -> bool:
+        """Whether all examples and channels read the field at the same positions."""
+        return self.term.index is None or self.term.index.shape[:2] == (1, 1)
+
+    def multiplier(self) -> Float[Tensor, "#n #k p taps"]:
+        """The multipliers of these examples and channels."""
+        return self._of(self.term.multiplier)
+
+    def flushed(self) -> "_Side":
+        """The same with its fixed map written as taps."""
+        return _Side(self.term.flushed(), self.held, self.rows)
+
+    def gathering(self) -> Gathering:
+        """Multipliers and positions, written out for every channel."""
+        multiplier = self.multiplier()
+        index = self._of(self.term.index_or_identity())
+        n = max(multiplier.shape[0], index.shape[0])
+        wide = (part.expand(n, -1, -1, -1).flatten(2) for part in (multiplier, index))
+        return Gathering(*wide, taps=multiplier.shape[3])
+
+    def _of(self, part: Tensor) -> Tensor:
+        part = _rows(part, self.rows)
+        return part.expand(-1, len(self.held), -1, -1) if part.shape[1] == 1 else part[:, self.held]
+
+
+class _Blocks:
+    """Channels sorted by the group they go to and the group of the field they come from, in blocks of equal size."""
+
+    def __init__(self, node_groups: Int[Tensor, " k"], field_groups: Int[Tensor, " k"], groups: int):
+        self.node_groups, self.field_groups, self.groups = node_groups, field_groups, groups
+        both = node_groups * (int(field_groups.max()) + 1) + field_groups
+        found, self._member, counts = both.unique(return_inverse=True, return_counts=True)
+        self._order = self._member.argsort(stable=True)
+        self._size = int(counts.max())
+        self._even = bool((counts == self._size).all())
+        first = self._order[counts.cumsum(0) - counts]
+        self.fields = field_groups[first]
+        self._targets = node_groups[first]
+        self._count = len(found)
+        slot = torch.arange(len(both), device=both.device) - (counts.cumsum(0) - counts)[self._member[self._order]]
+        self._slots = self._member[self._order] * self._size + slot
+
+    def of(self, multiplier: Float[Tensor, "#n k r"]) -> Float[Tensor, "n blocks size r"]:
+        """Sort channels into blocks; short blocks are filled with zeros."""
+        if self._count == 1:
+            return multiplier[:, None]
+        if self._even:
+            return multiplier[:, self._order].unflatten(1, (self._count, self._size))
+        filled = multiplier.new_zeros(multiplier.shape[0], self._count * self._size, multiplier.shape[2])
+        filled[:, self._slots] = multiplier[:, self._order]
+        return filled.unflatten(1, (self._count, self._size))
+
+    def summed(self, products: Float[Tensor, "n m blocks *pairs"]) -> Float[Tensor, "n m groups *pairs"]:
+        """Sum blocks into the groups they go to."""
+        if self._count == self.groups and bool((self._targets.diff() > 0).all()):
+            return products
+        if self.groups == 1:
+            return products.sum(dim=2, keepdim=True)
+        total = products.new_zeros(*products.shape[:2], self.groups, *products.shape[3:])
+        return total.index_add_(2, self._targets, products)
+
+
+def _rows(part: Tensor, rows: slice) -> Tensor:
+    return part if part.shape[0] == 1 else part[rows]  # 1: the same for all examples
+
+
+def common_channels(left: Term, right: Term) -> tuple[Tensor, Tensor] | None:
+    """The places of the node's channels that both terms hold, with the same channel of the field."""
+    if torch.equal(left.channels, right.channels) and torch.equal(left.field, right.field):
+        every = torch.arange(len(left.channels), device=left.channels.device)
+        return every, every
+    same = left.channels[:, None] == right.channels[None]
+    if left.origin != INPUT:
+        same &= left.field[:, None] == right.field[None]
+    one, other = same.nonzero(as_tuple=True)
+    return (one, other) if len(one) else None
+
+
+def _extract(entries: Tensor, held: Pairs, wanted: Pairs) -> Tensor:
+    """Entries at some pairs of positions, from those at more pairs."""
+    if isinstance(wanted, AllPairs):
+        assert isinstance(held, AllPairs)
+        return entries
+    if isinstance(held, OffsetPairs):
+        if held.offsets == wanted.offsets:
+            return entries
+        return entries[:, :, :, [held.offsets.index(offset) for offset in wanted.offsets]]
+    partners = wanted.partners.to(entries.device)
+    rows = torch.arange(partners.shape[1], device=entries.device)
+    return entries[:, :, :, rows, partners.clamp(min=0)]

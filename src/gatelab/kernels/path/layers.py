@@ -1,0 +1,141 @@
+"""Weight layers as the path kernel reads them: fan in, groups, and what a convolution reads."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.fx import Node
+
+from gatelab.errors import UnsupportedModelError
+from gatelab.gates.pooling import per_axis
+from gatelab.kernels.path.covariances import WeightLayer
+from gatelab.kernels.path.pairs import Filter, Geometry
+from gatelab.kernels.path.signals import Signal
+from gatelab.network.network import Network
+from gatelab.network.nodes import ancestors
+
+_PLAIN = ("stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
+_DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1, "padding_mode": "zeros"}
+
+
+def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer, frozenset[str]]:
+    """Read a weight layer.
+
+    Args:
+        network: the model.
+        node: a dense layer or a convolution, as a module or a function.
+        signal: what reaches it.
+
+    Returns:
+        The layer, with weights of variance 1 / fan in and biases of variance 1, and the parameters it uses.
+    """
+    operation = network.operation(node)
+    shape, bias, parameters = _weight(network, node)
+    source: Any = node.args[0]
+    inputs = source.meta["shape"]
+    if operation == "linear":
+        if len(inputs) != 2 or signal.channels * signal.positions != shape[1]:
+            raise UnsupportedModelError(
+                f"{network.where(node)} takes {shape[1]} units where each example has shape {tuple(inputs[1:])}: it is "
+                "shared over positions, for which there is no path-kernel rule; flatten the examples first"
+            )
+        return WeightLayer(signal, shape[0], 1, 1 / shape[1], bias, None), parameters
+    transposed = "transpose" in operation
+    options = _options(network, node, _TRANSPOSED if transposed else _PLAIN)
+    axes, groups = len(shape) - 2, int(options["groups"])
+    if (signal.channels, signal.size) != (inputs[1], tuple(inputs[2:])):
+        raise UnsupportedModelError(f"{network.where(node)}: channels and positions of its input have been mixed")
+    taps = torch.Size(shape[2:]).numel()
+    channels = shape[1] * groups if transposed else shape[0]
+    fan_in = (shape[0] // groups if transposed else shape[1]) * taps
+    reads = _transposed_reads if transposed else _plain_reads
+    sizes = {name: per_axis(options[name], axes) for name in options if name not in ("groups", "padding_mode", "padding")}
+    paddings = _paddings(options["padding"], shape[2:], sizes["dilation"], axes)
+    lines = tuple(
+        reads(
+            inputs[2 + axis],
+            shape[2 + axis],
+            {name: value[axis] for name, value in sizes.items()},
+            paddings[axis],
+            options["padding_mode"],
+        )
+        for axis in range(axes)
+    )
+    device = signal.terms[0].channels.device if signal.terms else torch.device("cpu")
+    plain = None
+    if not transposed and options["padding_mode"] == "zeros":
+        before = tuple(padding[0] for padding in paddings)
+        plain = Filter(tuple(shape[2:]), sizes["stride"], before, sizes["dilation"])
+    geometry = Geometry(tuple(line.to(device) for line in lines), plain)
+    return WeightLayer(signal, channels, groups, 1 / fan_in, bias, geometry), parameters
+
+
+def _weight(network: Network, node: Node) -> tuple[tuple[int, ...], float, frozenset[str]]:
+    """Shape of the weight, whether there is a bias (as its variance), and the parameters behind the weight."""
+    if node.op == "call_module":
+        module: Any = network.modules[str(node.target)]
+        owner = str(node.target)
+        names = frozenset(_first_name(network, f"{owner}.weight", module.weight))
+        return tuple(module.weight.shape), float(module.bias is not None), names
+    weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
+    bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
+    if not isinstance(weight, Node):
+        raise UnsupportedModelError(f"{network.where(node)} does not take its weight from the model's parameters")
+    used = [source for source in ancestors(weight) if source.op == "get_attr" and "constant" not in source.meta]
+    names = frozenset(name for source in used for name in _first_name(network, str(source.target), None))
+    return tuple(weight.meta["shape"]), float(bias is not None), names
+
+
+def _first_name(network: Network, name: str, held: Any) -> list[str]:
+    """The first name of a parameter, which several layers may share; nothing for buffers."""
+    if held is None:
+        owner, _, last = name.rpartition(".")
+        held = getattr(network.model.get_submodule(owner), last)
+    return [first for first, parameter in network.model.named_parameters() if parameter is held]
+
+
+def _options(network: Network, node: Node, names: tuple[str, ...]) -> dict[str, Any]:
+    if node.op == "call_module":
+        module = network.modules[str(node.target)]
+        return {name: getattr(module, name, _DEFAULTS[name]) for name in (*names, "padding_mode")}
+    given = dict(zip(names, node.args[3:], strict=False)) | dict(node.kwargs)
+    return {name: given.get(name, _DEFAULTS[name]) for name in (*names, "padding_mode")}
+
+
+def _paddings(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...], axes: int) -> list[tuple[int, int]]:
+    """Padding before and after, along each axis."""
+    if padding == "valid":
+        return [(0, 0)] * axes
+    if padding == "same":
+        totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
+        return [(total // 2, total - total // 2) for total in totals]
+    return [(one, one) for one in per_axis(padding, axes)]
+
+
+def _plain_reads(
+    inputs: int, taps: int, sizes: dict[str, int], padding: tuple[int, int], mode: str
+) -> Int[Tensor, "taps out"]:
+    stride, dilation = sizes["stride"], sizes["dilation"]
+    outputs = (inputs + sum(padding) - dilation * (taps - 1) - 1) // stride + 1
+    tap = torch.arange(taps)[:, None] * dilation
+    reads = torch.arange(outputs)[None] * stride + tap - padding[0]
+    if mode == "circular":
+        return reads % inputs
+    if mode == "replicate":
+        return reads.clamp(0, inputs - 1)
+    if mode == "reflect":
+        return (inputs - 1) - ((inputs - 1) - reads.abs()).abs()
+    return torch.where((reads >= 0) & (reads < inputs), reads, -1)
+
+
+def _transposed_reads(
+    inputs: int, taps: int, sizes: dict[str, int], padding: tuple[int, int], mode: str
+) -> Int[Tensor, "taps out"]:
+    del mode
+    stride, dilation = sizes["stride"], sizes["dilation"]
+    outputs = (inputs - 1) * stride - sum(padding) + dilation * (taps - 1) + sizes["output_padding"] + 1
+    place = torch.arange(outputs)[None] + padding[0] - torch.arange(taps)[:, None] * dilation
+    source = place // stride
+    return torch.where((place % stride == 0) & (source >= 0) & (source < inputs), source, -1)

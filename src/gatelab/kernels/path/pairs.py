@@ -1,0 +1,213 @@
+"""Pairs of positions: all of them, or only those at certain offsets.
+
+A covariance between two examples is needed at pairs of positions (p, p'). Behind a pooling over the whole image these
+are all pairs, where images are flattened only equal positions, and in between pairs at a few offsets p' − p.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gatelab.kernels.path.axes import Reach
+
+Offset = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A convolution with zero padding, one number along each axis: taps, stride, padding before, dilation."""
+
+    taps: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """Which inputs a convolution reads.
+
+    Attributes:
+        reads: for each axis, the input position of each filter tap and output position, -1 for zero padding.
+        filter: the same in numbers; None for a transposed convolution and for padding that is not zero, where offsets
+            between positions do not simply grow by the stride.
+    """
+
+    reads: tuple[Int[Tensor, "_ _"], ...]
+    filter: Filter | None
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Positions of the output, along each axis."""
+        return tuple(reads.shape[1] for reads in self.reads)
+
+
+@dataclass(frozen=True, eq=False)
+class AllPairs:
+    """All pairs of positions: entries are (p, p')."""
+
+    size: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Axes of the entries."""
+        return prod(self.size), prod(self.size)
+
+    def products(self, left: Float[Tensor, "a c k p"], right: Float[Tensor, "b c k p"]) -> Float[Tensor, "a b c p q"]:
+        """Sum products over k."""
+        return left.transpose(2, 3)[:, None] @ right[None]
+
+    def convolved(self, entries: Float[Tensor, "a b c p q"], geometry: Geometry) -> Float[Tensor, "a b c u v"]:
+        """Sum over filter taps, which move both positions of a pair together."""
+        axes = len(self.size)
+        shaped = entries.unflatten(4, self.size).unflatten(3, self.size)
+        for axis, reads in enumerate(geometry.reads):
+            shaped = _sum_taps(shaped, reads, (3 + axis, 3 + axes + axis))
+        return shaped.flatten(3 + axes).flatten(3, 2 + axes)
+
+    def equal(self, entries: Float[Tensor, "a b c p q"]) -> Float[Tensor, "a b c p"]:
+        """Return the entries at equal positions."""
+        return entries.diagonal(dim1=3, dim2=4)
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetPairs:
+    """Pairs of positions (p, p + δ) for some offsets δ: entries are (δ, p). Where p + δ lies outside, they are unused.
+
+    Attributes:
+        size: positions along each axis.
+        offsets: the offsets, sorted.
+    """
+
+    size: tuple[int, ...]
+    offsets: tuple[Offset, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Axes of the entries."""
+        return len(self.offsets), prod(self.size)
+
+    @cached_property
+    def partners(self) -> Int[Tensor, "offsets p"]:
+        """The position p + δ for each entry, -1 outside."""
+        grid = torch.cartesian_prod(*(torch.arange(length) for length in self.size)) if self.size else torch.zeros(1, 0)
+        grid = grid.view(prod(self.size), len(self.size))
+        moved = grid[None] + torch.tensor(self.offsets, dtype=grid.dtype).view(len(self.offsets), 1, len(self.size))
+        inside = ((moved >= 0) & (moved < torch.tensor(self.size, dtype=grid.dtype))).all(dim=2)
+        flat = torch.zeros(moved.shape[:2], dtype=torch.int64)
+        for axis, length in enumerate(self.size):
+            flat = flat * length + moved[..., axis].long()
+        return flat.masked_fill(~inside, -1)
+
+    def products(self, left: Float[Tensor, "a c k p"], right: Float[Tensor, "b c k p"]) -> Float[Tensor, "a b c d p"]:
+        """Sum products over k."""
+        partners = self.partners.to(left.device)
+        rows = left.permute(1, 3, 0, 2)  # c p a k: one small product for each position
+        padded = torch.nn.functional.pad(right, (0, 1)).permute(1, 3, 2, 0)  # c p k b, zero at the end
+        parts = [(rows @ padded[:, partner]).permute(2, 3, 0, 1) for partner in partners]
+        return torch.stack(parts, dim=3) if len(parts) > 1 else parts[0].unsqueeze(3)
+
+    def convolved(self, entries: Float[Tensor, "a b c d p"], geometry: Geometry) -> Float[Tensor, "a b c d u"]:
+        """Sum over filter taps; the offset of the output is the input's, divided by the stride."""
+        axes = len(self.size)
+        shaped = entries.unflatten(4, self.size) if axes else entries
+        for axis, reads in enumerate(geometry.reads):
+            shaped = _sum_taps(shaped, reads, (4 + axis,))
+        return shaped.flatten(4) if axes else shaped
+
+    def equal(self, entries: Float[Tensor, "a b c d p"]) -> Float[Tensor, "a b c p"]:
+        """Return the entries at equal positions."""
+        return entries[:, :, :, self.offsets.index((0,) * len(self.size))]
+
+
+Pairs = AllPairs | OffsetPairs
+
+
+def _sum_taps(shaped: Tensor, reads: Int[Tensor, "taps out"], axes: tuple[int, ...]) -> Tensor:
+    """Σ over taps of what they read, along one axis of each position of a pair."""
+    if reads.shape[0] == 1 and torch.equal(reads[0], torch.arange(shaped.shape[axes[0]], device=reads.device)):
+        return shaped
+    regular = _regular(reads, shaped.shape[axes[0]])
+    if regular is None:
+        for axis in axes:  # a last line of zeros, which -1 reads
+            shaped = torch.cat([shaped, torch.zeros_like(shaped.narrow(axis, 0, 1))], dim=axis)
+        parts = (_gathered(shaped, tap, axes) for tap in reads)
+    else:
+        before, after, stride = regular
+        pad = [0, 0] * shaped.ndim
+        for axis in axes:
+            place = 2 * (shaped.ndim - 1 - axis)
+            pad[place : place + 2] = [before, after]
+        shaped = torch.nn.functional.pad(shaped, pad)
+        length = (reads.shape[1] - 1) * stride + 1
+        starts = [int(start) for start in _starts(reads, stride)]
+        parts = (_sliced(shaped, start + before, length, stride, axes) for start in starts)
+    total = None
+    for part in parts:
+        total = part.clone() if total is None else total.add_(part)
+    assert total is not None
+    return total
+
+
+def _starts(reads: Int[Tensor, "taps out"], stride: int) -> Int[Tensor, "taps 1"]:
+    """Where each tap reads for the first output, also where that is outside."""
+    steps = torch.arange(reads.shape[1], device=reads.device) * stride
+    inside = (reads >= 0).int().argmax(dim=1)
+    return (reads.gather(1, inside[:, None]) - steps[inside][:, None]).to(torch.int64)
+
+
+def _regular(reads: Int[Tensor, "taps out"], inputs: int) -> tuple[int, int, int] | None:
+    """Zeros before and after the input, and the stride, if taps read evenly spaced positions; None if they do not."""
+    if not bool((reads >= 0).any(dim=1).all()):
+        return None
+    stride = 1
+    for tap in reads:
+        inside = tap[tap >= 0]
+        if len(inside) > 1:
+            stride = int(inside[1] - inside[0])
+            break
+    if stride < 1:
+        return None
+    starts = _starts(reads, stride)
+    wanted = starts + torch.arange(reads.shape[1], device=reads.device) * stride
+    inside = (wanted >= 0) & (wanted < inputs)
+    if not torch.equal(torch.where(inside, wanted, -1), reads):
+        return None
+    return max(0, -int(wanted.min())), max(0, int(wanted.max()) - (inputs - 1)), stride
+
+
+def _gathered(shaped: Tensor, tap: Int[Tensor, " out"], axes: tuple[int, ...]) -> Tensor:
+    for axis in axes:
+        shaped = shaped.index_select(axis, torch.where(tap < 0, shaped.shape[axis] - 1, tap))
+    return shaped
+
+
+def _sliced(shaped: Tensor, start: int, length: int, stride: int, axes: tuple[int, ...]) -> Tensor:
+    place = [slice(None)] * shaped.ndim
+    for axis in axes:
+        place[axis] = slice(start, start + length, stride)
+    return shaped[tuple(place)]
+
+
+def offsets_behind(offsets: frozenset[Offset], reach: tuple[Reach, ...], size: tuple[int, ...]) -> frozenset[Offset]:
+    """Return the offsets in a field that pairs at some offsets of a node look at."""
+    found = set()
+    for offset in offsets:
+        ranges = []
+        for step, look, length in zip(offset, reach, size, strict=True):
+            spread, middle = look.high - look.low, step * look.stride
+            ranges.append(range(max(1 - length, middle - spread), min(length - 1, middle + spread) + 1))
+        found.update(product(*ranges))
+    return frozenset(found)
+
+
+def chosen_pairs(size: tuple[int, ...], offsets: frozenset[Offset] | None) -> Pairs:
+    """Return the cheaper form that covers some offsets; None means all."""
+    if offsets is None or len(offsets) * 2 > prod(size) > 1:
+        return AllPairs(size)
+    return OffsetPairs(size, tuple(sorted(offsets)))
