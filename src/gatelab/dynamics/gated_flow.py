@@ -50,6 +50,18 @@ class GatedLinearFlow:
         translation_invariant: whether Fourier modes are used.
         never_open: units whose gate never opens; they stay where they started.
 
+    Args:
+        A: K × K blocks Σˣˣ(p, q).
+        b: K blocks Σʸˣ(p)ᵀ.
+        K: number of units.
+        tau: τ, the time constant.
+        initial: w(0); zeros by default.
+        power: ⟨y²⟩; only the loss needs it.
+        shape: shape of the ring or torus before flattening to d; by default a ring.
+
+    Raises:
+        InputError: the shapes do not fit, A is not symmetric, or A is indefinite beyond rounding.
+
     Example:
         >>> flow = GatedLinearFlow(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([1.0, 0.0]), K=1)
         >>> flow.limit().tolist()
@@ -69,20 +81,6 @@ class GatedLinearFlow:
         power: float | None = None,
         shape: tuple[int, ...] | None = None,
     ):
-        """Solve the flow.
-
-        Args:
-            A: K × K blocks Σˣˣ(p, q).
-            b: K blocks Σʸˣ(p)ᵀ.
-            K: number of units.
-            tau: τ, the time constant.
-            initial: w(0); zeros by default.
-            power: ⟨y²⟩; only the loss needs it.
-            shape: shape of the ring or torus before flattening to d; by default a ring.
-
-        Raises:
-            InputError: the shapes do not fit, A is not symmetric, or A is indefinite beyond rounding.
-        """
         moments = GatedMoments(A, b, K, power or 0.0)
         check_symmetric(A)
         blocks = A.view(K, moments.dim, K, moments.dim).transpose(1, 2)

@@ -89,6 +89,11 @@ class PathwayFlow:
     In context c, F maps x to the input of layer ℓ, B maps the output of layer ℓ to ŷ, and W̄ = B W F is the network.
     Summed over the pathways through an edge, this is the flow of gated deep linear networks. All is in float64.
 
+    Args:
+        moments: moments of the data under the network's gates.
+        network: gives the widths, and the initial weights by its current ones.
+        tau: τ, the time constant.
+
     Example:
         >>> from gatelab.models import OpenGates
         >>> network = PathwayNetwork(2, 1, [OpenGates(1)], [3])
@@ -98,13 +103,6 @@ class PathwayFlow:
     """
 
     def __init__(self, moments: ContextMoments, network: PathwayNetwork, tau: float = 1.0):
-        """Prepare the flow.
-
-        Args:
-            moments: moments of the data under the network's gates.
-            network: gives the widths, and the initial weights by its current ones.
-            tau: τ, the time constant.
-        """
         if tau <= 0:
             raise InputError(f"tau = {tau}; the time constant must be positive")
         self.tau = tau

@@ -20,6 +20,12 @@ class PiecewiseFlow:
         starts: when each segment begins; the first is 0.
         flows: the closed form of each segment, in time since its start.
 
+    Args:
+        starts: instants at which the gates switch, 0 first.
+        moments: moments under the gates from each instant on.
+        tau: τ, the time constant.
+        initial: w(0); zeros by default.
+
     Example:
         >>> moments = GatedMoments(torch.eye(2), torch.ones(2), units=1, power=1.0)
         >>> flow = PiecewiseFlow([0.0, 1.0], [moments, moments])
@@ -35,14 +41,6 @@ class PiecewiseFlow:
         *,
         initial: Float[Tensor, "k d"] | None = None,
     ):
-        """Chain the segments: each starts where the one before ends.
-
-        Args:
-            starts: instants at which the gates switch, 0 first.
-            moments: moments under the gates from each instant on.
-            tau: τ, the time constant.
-            initial: w(0); zeros by default.
-        """
         if len(starts) != len(moments) or not starts or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             raise InputError(
                 f"{len(moments)} moments for instants {list(starts)[:5]}…; give one for each instant, 0 first, rising"

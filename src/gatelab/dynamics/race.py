@@ -44,6 +44,13 @@ class NeuralRace:
 
     The nodes of a runner keep their shares of s: a node that starts ahead stays ahead.
 
+    Args:
+        moments: moments of a network with one hidden layer.
+        tau: τ, the time constant.
+
+    Raises:
+        InputError: there are more hidden layers, nodes overlap, or modes mix; use PathwayFlow for these.
+
     Example:
         >>> from gatelab.dynamics.pathways import context_moments
         >>> from gatelab.models import OpenGates
@@ -54,15 +61,6 @@ class NeuralRace:
     """
 
     def __init__(self, moments: ContextMoments, tau: float = 1.0):
-        """Find runners and modes.
-
-        Args:
-            moments: moments of a network with one hidden layer.
-            tau: τ, the time constant.
-
-        Raises:
-            InputError: there are more hidden layers, nodes overlap, or modes mix; use PathwayFlow for these.
-        """
         if len(moments.gates) != 1:
             raise InputError(
                 f"{len(moments.gates)} hidden layers; the exact race has one: PathwayFlow integrates others"

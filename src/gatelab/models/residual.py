@@ -14,7 +14,6 @@ class ResidualBlock(nn.Module):
     """Two 3×3 convolutions with batch-norm, and a shortcut: the identity, or a 1×1 projection if shapes change."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1):
-        """Build a block that maps ``inputs`` to ``outputs`` channels."""
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
@@ -35,7 +34,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3×3 stem, stages of residual blocks (all but the first halve the size), and global average pooling."""
+    """A 3×3 stem, stages of residual blocks (all but the first halve the size), global average pooling; He weights."""
 
     def __init__(
         self,
@@ -46,7 +45,6 @@ class ResNet(nn.Module):
         outputs: int = 10,
         generator: torch.Generator | None = None,
     ):
-        """Build stages of ``blocks[i]`` blocks with ``channels[i]`` channels and He weights."""
         super().__init__()
         if len(blocks) != len(channels) or not blocks:
             raise InputError(f"{len(blocks)} stages of blocks, {len(channels)} of channels; give both for each stage")
