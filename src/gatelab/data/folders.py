@@ -27,11 +27,7 @@ def data_folders(root: str | Path | None = None) -> list[Path]:
 
 
 def find(entry: Entry, root: str | Path | None = None) -> dict[str, Path]:
-    """Find all files of a data set, raw or gzipped, in one folder.
-
-    Raises:
-        DataError: no folder has them all; the message lists the folders searched and how to get the files.
-    """
+    """Find all files of a data set, raw or gzipped, in one folder."""
     looked, partial = [], ""
     for folder in data_folders(root):
         for below in entry.folders:

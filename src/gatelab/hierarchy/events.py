@@ -164,23 +164,15 @@ def given_events(
     return Events(fields, priors, dict(matrices), targets)
 
 
-def times(matrix: Tensor, values: Float[Tensor, "k w"]) -> Float[Tensor, "m w"]:
-    """Return P F."""
+def times(matrix: Tensor, values: Float[Tensor, "k w"], *, transposed: bool = False) -> Float[Tensor, "m w"]:
+    """Return P F, or Pᵀ G̃."""
     if not matrix.is_sparse:
-        return matrix @ values
+        return (matrix.T if transposed else matrix) @ values
     # Torch's sparse product sorts and converts on every call; with few columns that would take most of the time.
-    rows, columns = matrix.indices()
+    rows, columns = matrix.indices().flip(0) if transposed else matrix.indices()
     terms = matrix.values().unsqueeze(1) * values.index_select(0, columns)
-    return values.new_zeros(matrix.shape[0], values.shape[1]).index_add_(0, rows, terms)
-
-
-def transposed_times(matrix: Tensor, values: Float[Tensor, "m w"]) -> Float[Tensor, "k w"]:
-    """Return Pᵀ G̃."""
-    if not matrix.is_sparse:
-        return matrix.T @ values
-    rows, columns = matrix.indices()
-    terms = matrix.values().unsqueeze(1) * values.index_select(0, rows)
-    return values.new_zeros(matrix.shape[1], values.shape[1]).index_add_(0, columns, terms)
+    height = matrix.shape[1 if transposed else 0]
+    return values.new_zeros(height, values.shape[1]).index_add_(0, rows, terms)
 
 
 def _events(teacher: Teacher, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"], samples: int | None) -> Events:

@@ -29,11 +29,7 @@ class Inputs(ABC):
         return self.values**self.n_positions
 
     def support(self, limit: int = ENUMERATION_LIMIT) -> tuple[Int[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Return every input with positive probability, and its probability in float64.
-
-        Raises:
-            SupportTooLargeError: there are more than ``limit`` strings.
-        """
+        """Return every input with positive probability, and its probability in float64; refuse to visit too many."""
         x = all_values((self.values,) * self.n_positions, limit)
         probability = self.probability(x)
         return x[probability > 0], probability[probability > 0]

@@ -98,10 +98,7 @@ def observe_student(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d
         teacher(x),
         {region: teacher.contents(region, x) for region in teacher.fields.bottom_up},
         teacher.sizes,
-        {
-            region: RegionState(s.raw.detach(), s.gated.detach(), s.active.detach(), s.output.detach())
-            for region, s in states.items()
-        },
+        {region: RegionState(*(tensor.detach() for tensor in state)) for region, state in states.items()},
         dict(zip(states, gradients[::2], strict=True)),
         dict(zip(states, gradients[1::2], strict=True)),
         loss.item(),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, standardise
-from gatelab.hierarchy.events import Events, times, transposed_times
+from gatelab.hierarchy.events import Events, times
 from gatelab.hierarchy.marginals import Observation, fitting_targets, observe_student, squared_loss
 from gatelab.hierarchy.student import LocalNetwork, Norm
 from gatelab.hierarchy.teacher import Teacher
@@ -91,7 +91,7 @@ def reformulate(student: LocalNetwork, events: Events, gates_from: Teacher | Non
         parts = []
         for child, weight in student.incoming(region).items():
             # Pᵀ G̃ serves both the child's gradient and, as Fᵀ (Pᵀ G̃), the move of the weights.
-            passed = transposed_times(events.matrix(region, child), gradient)
+            passed = times(events.matrix(region, child), gradient, transposed=True)
             parts.append(activations[child].T @ passed)
             if child in student.options:
                 arriving[child] = arriving.get(child, 0) + passed @ weight.T
