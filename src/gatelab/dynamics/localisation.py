@@ -50,12 +50,9 @@ def site_distance(
 
 @dataclass(frozen=True)
 class LocationMatch:
-    """Predicted against observed receptive fields, unit by unit.
+    """Predicted against observed fields, unit by unit: the distance of the peaks in sites, and the cosine.
 
-    Attributes:
-        distance: distance of the peaks, in sites.
-        cosine: cosine of the fields.
-        correlation: largest cosine over all shifts of the predicted field; it compares shapes wherever they lie.
+    The correlation is the largest cosine over all shifts of the predicted field; it compares shapes wherever they lie.
     """
 
     distance: Float[Tensor, " k"]

@@ -52,7 +52,12 @@ class PiecewiseFlow:
             self.switch(start, of_segment)
 
     def switch(self, instant: float, moments: GatedMoments) -> None:
-        """Change the gates at an instant after all others."""
+        """Change the gates at an instant after all others.
+
+        Args:
+            instant: when the gates change.
+            moments: moments under the gates from then on.
+        """
         # Weights do not jump when gates do.
         reached = self.flows[-1].weights(instant - self.starts[-1])
         self.flows.append(GatedLinearFlow.from_moments(moments, self._tau, initial=reached))
@@ -84,12 +89,9 @@ class PiecewiseFlow:
 
 @dataclass(frozen=True)
 class SelfGatedFlow:
-    """The result of :func:`self_gated_flow`.
+    """A piecewise flow, and the share of gates that flipped at each of its switches.
 
-    Attributes:
-        flow: the piecewise flow.
-        flips: share of gates that changed at each switch.
-        reached: the time up to which switches were searched; below the horizon if ``most`` was used up.
+    Switches were searched up to the time ``reached``, which is below the horizon if ``most`` was used up.
     """
 
     flow: PiecewiseFlow

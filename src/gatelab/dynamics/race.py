@@ -19,11 +19,8 @@ _TOLERANCE = 1e-8  # how much of Σˣˣ may lie off the modes, relative to its l
 class Runner:
     """Hidden nodes with equal gates, and the modes they learn.
 
-    Attributes:
-        nodes: the hidden nodes, which share the modes.
-        left, right: singular vectors of Σʸˣ, as columns.
-        strength: σ, singular values of Σʸˣ.
-        variance: δ, the input's variance along ``right``.
+    A mode has singular vectors of Σʸˣ, columns of ``left`` and ``right``, its singular value σ as ``strength``, and the
+    input's ``variance`` δ along ``right``.
     """
 
     nodes: tuple[int, ...]
@@ -69,7 +66,13 @@ class NeuralRace:
         self.runners = [_runner(moments, nodes) for nodes in _equal_nodes(moments)]
 
     def align(self, network: PathwayNetwork, start: float, generator: torch.Generator | None = None) -> None:
-        """Set a network to the balanced weights from which the race starts, s₀ = ``start`` for every mode and node."""
+        """Set a network to the balanced weights from which the race starts.
+
+        Args:
+            network: the network, whose weights are overwritten.
+            start: s₀ of every mode and node.
+            generator: source of the units' directions within a node.
+        """
         first, last = network.weights()
         (width,) = network.node_widths
         with torch.no_grad():
@@ -87,7 +90,15 @@ class NeuralRace:
                     last[:, rows] = start**0.5 * runner.left @ basis.T
 
     def strengths(self, t: Times, start: float) -> list[Float[Tensor, "*times r"]]:
-        """Return s(t) of every mode of every runner, summed over the runner's nodes."""
+        """Return s(t) of every mode of every runner, summed over the runner's nodes.
+
+        Args:
+            t: one time or a tensor of times.
+            start: s₀ of every mode and node.
+
+        Returns:
+            A tensor for each runner, with its modes on the last axis.
+        """
         if start <= 0:
             raise InputError(f"s₀ = {start}; a mode that starts at zero never moves: start above zero")
         return [self._strength(runner, t, len(runner.nodes) * start) for runner in self.runners]
@@ -102,7 +113,15 @@ class NeuralRace:
         return start / (torch.exp(-growth) + runner.variance * start * gained)
 
     def loss(self, t: Times, start: float) -> Float[Tensor, "*times"]:
-        """Return L(t) = ½⟨‖y‖²⟩ − Σ (σ s − ½ δ s²)."""
+        """Return L(t) = ½⟨‖y‖²⟩ − Σ (σ s − ½ δ s²).
+
+        Args:
+            t: one time or a tensor of times.
+            start: s₀ of every mode and node.
+
+        Returns:
+            The loss at each time.
+        """
         learnt = [
             (runner.strength * s - runner.variance * s.square() / 2).sum(dim=-1)
             for runner, s in zip(self.runners, self.strengths(t, start), strict=True)

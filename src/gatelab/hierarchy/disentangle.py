@@ -21,13 +21,7 @@ from gatelab.hierarchy.codes import n_factors
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest matrix with a structure.
-
-    Attributes:
-        matrix: the matrix.
-        distance: Frobenius norm of the difference.
-        relative: distance, relative to the norm of the given matrix; 0 for the zero matrix.
-    """
+    """The nearest matrix with a structure; its distance in the Frobenius norm, also relative to the given matrix."""
 
     matrix: Float[Tensor, "m n"]
     distance: float

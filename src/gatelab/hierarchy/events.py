@@ -130,9 +130,6 @@ def given_events(
     Returns:
         The probabilities.
 
-    Raises:
-        InputError: rows do not sum to one, sizes do not fit, or the parents of a child disagree about it.
-
     Example:
         >>> from gatelab.hierarchy import string_fields
         >>> p = torch.tensor([[1.0, 0.0], [0.5, 0.5]])

@@ -33,9 +33,6 @@ class ReceptiveFields:
     Args:
         regions: name → positions, in any order.
 
-    Raises:
-        InputError: the regions do not form a hierarchy.
-
     Example:
         >>> fields = ReceptiveFields({"a": [0], "b": [1], "c": [2], "ab": [0, 1], "bc": [1, 2], "all": [0, 1, 2]})
         >>> fields.children("all"), fields.parents("b"), fields.layer("b")
@@ -120,16 +117,11 @@ class ReceptiveFields:
         return top
 
     def _find_parents(self) -> dict[str, tuple[str, ...]]:
-        masks = {name: sum(1 << position for position in self.regions[name]) for name in self.bottom_up}
+        sets = {name: frozenset(self.regions[name]) for name in self.bottom_up}
         parents = {}
         for name in self.bottom_up:
-            mask, minimal = masks[name], []
-            # Candidates come in ascending size, so that one kept earlier cannot contain one that comes later.
-            for other in self.bottom_up:
-                larger = masks[other]
-                if larger != mask and larger & mask == mask and not any(masks[m] & larger == masks[m] for m in minimal):
-                    minimal.append(other)
-            parents[name] = tuple(minimal)
+            larger = [other for other in self.bottom_up if sets[name] < sets[other]]
+            parents[name] = tuple(other for other in larger if not any(sets[m] < sets[other] for m in larger))
         return parents
 
     def _check_cover(self) -> None:

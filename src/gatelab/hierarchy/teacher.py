@@ -32,9 +32,6 @@ class Teacher:
         labels: class of each value of z_ω; by default the value itself.
         targets: the output wanted of the student's top nodes, a row for each value of z_ω; one-hot labels by default.
 
-    Raises:
-        InputError: rules are missing, superfluous, or made for other children.
-
     Example:
         >>> from gatelab.hierarchy import rules, string_fields
         >>> teacher = Teacher(string_fields(4, [2]), rules.parity)

@@ -43,6 +43,8 @@ class MeanReadoutNetwork(nn.Sequential):
         torch.Size([3, 1])
     """
 
+    hidden: nn.Linear
+
     def __init__(
         self,
         dim: int,
@@ -67,12 +69,11 @@ class MeanReadoutNetwork(nn.Sequential):
     @property
     def weights(self) -> Float[Tensor, "k d"]:
         """W₁ (gdln, Eq. 4): the receptive fields."""
-        return cast("nn.Linear", self.hidden).weight
+        return self.hidden.weight
 
     def frozen_gates(self) -> HalfSpaceGates:
         """Return copies of the present half-spaces W₁x + b₁ > 0 (gdln, Eq. 2, with > for ≥)."""
-        hidden = cast("nn.Linear", self.hidden)
-        return HalfSpaceGates(hidden.weight, hidden.bias)
+        return HalfSpaceGates(self.hidden.weight, self.hidden.bias)
 
 
 class GatedDeepLinearNetwork(nn.Module):

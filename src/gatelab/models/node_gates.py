@@ -16,11 +16,7 @@ from gatelab.errors import InputError
 
 
 class NodeGates(nn.Module, ABC):
-    """K gates as functions of the example.
-
-    Attributes:
-        count: K.
-    """
+    """K = ``count`` gates as functions of the example."""
 
     def __init__(self, count: int):
         super().__init__()
