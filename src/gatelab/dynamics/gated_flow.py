@@ -18,7 +18,7 @@ Times = float | Float[Tensor, "*times"]
 def as_times(t: Times, like: Tensor) -> Float[Tensor, "*times"]:
     """Return times as a tensor of the type of ``like``; raise InputError if one is negative."""
     times = torch.as_tensor(t, dtype=like.dtype, device=like.device)
-    if times.numel() and not times.min() >= 0:
+    if times.numel() and not times.min() >= 0:  # a comparison with NaN is false, so NaN is refused too
         raise InputError(f"t = {float(times.min())}; the flow starts at 0: give times from 0 on")
     return times
 

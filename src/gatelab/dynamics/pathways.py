@@ -20,11 +20,8 @@ class ContextMoments:
     A context is one joint state of all gates. The network is linear within a context, so learning sees nothing of
     the data but these moments. Moments of pathways are sums over contexts.
 
-    Attributes:
-        gates: open nodes of each hidden layer, in every context.
-        xx: ⟨x xᵀ 1_c⟩.
-        yx: ⟨y xᵀ 1_c⟩.
-        yy: ⟨‖y‖²⟩ over all contexts.
+    ``gates`` are the open nodes of each hidden layer in every context, ``xx`` and ``yx`` are ⟨x xᵀ 1_c⟩ and ⟨y xᵀ 1_c⟩,
+    and ``yy`` is ⟨‖y‖²⟩ over all contexts.
     """
 
     gates: tuple[Bool[Tensor, "c _"], ...]
@@ -123,7 +120,7 @@ class PathwayFlow:
         rates = []
         for layer in range(len(weights) - 1, -1, -1):
             rates.append((above.mT @ error @ below[layer].mT).sum(dim=0) / self.tau)
-            if layer:
+            if layer:  # pass the layer, then the gates below it
                 above = (above @ weights[layer]) * self._masks[layer - 1][:, None, :]
         return rates[::-1]
 

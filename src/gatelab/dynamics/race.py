@@ -150,6 +150,7 @@ def _equal_nodes(moments: ContextMoments) -> list[tuple[int, ...]]:
 def _runner(moments: ContextMoments, nodes: tuple[int, ...]) -> Runner:
     path = [nodes[0]]
     left, strength, right = torch.linalg.svd(moments.input_output(path), full_matrices=False)
+    # Rows vᵀΣˣˣ; each is a multiple of its own vᵀ if and only if v is an eigenvector.
     variance = right @ moments.input_input(path, path)
     off = (variance - (variance * right).sum(dim=1, keepdim=True) * right).abs().max() / variance.abs().max()
     if off > _TOLERANCE:

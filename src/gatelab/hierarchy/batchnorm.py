@@ -9,7 +9,6 @@ Under the reformulation the entries of f are values of z with probabilities Λ (
 projection is orthogonal in the inner product ⟨f, g⟩ = fᵀ Λ g. A batch of N examples is the case Λ = 1/N.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -156,11 +155,13 @@ def batchnorm_projection_report(
     norms = {module: name for name, module in copied.named_modules() if isinstance(module, _BatchNorm)}
     if not norms:
         raise UnsupportedModelError(f"{type(model).__name__} has no batch-norm layer; there is nothing to report")
-    uses: list[tuple[_BatchNorm, Tensor, Tensor]] = []
+    uses: list[tuple[str, _BatchNorm, Tensor, Tensor]] = []
 
     def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         assert isinstance(module, _BatchNorm)
-        uses.append((module, inputs[0], output))
+        number = 1 + sum(used is module for _, used, _, _ in uses)
+        label = norms[module] if number == 1 else f"{norms[module]}#{number}"
+        uses.append((label, module, inputs[0], output))
         return output.clone()  # an in-place ReLU behind the layer would overwrite the recorded output
 
     hooks = [module.register_forward_hook(watch) for module in norms]
@@ -172,7 +173,7 @@ def batchnorm_projection_report(
             value = loss(run(x))
             if value.ndim != 0:
                 raise InputError(f"loss returned a tensor of shape {tuple(value.shape)}; it must return a scalar")
-            wanted = [tensor for _, f, out in uses for tensor in (f, out) if tensor.requires_grad]
+            wanted = [tensor for _, _, f, out in uses for tensor in (f, out) if tensor.requires_grad]
             found = torch.autograd.grad(value, wanted, allow_unused=True) if wanted else ()
         gradients = dict(zip(map(id, wanted), found, strict=True))
     finally:
@@ -180,14 +181,10 @@ def batchnorm_projection_report(
             hook.remove()
         for module, training in modes.items():  # a model that cannot be copied stands in for itself
             module.training = training
-    counts: Counter[str] = Counter()
-    report = []
-    for module, f, out in uses:
-        name = norms[module]
-        counts[name] += 1
-        label = name if counts[name] == 1 else f"{name}#{counts[name]}"
-        report.append(_projection(label, module, f.detach(), gradients.get(id(out)), gradients.get(id(f))))
-    return report
+    return [
+        _projection(label, module, f.detach(), gradients.get(id(out)), gradients.get(id(f)))
+        for label, module, f, out in uses
+    ]
 
 
 def _projection(

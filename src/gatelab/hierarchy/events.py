@@ -21,14 +21,9 @@ DENSE_LIMIT = 2**18
 class Events:
     """The part of the distribution of a teacher's variables that training sees.
 
-    Values that never occur have rows of zeros.
-
-    Attributes:
-        fields: the hierarchy.
-        priors: region → P(z_α), the diagonal of Λ_α.
-        matrices: (parent α, child β) → P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse.
-        targets: the wanted output of the student's top nodes for each value at the top.
-        samples: how many inputs were counted; None if the numbers are exact.
+    ``priors`` are P(z_α), the diagonals of Λ_α; ``matrices`` are P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse, with
+    rows of zeros for values that never occur. ``targets`` are the outputs wanted of the student's top nodes for each
+    value at the top. ``samples`` is how many inputs were counted; None if the numbers are exact.
     """
 
     fields: ReceptiveFields

@@ -93,13 +93,9 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
 
 @dataclass(frozen=True)
 class Expressibility:
-    """The losses ‖F_ω − I‖² that can be reached.
+    """The losses ‖F_ω − I‖² of the constructed ReLU network and of the best linear one, of any width and with biases.
 
-    Attributes:
-        events: m_ω, the number of values at the top, which is also the loss of F = 0.
-        relu: of the constructed ReLU network.
-        linear: of the best linear network of any width, biases included.
-        rank: of the F_ω that a linear network can reach; Eckart–Young: linear ≥ m_ω − rank.
+    ``events`` is m_ω, also the loss of F = 0; ``rank`` that of the best linear F_ω. Eckart–Young: linear ≥ m_ω − rank.
     """
 
     events: int

@@ -25,15 +25,10 @@ from gatelab.hierarchy.teacher import Teacher
 
 @dataclass(frozen=True)
 class Reformulated:
-    """One pass of the reformulation.
+    """One pass of the reformulation: F_α (leaves included), D_α and G̃_α at the weighted sums, region by region.
 
-    Attributes:
-        activations: region → F_α, leaves included.
-        gates: inner region → D_α.
-        gradients: inner region → G̃_α, at the weighted sums.
-        weights: inner region → ΔW_α, the children's ΔW_βα stacked as in the student.
-        biases, scales, shifts: inner region → the moves of b, c₁ and c₀, where they exist.
-        loss: ½ Σ_z P(z_ω) ‖T − F_ω‖².
+    ``weights``, ``biases``, ``scales`` and ``shifts`` are the moves of W, b, c₁ and c₀, where these exist; the ΔW_βα of
+    all children are stacked as in the student. The loss is ½ Σ_z P(z_ω) ‖T − F_ω‖².
     """
 
     activations: dict[str, Float[Tensor, "_ _"]]

@@ -47,13 +47,9 @@ class NodeOptions:
 
 
 class RegionState(NamedTuple):
-    """One region's nodes at every input.
+    """One region's nodes at every input: the weighted sums f^raw, the gate's input and output, and f.
 
-    Attributes:
-        raw: f^raw, the weighted sums.
-        gated: the input of the gate: raw, or raw normalised.
-        active: the output of the gate.
-        output: f, the values that the parents read: active, or active normalised.
+    Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``.
     """
 
     raw: Float[Tensor, "n w"]
