@@ -18,9 +18,13 @@ class Observation:
     Gradients have the paper's sign and scale: g_j(x) = −∂L/∂f_j^raw (x), divided by the input's probability, for the
     loss L = ½ E‖target − f_ω‖². Gradient descent then moves w_jk by E[f_k g_j].
 
-    For each region there are the teacher's variable z_α, the content x_α as one number, and the number m_α of values;
-    for each inner region the nodes' state and g_j(x) at their weighted sums. ``raw_gradients`` are g^raw_j(x), before
-    the gate filters them.
+    Attributes:
+        x, probability: the inputs, and the probability of each; these sum to one.
+        z, contents: region → the teacher's variable, and x_α as one number.
+        sizes: region → m_α.
+        states: inner region → its nodes.
+        gradients, raw_gradients: inner region → g_j(x) at the weighted sums, and g^raw_j(x) before the gate filters it.
+        loss: L.
     """
 
     x: Int[Tensor, "n d"]

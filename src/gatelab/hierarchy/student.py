@@ -47,7 +47,7 @@ class NodeOptions:
 
 
 class RegionState(NamedTuple):
-    """One region's nodes at every input: the weighted sums f^raw, the gate's input and output, and f.
+    """One region's nodes at every input: weighted sums f^raw, the gate's input and output, and f for the parents.
 
     Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``.
     """

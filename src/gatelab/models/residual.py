@@ -40,10 +40,9 @@ class ResNet(nn.Module):
         self,
         blocks: Sequence[int],
         channels: Sequence[int],
-        *,
-        inputs: int = 3,
-        outputs: int = 10,
-        generator: torch.Generator | None = None,
+        inputs: int,
+        outputs: int,
+        generator: torch.Generator | None,
     ):
         super().__init__()
         if len(blocks) != len(channels) or not blocks:
@@ -89,7 +88,9 @@ def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.G
         9
     """
     if depth == 34:
-        return ResNet((3, 4, 6, 3), (64, 128, 256, 512), inputs=inputs, outputs=outputs, generator=generator)
-    if depth < 8 or depth % 6 != 2:
+        blocks, channels = (3, 4, 6, 3), (64, 128, 256, 512)
+    elif depth >= 8 and depth % 6 == 2:
+        blocks, channels = ((depth - 2) // 6,) * 3, (16, 32, 64)
+    else:
         raise InputError(f"depth is {depth}; it must be 34 or 6k + 2 (20, 32, 44, 56, 110, …)")
-    return ResNet(((depth - 2) // 6,) * 3, (16, 32, 64), inputs=inputs, outputs=outputs, generator=generator)
+    return ResNet(blocks, channels, inputs, outputs, generator)
