@@ -63,7 +63,7 @@ class TwoClasses(ABC):
     def sample(
         self, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Draw an even number of examples; the labels alternate, y = 1, 0, 1, 0 and so on."""
+        """Draw an even number of examples, otherwise as :meth:`of_class` does; labels alternate, y = 1, 0, 1, 0, …."""
         if count < 2 or count % 2:
             raise InputError(f"{count} examples cannot be split equally between two classes; ask for an even number")
         ones = self.of_class(1, count // 2, generator=generator, dtype=dtype)
