@@ -7,8 +7,8 @@ from scipy.integrate import solve_ivp
 from gatelab.data import NLGP, SinglePulse
 from gatelab.data.ring import circulant
 from gatelab.dynamics import GatedLinearFlow, exact_moments, minimum_loss, moments_of
+from gatelab.dynamics.gated_flow import connected
 from gatelab.dynamics.linear_flow import DenseFlow
-from gatelab.dynamics.structure import connected
 from gatelab.errors import InputError
 from gatelab.models import CellGates, ChosenGates, FunctionGates, GatedDeepLinearNetwork, HalfSpaceGates, OpenGates
 

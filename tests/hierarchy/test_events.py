@@ -4,7 +4,7 @@ import torch
 from gatelab.errors import InputError, SupportTooLargeError
 from gatelab.hierarchy import Teacher, counted_events, exact_events, full_information, given_events, string_fields
 from gatelab.hierarchy import events as module
-from gatelab.hierarchy.events import times, transposed_times
+from gatelab.hierarchy.events import times
 from gatelab.hierarchy.inputs import MarkovChain, Uniform
 from gatelab.hierarchy.rules import joint, parity, random_table
 from tests.references.hierarchy import joint_probabilities
@@ -30,7 +30,7 @@ def test_probabilities_by_counting_every_input(teacher, monkeypatch, limit):
         torch.testing.assert_close(backward.to_dense(), expected / expected.sum(dim=0))
         f, g = torch.randn(matrix.shape[1], 2), torch.randn(matrix.shape[0], 2)
         torch.testing.assert_close(times(matrix, f), matrix.to_dense() @ f)
-        torch.testing.assert_close(transposed_times(matrix, g), matrix.to_dense().T @ g)
+        torch.testing.assert_close(times(matrix, g, transposed=True), matrix.to_dense().T @ g)
 
 
 def test_events_that_never_occur_have_empty_rows():

@@ -12,13 +12,7 @@ from gatelab.errors import InputError
 
 @dataclass(frozen=True)
 class Regression:
-    """Inputs and real targets, split for training and test.
-
-    Attributes:
-        title: the name in print.
-        train_x, test_x: inputs.
-        train_y, test_y: one target per input.
-    """
+    """Inputs and real targets, split for training and test; ``title`` is the name in print."""
 
     title: str
     train_x: Float[Tensor, "n d"]

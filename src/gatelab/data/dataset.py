@@ -46,11 +46,28 @@ class Dataset:
     largest: float = 255.0
 
     def inputs(self, x: UInt8[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
-        """Convert bytes to numbers between 0 and 1."""
+        """Convert bytes to numbers between 0 and 1.
+
+        Args:
+            x: bytes of any shape, such as ``train_x``.
+            dtype: of the result; torch's default if left out.
+
+        Returns:
+            The numbers, in the shape of x.
+        """
         return x.to(dtype or torch.get_default_dtype()).div_(self.largest)
 
     def subset(self, train: int | None, test: int | None = None, *, seed: int = 0) -> "Dataset":
-        """Return a random subset with so many training and test examples; None keeps all."""
+        """Return a random subset.
+
+        Args:
+            train: number of training examples; None keeps all.
+            test: number of test examples; None keeps all.
+            seed: seed of the choice.
+
+        Returns:
+            The subset, in the order of the whole.
+        """
         generator = torch.Generator().manual_seed(seed)
         parts = []
         for x, y, count in ((self.train_x, self.train_y, train), (self.test_x, self.test_y, test)):

@@ -27,9 +27,6 @@ def modified_fashion(fashion: Dataset, *, clusters: int = 5, seed: int = 0) -> D
     Returns:
         The same images with new labels.
 
-    Raises:
-        InputError: a class has fewer training examples than clusters.
-
     Example:
         >>> from gatelab.data import load
         >>> modified_fashion(load("digits").subset(500, 100)).classes[-2:]

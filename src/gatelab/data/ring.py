@@ -24,11 +24,25 @@ class TwoClasses(ABC):
         """Number of sites."""
         return prod(self.shape)
 
-    @abstractmethod
     def of_class(
         self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "n d"]:
-        """Draw independent examples of one class, on the generator's device."""
+        """Draw independent examples of one class.
+
+        Args:
+            label: the class, 1 or 0.
+            count: number of examples.
+            generator: source of randomness; the examples are on its device.
+            dtype: of the examples; torch's default if left out.
+
+        Returns:
+            The examples.
+        """
+        return self._draw(label, count, generator, dtype or torch.get_default_dtype())
+
+    @abstractmethod
+    def _draw(self, label: int, count: int, generator: torch.Generator | None, dtype: torch.dtype) -> Tensor:
+        """Draw examples of one class for :meth:`of_class`."""
 
     @abstractmethod
     def mean(self, label: int) -> float:
@@ -49,11 +63,7 @@ class TwoClasses(ABC):
     def sample(
         self, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Draw a balanced set of examples; the labels alternate, y = 1, 0, 1, 0 and so on.
-
-        Raises:
-            InputError: the count is odd, so classes cannot be balanced.
-        """
+        """Draw an even number of examples, otherwise as :meth:`of_class` does; labels alternate, y = 1, 0, 1, 0, …."""
         if count < 2 or count % 2:
             raise InputError(f"{count} examples cannot be split equally between two classes; ask for an even number")
         ones = self.of_class(1, count // 2, generator=generator, dtype=dtype)
@@ -109,11 +119,6 @@ def circulant(row: Float[Tensor, "*shape"]) -> Float[Tensor, "d d"]:
     return row.flatten()[offset]
 
 
-def circular_spectrum(row: Float[Tensor, "*shape"]) -> Float[Tensor, "*half"]:
-    """Return the eigenvalues of a symmetric translation-invariant matrix, by the real FFT of its first row."""
-    return torch.fft.rfftn(row).real
-
-
 def gaussian_field(
     root: Float[Tensor, "*half"],
     shape: tuple[int, ...],
@@ -131,14 +136,10 @@ def gaussian_field(
     return torch.fft.irfftn(torch.fft.rfftn(white, dim=axes) * root.to(white), s=shape, dim=axes).flatten(1)
 
 
-def root_spectrum(row: Float[Tensor, "*shape"], what: str, tolerance: float = 1e-6) -> Float[Tensor, "*half"]:
-    """Return the roots of a covariance's eigenvalues, from its first row; negative rounding errors become zero.
-
-    Raises:
-        InputError: an eigenvalue is negative beyond ``tolerance`` times the largest.
-    """
-    spectrum = circular_spectrum(row)
+def root_spectrum(row: Float[Tensor, "*shape"], what: str) -> Float[Tensor, "*half"]:
+    """Return the roots of a covariance's eigenvalues, from its first row; rounding errors below zero become zero."""
+    spectrum = torch.fft.rfftn(row).real  # the eigenvalues of a symmetric translation-invariant matrix
     low, high = float(spectrum.min()), float(spectrum.max())
-    if low < -tolerance * high:
+    if low < -1e-6 * high:
         raise InputError(f"{what} is no covariance: its eigenvalues go from {low:.3g} to {high:.3g}")
     return spectrum.clamp(min=0).sqrt()

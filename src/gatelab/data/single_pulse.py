@@ -51,10 +51,7 @@ class SinglePulse(TwoClasses):
             inside = (inside[:, :, None] & (offset < width[:, None])[:, None, :]).flatten(1)
         return inside
 
-    def of_class(
-        self, label: int, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
-    ) -> Float[Tensor, "n d"]:
-        """Draw independent examples of one class, on the generator's device."""
+    def _draw(self, label: int, count: int, generator: torch.Generator | None, dtype: torch.dtype) -> Tensor:
         low, high = self._bounds(label)
         device = None if generator is None else generator.device
         width = torch.randint(low, high + 1, (count,), generator=generator, device=device)
@@ -63,7 +60,7 @@ class SinglePulse(TwoClasses):
         if self.inverted:
             inverted = torch.randint(2, (count, 1), generator=generator, device=device)
             x = x ^ inverted.bool()
-        return x.to(dtype or torch.get_default_dtype()).sub_(self.shift)
+        return x.to(dtype).sub_(self.shift)
 
     def support(self, label: int) -> Float[Tensor, "s d"]:
         """Return all examples of a class, which are equally likely, in float64."""

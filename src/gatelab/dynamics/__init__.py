@@ -1,13 +1,4 @@
-"""Networks in time: gates and kernels during training, and learning curves in closed form.
-
-This package exports what a study needs. The modules hold the rest:
-
-- ``tracker``: gates and kernels of any network while it trains;
-- ``moments``, ``gate_search``: what gates make of the data, the least loss they allow, the best gates;
-- ``linear_flow``, ``structure``, ``gated_flow``, ``piecewise``: exact learning curves under fixed and switching gates;
-- ``pathways``, ``race``: deeper gated linear networks;
-- ``localisation``: where a receptive field lies, how local it is, how its gates flip.
-"""
+"""Networks in time: gates and kernels during training, and learning curves in closed form."""
 
 from gatelab.dynamics.gate_search import exhaustive_gates, greedy_gates
 from gatelab.dynamics.gated_flow import GatedLinearFlow

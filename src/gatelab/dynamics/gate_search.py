@@ -16,13 +16,7 @@ from gatelab.models import CellGates, HalfSpaceGates, MeanReadoutNetwork
 
 @dataclass(frozen=True)
 class GateChoice:
-    """Gates out of a pool, and the least mean squared error that they allow.
-
-    Attributes:
-        places: indices of the gates in the pool.
-        loss: min ⟨(y − ŷ)²⟩ (gdln, Eq. 15).
-        tried: how many sets were compared.
-    """
+    """Gates by their places in a pool, min ⟨(y − ŷ)²⟩ under them (gdln, Eq. 15), and how many sets were tried."""
 
     places: tuple[int, ...]
     loss: float

@@ -62,7 +62,6 @@ class DenseFlow(LinearFlow):
     """The flow from one eigendecomposition of all of H."""
 
     def __init__(self, H: Float[Tensor, "m m"], f: Float[Tensor, "blocks d"]):
-        """Decompose H = P Λ Pᵀ."""
         self._shape = f.shape
         rates, self._vectors = torch.linalg.eigh(H)
         self.rates, self.drive = _without_rounding(rates, self.to_modes(f))
@@ -84,7 +83,6 @@ class CirculantFlow(LinearFlow):
     """
 
     def __init__(self, rows: Float[Tensor, "k k *shape"], f: Float[Tensor, "k d"]):
-        """Decompose H, given the first row of every block over the ring or torus."""
         self._shape = tuple(rows.shape[2:])
         self._axes = tuple(range(-len(self._shape), 0))
         # The blocks are symmetric, so their spectra are real.

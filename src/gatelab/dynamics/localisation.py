@@ -50,12 +50,9 @@ def site_distance(
 
 @dataclass(frozen=True)
 class LocationMatch:
-    """Predicted against observed receptive fields, unit by unit.
+    """Predicted against observed fields, unit by unit: the distance of the peaks in sites, and the cosine.
 
-    Attributes:
-        distance: distance of the peaks, in sites.
-        cosine: cosine of the fields.
-        correlation: largest cosine over all shifts of the predicted field; it compares shapes wherever they lie.
+    The correlation is the largest cosine over all shifts of the predicted field; it compares shapes wherever they lie.
     """
 
     distance: Float[Tensor, " k"]
@@ -122,13 +119,8 @@ def gate_agreement(gates: Bool[Tensor, "*times k n"], final: Bool[Tensor, "k n"]
 class GaborFit:
     r"""The best fit :math:`a\, e^{-\delta^2/(2 s^2)} \cos(2\pi f \delta + \varphi)` to a field on a ring.
 
-    Attributes:
-        centre: centre of the envelope, in sites.
-        width: s, in sites.
-        frequency: f, in cycles per site, between 0 and ½.
-        amplitude: a.
-        phase: φ, in radians.
-        r_squared: share of the field's sum of squares that the fit explains.
+    Centre and width s are in sites, the frequency f in cycles per site, between 0 and ½, the phase φ in radians;
+    ``r_squared`` is the share of the field's sum of squares that the fit explains.
     """
 
     centre: float

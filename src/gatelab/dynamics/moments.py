@@ -56,7 +56,15 @@ class GatedMoments:
         return self.b.view(self.units, self.dim)[p]
 
     def input_input(self, p: int, q: int) -> Float[Tensor, "d d"]:
-        """Return Σˣˣ(p, q) = ⟨g_p g_q x xᵀ⟩ (gdln, Eq. 7)."""
+        """Return Σˣˣ(p, q) = ⟨g_p g_q x xᵀ⟩ (gdln, Eq. 7).
+
+        Args:
+            p: the unit of the rows.
+            q: the unit of the columns.
+
+        Returns:
+            The block A_pq.
+        """
         return self.A.view(self.units, self.dim, self.units, self.dim)[p, :, q]
 
     def loss(self, weights: Float[Tensor, "*times k d"]) -> Float[Tensor, "*times"]:

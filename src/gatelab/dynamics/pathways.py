@@ -20,11 +20,8 @@ class ContextMoments:
     A context is one joint state of all gates. The network is linear within a context, so learning sees nothing of
     the data but these moments. Moments of pathways are sums over contexts.
 
-    Attributes:
-        gates: open nodes of each hidden layer, in every context.
-        xx: ⟨x xᵀ 1_c⟩.
-        yx: ⟨y xᵀ 1_c⟩.
-        yy: ⟨‖y‖²⟩ over all contexts.
+    ``gates`` are the open nodes of each hidden layer in every context, ``xx`` and ``yx`` are ⟨x xᵀ 1_c⟩ and ⟨y xᵀ 1_c⟩,
+    and ``yy`` is ⟨‖y‖²⟩ over all contexts.
     """
 
     gates: tuple[Bool[Tensor, "c _"], ...]
@@ -89,6 +86,11 @@ class PathwayFlow:
     In context c, F maps x to the input of layer ℓ, B maps the output of layer ℓ to ŷ, and W̄ = B W F is the network.
     Summed over the pathways through an edge, this is the flow of gated deep linear networks. All is in float64.
 
+    Args:
+        moments: moments of the data under the network's gates.
+        network: gives the widths, and the initial weights by its current ones.
+        tau: τ, the time constant.
+
     Example:
         >>> from gatelab.models import OpenGates
         >>> network = PathwayNetwork(2, 1, [OpenGates(1)], [3])
@@ -98,13 +100,6 @@ class PathwayFlow:
     """
 
     def __init__(self, moments: ContextMoments, network: PathwayNetwork, tau: float = 1.0):
-        """Prepare the flow.
-
-        Args:
-            moments: moments of the data under the network's gates.
-            network: gives the widths, and the initial weights by its current ones.
-            tau: τ, the time constant.
-        """
         if tau <= 0:
             raise InputError(f"tau = {tau}; the time constant must be positive")
         self.tau = tau
@@ -125,7 +120,7 @@ class PathwayFlow:
         rates = []
         for layer in range(len(weights) - 1, -1, -1):
             rates.append((above.mT @ error @ below[layer].mT).sum(dim=0) / self.tau)
-            if layer:
+            if layer:  # pass the layer, then the gates below it
                 above = (above @ weights[layer]) * self._masks[layer - 1][:, None, :]
         return rates[::-1]
 

@@ -20,6 +20,12 @@ class PiecewiseFlow:
         starts: when each segment begins; the first is 0.
         flows: the closed form of each segment, in time since its start.
 
+    Args:
+        starts: instants at which the gates switch, 0 first.
+        moments: moments under the gates from each instant on.
+        tau: τ, the time constant.
+        initial: w(0); zeros by default.
+
     Example:
         >>> moments = GatedMoments(torch.eye(2), torch.ones(2), units=1, power=1.0)
         >>> flow = PiecewiseFlow([0.0, 1.0], [moments, moments])
@@ -35,14 +41,6 @@ class PiecewiseFlow:
         *,
         initial: Float[Tensor, "k d"] | None = None,
     ):
-        """Chain the segments: each starts where the one before ends.
-
-        Args:
-            starts: instants at which the gates switch, 0 first.
-            moments: moments under the gates from each instant on.
-            tau: τ, the time constant.
-            initial: w(0); zeros by default.
-        """
         if len(starts) != len(moments) or not starts or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             raise InputError(
                 f"{len(moments)} moments for instants {list(starts)[:5]}…; give one for each instant, 0 first, rising"
@@ -54,7 +52,12 @@ class PiecewiseFlow:
             self.switch(start, of_segment)
 
     def switch(self, instant: float, moments: GatedMoments) -> None:
-        """Change the gates at an instant after all others."""
+        """Change the gates at an instant after all others.
+
+        Args:
+            instant: when the gates change.
+            moments: moments under the gates from then on.
+        """
         # Weights do not jump when gates do.
         reached = self.flows[-1].weights(instant - self.starts[-1])
         self.flows.append(GatedLinearFlow.from_moments(moments, self._tau, initial=reached))
@@ -86,12 +89,9 @@ class PiecewiseFlow:
 
 @dataclass(frozen=True)
 class SelfGatedFlow:
-    """The result of :func:`self_gated_flow`.
+    """A piecewise flow, and the share of gates that flipped at each of its switches.
 
-    Attributes:
-        flow: the piecewise flow.
-        flips: share of gates that changed at each switch.
-        reached: the time up to which switches were searched; below the horizon if ``most`` was used up.
+    Switches were searched up to the time ``reached``, which is below the horizon if ``most`` was used up.
     """
 
     flow: PiecewiseFlow
@@ -172,7 +172,7 @@ def _first_switch(flow: PiecewiseFlow, x: Tensor, gates: Tensor, horizon: float,
         low = float(part[-1])
     if high is None:
         return None
-    for _ in range(30):
+    for _ in range(30):  # the bracket shrinks to 1e-9 of its width
         middle = (low + high) / 2
         low, high = (low, middle) if float(flipped(x.new_tensor([middle]))) > tolerance else (middle, high)
     return start + high

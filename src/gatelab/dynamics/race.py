@@ -19,11 +19,8 @@ _TOLERANCE = 1e-8  # how much of Σˣˣ may lie off the modes, relative to its l
 class Runner:
     """Hidden nodes with equal gates, and the modes they learn.
 
-    Attributes:
-        nodes: the hidden nodes, which share the modes.
-        left, right: singular vectors of Σʸˣ, as columns.
-        strength: σ, singular values of Σʸˣ.
-        variance: δ, the input's variance along ``right``.
+    A mode has singular vectors of Σʸˣ, columns of ``left`` and ``right``, its singular value σ as ``strength``, and the
+    input's ``variance`` δ along ``right``.
     """
 
     nodes: tuple[int, ...]
@@ -44,6 +41,13 @@ class NeuralRace:
 
     The nodes of a runner keep their shares of s: a node that starts ahead stays ahead.
 
+    Args:
+        moments: moments of a network with one hidden layer.
+        tau: τ, the time constant.
+
+    Raises:
+        InputError: there are more hidden layers, nodes overlap, or modes mix; use PathwayFlow for these.
+
     Example:
         >>> from gatelab.dynamics.pathways import context_moments
         >>> from gatelab.models import OpenGates
@@ -54,15 +58,6 @@ class NeuralRace:
     """
 
     def __init__(self, moments: ContextMoments, tau: float = 1.0):
-        """Find runners and modes.
-
-        Args:
-            moments: moments of a network with one hidden layer.
-            tau: τ, the time constant.
-
-        Raises:
-            InputError: there are more hidden layers, nodes overlap, or modes mix; use PathwayFlow for these.
-        """
         if len(moments.gates) != 1:
             raise InputError(
                 f"{len(moments.gates)} hidden layers; the exact race has one: PathwayFlow integrates others"
@@ -71,7 +66,13 @@ class NeuralRace:
         self.runners = [_runner(moments, nodes) for nodes in _equal_nodes(moments)]
 
     def align(self, network: PathwayNetwork, start: float, generator: torch.Generator | None = None) -> None:
-        """Set a network to the balanced weights from which the race starts, s₀ = ``start`` for every mode and node."""
+        """Set a network to the balanced weights from which the race starts.
+
+        Args:
+            network: the network, whose weights are overwritten.
+            start: s₀ of every mode and node.
+            generator: source of the units' directions within a node.
+        """
         first, last = network.weights()
         (width,) = network.node_widths
         with torch.no_grad():
@@ -89,7 +90,15 @@ class NeuralRace:
                     last[:, rows] = start**0.5 * runner.left @ basis.T
 
     def strengths(self, t: Times, start: float) -> list[Float[Tensor, "*times r"]]:
-        """Return s(t) of every mode of every runner, summed over the runner's nodes."""
+        """Return s(t) of every mode of every runner, summed over the runner's nodes.
+
+        Args:
+            t: one time or a tensor of times.
+            start: s₀ of every mode and node.
+
+        Returns:
+            A tensor for each runner, with its modes on the last axis.
+        """
         if start <= 0:
             raise InputError(f"s₀ = {start}; a mode that starts at zero never moves: start above zero")
         return [self._strength(runner, t, len(runner.nodes) * start) for runner in self.runners]
@@ -104,7 +113,15 @@ class NeuralRace:
         return start / (torch.exp(-growth) + runner.variance * start * gained)
 
     def loss(self, t: Times, start: float) -> Float[Tensor, "*times"]:
-        """Return L(t) = ½⟨‖y‖²⟩ − Σ (σ s − ½ δ s²)."""
+        """Return L(t) = ½⟨‖y‖²⟩ − Σ (σ s − ½ δ s²).
+
+        Args:
+            t: one time or a tensor of times.
+            start: s₀ of every mode and node.
+
+        Returns:
+            The loss at each time.
+        """
         learnt = [
             (runner.strength * s - runner.variance * s.square() / 2).sum(dim=-1)
             for runner, s in zip(self.runners, self.strengths(t, start), strict=True)
@@ -133,6 +150,7 @@ def _equal_nodes(moments: ContextMoments) -> list[tuple[int, ...]]:
 def _runner(moments: ContextMoments, nodes: tuple[int, ...]) -> Runner:
     path = [nodes[0]]
     left, strength, right = torch.linalg.svd(moments.input_output(path), full_matrices=False)
+    # Rows vᵀΣˣˣ; each is a multiple of its own vᵀ if and only if v is an eigenvector.
     variance = right @ moments.input_input(path, path)
     off = (variance - (variance * right).sum(dim=1, keepdim=True) * right).abs().max() / variance.abs().max()
     if off > _TOLERANCE:

@@ -38,30 +38,23 @@ def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.
         >>> draw(Heatmap("Λ", ((1.0, 0.5), (0.5, 1.0)))).axes[0].get_title()
         'Λ'
     """
-    if isinstance(picture, Panels):
-        return _draw_panels(picture, title, size[0])
+    single = not isinstance(picture, Panels)
+    panels = Panels((picture,), columns=1) if single else picture
+    columns = min(panels.columns, len(panels.panels))
+    rows = ceil(len(panels.panels) / columns)
+    if not single:
+        size = (size[0], rows * size[0] / columns * _aspect(panels) + 0.3 * bool(title))
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    _draw_panel(axes, picture)
-    if title:
-        axes.set_title(title, fontproperties=_FONT, wrap=True)
-    return figure
-
-
-def _draw_panels(picture: Panels, title: str, width: float) -> Figure:
-    columns = min(picture.columns, len(picture.panels))
-    rows = ceil(len(picture.panels) / columns)
-    side = width / columns
-    figure = Figure(figsize=(width, rows * side * _aspect(picture) + 0.3 * bool(title)), layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, panel in enumerate(picture.panels):
+    for place, panel in enumerate(panels.panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         _draw_panel(axes, panel)
         row, column = divmod(place, columns)
-        if column == 0 and row < len(picture.row_labels):
-            axes.set_ylabel(picture.row_labels[row], fontproperties=_FONT)
-    if title:
+        if column == 0 and row < len(panels.row_labels):
+            axes.set_ylabel(panels.row_labels[row], fontproperties=_FONT)
+    if title and single:
+        figure.axes[0].set_title(title, fontproperties=_FONT, wrap=True)
+    elif title:
         figure.suptitle(title, fontproperties=_FONT)
     return figure
 
@@ -113,8 +106,9 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
         axes.set_xticks(range(len(plot.ticks)), [fill(tick, room, break_long_words=False) for tick in plot.ticks])
         axes.set_xlim(-0.5, len(plot.ticks) - 0.5)
     if plot.diagonal:
-        low, high = _range(plot)
-        axes.plot([low, high], [low, high], color="0.6", linewidth=1, label=plot.diagonal)
+        values = [value for curve in plot.curves for value in (*curve.x, *curve.y)]
+        ends = [min(values), max(values)]
+        axes.plot(ends, ends, color="0.6", linewidth=1, label=plot.diagonal)
     for curve in plot.curves:
         style = "-" if curve.line else "o"
         axes.errorbar(
@@ -132,9 +126,6 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure: the figure.
         path: the file; its suffix chooses the format.
 
-    Raises:
-        InputError: matplotlib has no such format, or the folder does not exist.
-
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
@@ -147,8 +138,3 @@ def save_figure(figure: Figure, path: Path) -> None:
     if not path.parent.is_dir():
         raise InputError(f"cannot draw to '{path}': the folder {path.parent} does not exist")
     figure.savefig(path, dpi=160)
-
-
-def _range(plot: Plot) -> tuple[float, float]:
-    values = [v for curve in plot.curves for v in (*curve.x, *curve.y)]
-    return min(values), max(values)

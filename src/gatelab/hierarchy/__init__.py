@@ -8,13 +8,12 @@ as a projection, what a network can express, and whether nodes come to stand for
 Rules for teachers are in :mod:`gatelab.hierarchy.rules`, input distributions in :mod:`gatelab.hierarchy.inputs`.
 """
 
-from gatelab.hierarchy.batchnorm_report import batchnorm_projection_report
-from gatelab.hierarchy.builders import fields_of, image_fields, string_fields
+from gatelab.hierarchy.batchnorm import batchnorm_projection_report
 from gatelab.hierarchy.disentangle import nearest_disentangled
 from gatelab.hierarchy.events import counted_events, exact_events, given_events
 from gatelab.hierarchy.exactness import conditions
 from gatelab.hierarchy.expressive_power import expressibility
-from gatelab.hierarchy.fields import ReceptiveFields
+from gatelab.hierarchy.fields import ReceptiveFields, fields_of, image_fields, string_fields
 from gatelab.hierarchy.marginals import observe_student
 from gatelab.hierarchy.refine import full_information, refined
 from gatelab.hierarchy.reformulation import reformulate

@@ -50,11 +50,7 @@ def n_factors(size: int, place: str) -> int:
 
 
 def all_values(sizes: Sequence[int], limit: int = ENUMERATION_LIMIT) -> Int[Tensor, "n k"]:
-    """Return every combination of values, in the order of their codes.
-
-    Raises:
-        SupportTooLargeError: there are more than ``limit`` combinations.
-    """
+    """Return every combination of values, in the order of their codes; refuse more than ``limit``."""
     count = prod(sizes)
     if count > limit:
         raise SupportTooLargeError(

@@ -21,13 +21,7 @@ from gatelab.hierarchy.codes import n_factors
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest matrix with a structure.
-
-    Attributes:
-        matrix: the matrix.
-        distance: Frobenius norm of the difference.
-        relative: distance, relative to the norm of the given matrix; 0 for the zero matrix.
-    """
+    """The nearest matrix with a structure; its distance in the Frobenius norm, also relative to the given matrix."""
 
     matrix: Float[Tensor, "m n"]
     distance: float
@@ -112,11 +106,9 @@ def factor_blocks(matrix: Float[Tensor, "m n"], sets: Sequence[Sequence[int]]) -
     tensor = matrix.view(*(2,) * (k + width))
     blocks = []
     for i, rows in enumerate(sets):
-        others = [k + factor for factor in range(width) if factor not in rows]
-        block = tensor.sum(dim=others, keepdim=True) if others else tensor
-        block = block.mean(dim=[axis for axis in range(k) if axis != i], keepdim=True) if k > 1 else block
-        kept = block.permute(i, *(k + factor for factor in rows), *(a for a in range(k) if a != i), *others)
-        blocks.append(kept.reshape(2, -1))
+        # A sum over all other factors of β, and a mean over the 2^(k − 1) values of the other factors of α.
+        kept = torch.einsum(tensor, list(range(k + width)), [i, *(k + factor for factor in rows)])
+        blocks.append(kept.reshape(2, -1) / 2 ** (k - 1))
     return blocks
 
 

@@ -21,14 +21,9 @@ DENSE_LIMIT = 2**18
 class Events:
     """The part of the distribution of a teacher's variables that training sees.
 
-    Values that never occur have rows of zeros.
-
-    Attributes:
-        fields: the hierarchy.
-        priors: region → P(z_α), the diagonal of Λ_α.
-        matrices: (parent α, child β) → P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse.
-        targets: the wanted output of the student's top nodes for each value at the top.
-        samples: how many inputs were counted; None if the numbers are exact.
+    ``priors`` are P(z_α), the diagonals of Λ_α; ``matrices`` are P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse, with
+    rows of zeros for values that never occur. ``targets`` are the outputs wanted of the student's top nodes for each
+    value at the top. ``samples`` is how many inputs were counted; None if the numbers are exact.
     """
 
     fields: ReceptiveFields
@@ -130,9 +125,6 @@ def given_events(
     Returns:
         The probabilities.
 
-    Raises:
-        InputError: rows do not sum to one, sizes do not fit, or the parents of a child disagree about it.
-
     Example:
         >>> from gatelab.hierarchy import string_fields
         >>> p = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
@@ -164,23 +156,15 @@ def given_events(
     return Events(fields, priors, dict(matrices), targets)
 
 
-def times(matrix: Tensor, values: Float[Tensor, "k w"]) -> Float[Tensor, "m w"]:
-    """Return P F."""
+def times(matrix: Tensor, values: Float[Tensor, "k w"], *, transposed: bool = False) -> Float[Tensor, "m w"]:
+    """Return P F, or Pᵀ G̃."""
     if not matrix.is_sparse:
-        return matrix @ values
+        return (matrix.T if transposed else matrix) @ values
     # Torch's sparse product sorts and converts on every call; with few columns that would take most of the time.
-    rows, columns = matrix.indices()
+    rows, columns = matrix.indices().flip(0) if transposed else matrix.indices()
     terms = matrix.values().unsqueeze(1) * values.index_select(0, columns)
-    return values.new_zeros(matrix.shape[0], values.shape[1]).index_add_(0, rows, terms)
-
-
-def transposed_times(matrix: Tensor, values: Float[Tensor, "m w"]) -> Float[Tensor, "k w"]:
-    """Return Pᵀ G̃."""
-    if not matrix.is_sparse:
-        return matrix.T @ values
-    rows, columns = matrix.indices()
-    terms = matrix.values().unsqueeze(1) * values.index_select(0, rows)
-    return values.new_zeros(matrix.shape[1], values.shape[1]).index_add_(0, columns, terms)
+    height = matrix.shape[1 if transposed else 0]
+    return values.new_zeros(height, values.shape[1]).index_add_(0, rows, terms)
 
 
 def _events(teacher: Teacher, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"], samples: int | None) -> Events:

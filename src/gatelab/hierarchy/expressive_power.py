@@ -55,11 +55,7 @@ def vertices(matrix: Float[Tensor, "m n"]) -> Bool[Tensor, " m"]:
 
 
 def relu_weights(matrix: Float[Tensor, "m n"], place: str = "P") -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
-    """Find W and b with relu(P W + b) = I, from a separating hyperplane for each row (hierarchy, Thm. 6).
-
-    Raises:
-        InputError: a row is not a vertex, so there is no such hyperplane; the message names ``place``.
-    """
+    """Find W and b with relu(P W + b) = I, from a separating hyperplane for each row (hierarchy, Thm. 6)."""
     planes = [separate(matrix, row) for row in range(len(matrix))]
     for row, (_, _, distance) in enumerate(planes):
         if distance <= _VERTEX_TOLERANCE:
@@ -77,9 +73,6 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
     The paper asks that each P_αβ alone be all-vert. That excludes regions that know more than one child does: where
     z_α = (z_β, z_γ), rows of P_αβ repeat. It is enough that the rows of all children side by side, [P_αβ, P_αγ, …],
     are vertices, and this function needs no more; both conditions give F_α = I by induction from below.
-
-    Raises:
-        InputError: a row is not a vertex; the message names the region.
     """
     fields = events.fields
     sizes = {region: len(events.priors[region]) for region in fields.bottom_up}
@@ -100,13 +93,9 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
 
 @dataclass(frozen=True)
 class Expressibility:
-    """The losses ‖F_ω − I‖² that can be reached.
+    """The losses ‖F_ω − I‖² of the constructed ReLU network and of the best linear one, of any width and with biases.
 
-    Attributes:
-        events: m_ω, the number of values at the top, which is also the loss of F = 0.
-        relu: of the constructed ReLU network.
-        linear: of the best linear network of any width, biases included.
-        rank: of the F_ω that a linear network can reach; Eckart–Young: linear ≥ m_ω − rank.
+    ``events`` is m_ω, also the loss of F = 0; ``rank`` that of the best linear F_ω. Eckart–Young: linear ≥ m_ω − rank.
     """
 
     events: int

@@ -1,9 +1,16 @@
-"""Receptive fields: regions of the input, ordered by inclusion (hierarchy, Section 2.1)."""
+"""Receptive fields: regions of the input, ordered by inclusion (hierarchy, Section 2.1), and how to build them."""
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
 
-from gatelab.errors import InputError
+from torch import nn
+
+from gatelab.errors import InputError, UnsupportedModelError
+
+_LOCAL = (nn.Conv1d, nn.Conv2d, nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
+_GLOBAL = (nn.Linear, nn.Flatten, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+_PASSING = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 class ReceptiveFields:
@@ -16,12 +23,15 @@ class ReceptiveFields:
         regions: name → positions, ascending.
         bottom_up: names, children before parents.
         top: the name of the region that covers everything.
+        n_positions: d.
+        leaves: regions without children.
+        inner: regions with children, children before parents.
+        hidden: inner regions without the top.
+        edges: all pairs (parent, child).
+        depth: the layer number L of the lowest leaves.
 
     Args:
         regions: name → positions, in any order.
-
-    Raises:
-        InputError: the regions do not form a hierarchy.
 
     Example:
         >>> fields = ReceptiveFields({"a": [0], "b": [1], "c": [2], "ab": [0, 1], "bc": [1, 2], "all": [0, 1, 2]})
@@ -41,36 +51,12 @@ class ReceptiveFields:
         }
         self._check_cover()
         self._layers = self._find_layers()
-
-    @property
-    def n_positions(self) -> int:
-        """Number d of input positions."""
-        return len(self.regions[self.top])
-
-    @cached_property
-    def leaves(self) -> tuple[str, ...]:
-        """Regions without children."""
-        return tuple(name for name in self.bottom_up if not self._children[name])
-
-    @cached_property
-    def inner(self) -> tuple[str, ...]:
-        """Regions with children, children before parents."""
-        return tuple(name for name in self.bottom_up if self._children[name])
-
-    @cached_property
-    def hidden(self) -> tuple[str, ...]:
-        """Inner regions without the top."""
-        return tuple(name for name in self.inner if name != self.top)
-
-    @cached_property
-    def edges(self) -> tuple[tuple[str, str], ...]:
-        """All pairs (parent, child)."""
-        return tuple((parent, child) for parent in self.inner for child in self._children[parent])
-
-    @property
-    def depth(self) -> int:
-        """The layer number L of the lowest leaves."""
-        return max(self._layers.values())
+        self.n_positions = len(self.regions[self.top])
+        self.leaves = tuple(name for name in self.bottom_up if not self._children[name])
+        self.inner = tuple(name for name in self.bottom_up if self._children[name])
+        self.hidden = tuple(name for name in self.inner if name != self.top)
+        self.edges = tuple((parent, child) for parent in self.inner for child in self._children[parent])
+        self.depth = max(self._layers.values())
 
     def positions(self, name: str) -> tuple[int, ...]:
         """Return the input positions of a region."""
@@ -131,16 +117,11 @@ class ReceptiveFields:
         return top
 
     def _find_parents(self) -> dict[str, tuple[str, ...]]:
-        masks = {name: sum(1 << position for position in self.regions[name]) for name in self.bottom_up}
+        sets = {name: frozenset(self.regions[name]) for name in self.bottom_up}
         parents = {}
         for name in self.bottom_up:
-            mask, minimal = masks[name], []
-            # Candidates come in ascending size, so that one kept earlier cannot contain one that comes later.
-            for other in self.bottom_up:
-                larger = masks[other]
-                if larger != mask and larger & mask == mask and not any(masks[m] & larger == masks[m] for m in minimal):
-                    minimal.append(other)
-            parents[name] = tuple(minimal)
+            larger = [other for other in self.bottom_up if sets[name] < sets[other]]
+            parents[name] = tuple(other for other in larger if not any(sets[m] < sets[other] for m in larger))
         return parents
 
     def _check_cover(self) -> None:
@@ -165,3 +146,144 @@ class ReceptiveFields:
                 )
             layers[name] = next(iter(candidates.values()))
         return layers
+
+
+def string_fields(
+    length: int, kernels: Sequence[int], strides: Sequence[int] | None = None, *, leaf: int = 1
+) -> ReceptiveFields:
+    """Build the hierarchy of a string: one layer for each kernel, and a top region that covers everything.
+
+    Args:
+        length: number of positions.
+        kernels: how many neighbouring regions each region of the next layer joins, lowest layer first.
+        strides: distance between neighbours in each layer; by default the kernels, which makes regions disjoint.
+        leaf: positions in each leaf.
+
+    Returns:
+        The regions: leaves "x0", "x1", …, layer 1 "h1_0", "h1_1", …, and "top".
+
+    Example:
+        >>> fields = string_fields(4, [2])
+        >>> fields.bottom_up, fields.children("top")
+        (('x0', 'x1', 'x2', 'x3', 'h1_0', 'h1_1', 'top'), ('h1_0', 'h1_1'))
+    """
+    if length < 1 or leaf < 1 or length % leaf:
+        raise InputError(f"a string of {length} positions does not split into leaves of {leaf}; use a divisor")
+    strides = kernels if strides is None else strides
+    return _stacked((length // leaf,), [(k,) for k in kernels], [(s,) for s in strides], leaf)
+
+
+def image_fields(
+    height: int,
+    width: int,
+    kernels: Sequence[int | tuple[int, ...]],
+    strides: Sequence[int | tuple[int, ...]] | None = None,
+) -> ReceptiveFields:
+    """Build the hierarchy of an image whose leaves are its pixels; position = row · width + column.
+
+    Args:
+        height: number of rows.
+        width: number of columns.
+        kernels: window of each layer, a number or (rows, columns), lowest layer first.
+        strides: distance between windows in each layer; by default the kernels.
+
+    Returns:
+        The regions, named as by :func:`string_fields`.
+
+    Example:
+        >>> image_fields(4, 4, [2, 2])
+        ReceptiveFields(21 regions, 16 leaves, depth 2, 16 positions)
+    """
+    kernels, strides = ([(s, s) if isinstance(s, int) else s for s in sizes] for sizes in (kernels, strides or kernels))
+    return _stacked((height, width), kernels, strides)
+
+
+def fields_of(model: nn.Module, shape: Sequence[int]) -> ReceptiveFields:
+    """Read the hierarchy off a network of local layers: convolutions and pooling in sequence, then a global head.
+
+    Layers that see no more than the layer below (1×1 convolutions, ReLU, batch norm) add nodes, not regions.
+
+    Args:
+        model: an ``nn.Sequential``, possibly nested.
+        shape: positions of the input, (length,) or (height, width), without channels.
+
+    Returns:
+        The regions, named as by :func:`string_fields`.
+
+    Raises:
+        UnsupportedModelError: another kind of layer, or padding, whose smaller windows at the border would lie inside
+            their neighbours.
+
+    Example:
+        >>> fields_of(nn.Sequential(nn.Conv1d(1, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)), (4,))
+        ReceptiveFields(7 regions, 4 leaves, depth 2, 4 positions)
+    """
+    kernels, strides = [], []
+    for name, module in _layers(model):
+        if isinstance(module, _PASSING):
+            continue
+        if isinstance(module, _GLOBAL):
+            break  # every node above this layer sees the whole input
+        if not isinstance(module, _LOCAL):
+            raise UnsupportedModelError(
+                f"'{name}' ({type(module).__name__}) is not a local layer that fields_of knows; "
+                "pass the regions to ReceptiveFields yourself"
+            )
+        kernel, stride, padding, dilation = (
+            _per_axis(getattr(module, what, default), len(shape), name)
+            for what, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+        )
+        if any(padding) or any(d != 1 for d in dilation):
+            raise UnsupportedModelError(
+                f"'{name}' ({type(module).__name__}) has padding {padding} and dilation {dilation}: windows at the "
+                "border, or with holes, do not form a hierarchy by inclusion; use padding=0, dilation=1"
+            )
+        if prod(kernel) > 1:
+            kernels.append(kernel)
+            strides.append(stride)
+    return _stacked(tuple(shape), kernels, strides)
+
+
+def _layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    if not isinstance(module, nn.Sequential):
+        yield prefix or "the model", module
+        return
+    for name, child in module.named_children():
+        yield from _layers(child, f"{prefix}.{name}" if prefix else name)
+
+
+def _per_axis(value: int | tuple[int, ...] | str, axes: int, name: str) -> tuple[int, ...]:
+    if isinstance(value, str):
+        raise UnsupportedModelError(f"'{name}' has padding '{value}'; use padding=0")
+    values = (value,) * axes if isinstance(value, int) else tuple(value)
+    if len(values) != axes:
+        raise InputError(f"'{name}' has {len(values)} axes, the input {axes}; give the shape without channels")
+    return values
+
+
+def _stacked(
+    shape: tuple[int, ...], kernels: Sequence[tuple[int, ...]], strides: Sequence[tuple[int, ...]], leaf: int = 1
+) -> ReceptiveFields:
+    """Join windows of regions layer by layer; ``shape`` is the grid of the leaves, of ``leaf`` positions each."""
+    if len(kernels) != len(strides):
+        raise InputError(f"there are {len(kernels)} kernels and {len(strides)} strides; give one of each per layer")
+    layer = [frozenset(range(index * leaf, (index + 1) * leaf)) for index in range(prod(shape))]
+    named = {f"x{index}": region for index, region in enumerate(layer)}
+    for number, (kernel, stride) in enumerate(zip(kernels, strides, strict=True), start=1):
+        for size, k, s in zip(shape, kernel, stride, strict=True):
+            if k < 1 or s < 1 or k > size or (size - k) % s:
+                raise InputError(
+                    f"layer {number}: windows of {k} with stride {s} do not fit {size} regions without a rest; "
+                    "choose (size − kernel) divisible by the stride"
+                )
+        grid = tuple((size - k) // s + 1 for size, k, s in zip(shape, kernel, stride, strict=True))
+        by_place = dict(zip(product(*map(range, shape)), layer, strict=True))
+        layer = []
+        for corner in product(*map(range, grid)):
+            axes = (range(c * s, c * s + k) for c, s, k in zip(corner, stride, kernel, strict=True))
+            layer.append(frozenset().union(*(by_place[place] for place in product(*axes))))
+        if len(layer) > 1:
+            named |= {f"h{number}_{index}": region for index, region in enumerate(layer)}
+        shape = grid
+    named["top"] = frozenset().union(*layer)
+    return ReceptiveFields(named)

@@ -13,12 +13,7 @@ ROW_TOLERANCE = 1e-6
 
 
 class Inputs(ABC):
-    """A distribution over strings of d values.
-
-    Attributes:
-        n_positions: d.
-        values: v, the number of values that a position takes.
-    """
+    """A distribution over strings of d = ``n_positions`` positions, each with one of v = ``values`` values."""
 
     n_positions: int
     values: int
@@ -29,11 +24,7 @@ class Inputs(ABC):
         return self.values**self.n_positions
 
     def support(self, limit: int = ENUMERATION_LIMIT) -> tuple[Int[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Return every input with positive probability, and its probability in float64.
-
-        Raises:
-            SupportTooLargeError: there are more than ``limit`` strings.
-        """
+        """Return every input with positive probability, and its probability in float64; refuse to visit too many."""
         x = all_values((self.values,) * self.n_positions, limit)
         probability = self.probability(x)
         return x[probability > 0], probability[probability > 0]
@@ -48,11 +39,7 @@ class Inputs(ABC):
 
 
 class Independent(Inputs):
-    """Independent positions.
-
-    Args:
-        probabilities: (d, v), a distribution for each position.
-    """
+    """Independent positions; each row of ``probabilities`` is the distribution of one."""
 
     def __init__(self, probabilities: Float[Tensor, "d v"]):
         self.probabilities = _normalised("the probabilities of the positions", probabilities)
@@ -115,25 +102,22 @@ class MarkovChain(Inputs):
 
 
 class Empirical(Inputs):
-    """The examples of a data set, equally likely or with weights.
+    """The examples of a data set, equally likely.
 
     Args:
         x: (n, d) values; :func:`discretise` makes them from real data.
         values: v; by default the largest value plus one.
-        weights: of the examples; they need not sum to one.
     """
 
-    def __init__(self, x: Int[Tensor, "n d"], values: int | None = None, weights: Float[Tensor, " n"] | None = None):
+    def __init__(self, x: Int[Tensor, "n d"], values: int | None = None):
         if x.shape[0] == 0 or int(x.min()) < 0:
             raise InputError(f"a data set needs examples with values 0, 1, …; x has shape {tuple(x.shape)}")
         self.n_positions = x.shape[1]
         self.values = int(x.max()) + 1 if values is None else values
         if int(x.max()) >= self.values:
             raise InputError(f"x holds the value {int(x.max())}, but values = {self.values}; values run from 0")
-        weights = torch.ones(len(x), dtype=torch.float64, device=x.device) if weights is None else weights.double()
-        self._x, index = torch.unique(x, dim=0, return_inverse=True)
-        total = torch.zeros(len(self._x), dtype=torch.float64, device=x.device).index_add_(0, index, weights)
-        self._probability = total / total.sum()
+        self._x, counts = torch.unique(x, dim=0, return_counts=True)
+        self._probability = counts.double() / len(x)
 
     @property
     def support_size(self) -> int:

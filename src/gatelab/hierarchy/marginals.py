@@ -19,14 +19,11 @@ class Observation:
     loss L = ½ E‖target − f_ω‖². Gradient descent then moves w_jk by E[f_k g_j].
 
     Attributes:
-        x: the inputs.
-        probability: of each input; sums to one.
-        z: region → the teacher's variable.
-        contents: region → x_α as one number.
+        x, probability: the inputs, and the probability of each; these sum to one.
+        z, contents: region → the teacher's variable, and x_α as one number.
         sizes: region → m_α.
         states: inner region → its nodes.
-        gradients: inner region → g_j(x), at the weighted sums.
-        raw_gradients: inner region → g^raw_j(x), before the gate filters it.
+        gradients, raw_gradients: inner region → g_j(x) at the weighted sums, and g^raw_j(x) before the gate filters it.
         loss: L.
     """
 
@@ -98,10 +95,7 @@ def observe_student(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d
         teacher(x),
         {region: teacher.contents(region, x) for region in teacher.fields.bottom_up},
         teacher.sizes,
-        {
-            region: RegionState(s.raw.detach(), s.gated.detach(), s.active.detach(), s.output.detach())
-            for region, s in states.items()
-        },
+        {region: RegionState(*(tensor.detach() for tensor in state)) for region, state in states.items()},
         dict(zip(states, gradients[::2], strict=True)),
         dict(zip(states, gradients[1::2], strict=True)),
         loss.item(),

@@ -52,10 +52,10 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
         positions = fields.positions(region)[:keep]
         base = (teacher.sizes[region], *(v,) * len(positions))
         known = _occurring(teacher, region, positions, base)
+        children = [memories[child] for child in fields.children(region)]
+        rules[region] = _rule(teacher.rules[region], children, positions, known, base)
         digits = decode(known, base)
-        memory = _Memory(positions, digits[:, 0], digits[:, 1:])
-        rules[region] = _rule(teacher.rules[region], [memories[c] for c in fields.children(region)], memory, base)
-        memories[region] = memory
+        memories[region] = _Memory(positions, digits[:, 0], digits[:, 1:])
     old = memories[fields.top].z
     return Teacher(fields, rules, teacher.inputs, labels=teacher.labels[old], targets=teacher.targets[old])
 
@@ -74,17 +74,18 @@ def _occurring(teacher: Teacher, region: str, kept: tuple[int, ...], base: tuple
     return torch.unique(encode(torch.cat([teacher(x)[region].unsqueeze(1), x[:, list(kept)]], dim=1), base))
 
 
-def _rule(own: Rule, children: list[_Memory], memory: _Memory, base: tuple[int, ...]) -> Rule:
+def _rule(
+    own: Rule, children: list[_Memory], kept: tuple[int, ...], known: Int[Tensor, " m"], base: tuple[int, ...]
+) -> Rule:
     """Compute (z, kept) from the children's memories: z by the teacher's own rule, kept by copying."""
     source = {}  # position → (child, column) that remembers it
     for index, child in enumerate(children):
         source |= {position: (index, column) for column, position in enumerate(child.positions)}
-    known = encode(torch.cat([memory.z.unsqueeze(1), memory.kept], dim=1), base)
 
     def apply(z: Int[Tensor, "n c"]) -> Int[Tensor, " n"]:
         old = torch.stack([child.z.to(z.device)[z[:, i]] for i, child in enumerate(children)], dim=1)
         digits = [own.apply(old)]
-        for position in memory.positions:
+        for position in kept:
             index, column = source[position]
             digits.append(children[index].kept.to(z.device)[z[:, index], column])
         return torch.searchsorted(known.to(z.device), encode(torch.stack(digits, dim=1), base))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, standardise
-from gatelab.hierarchy.events import Events, times, transposed_times
+from gatelab.hierarchy.events import Events, times
 from gatelab.hierarchy.marginals import Observation, fitting_targets, observe_student, squared_loss
 from gatelab.hierarchy.student import LocalNetwork, Norm
 from gatelab.hierarchy.teacher import Teacher
@@ -25,15 +25,10 @@ from gatelab.hierarchy.teacher import Teacher
 
 @dataclass(frozen=True)
 class Reformulated:
-    """One pass of the reformulation.
+    """One pass of the reformulation: F_α (leaves included), D_α and G̃_α at the weighted sums, region by region.
 
-    Attributes:
-        activations: region → F_α, leaves included.
-        gates: inner region → D_α.
-        gradients: inner region → G̃_α, at the weighted sums.
-        weights: inner region → ΔW_α, the children's ΔW_βα stacked as in the student.
-        biases, scales, shifts: inner region → the moves of b, c₁ and c₀, where they exist.
-        loss: ½ Σ_z P(z_ω) ‖T − F_ω‖².
+    ``weights``, ``biases``, ``scales`` and ``shifts`` are the moves of W, b, c₁ and c₀, where these exist; the ΔW_βα of
+    all children are stacked as in the student. The loss is ½ Σ_z P(z_ω) ‖T − F_ω‖².
     """
 
     activations: dict[str, Float[Tensor, "_ _"]]
@@ -91,7 +86,7 @@ def reformulate(student: LocalNetwork, events: Events, gates_from: Teacher | Non
         parts = []
         for child, weight in student.incoming(region).items():
             # Pᵀ G̃ serves both the child's gradient and, as Fᵀ (Pᵀ G̃), the move of the weights.
-            passed = transposed_times(events.matrix(region, child), gradient)
+            passed = times(events.matrix(region, child), gradient, transposed=True)
             parts.append(activations[child].T @ passed)
             if child in student.options:
                 arriving[child] = arriving.get(child, 0) + passed @ weight.T

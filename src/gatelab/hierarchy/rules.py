@@ -21,13 +21,7 @@ Combine = Callable[[Int[Tensor, "n c"]], Int[Tensor, " n"]]
 
 @dataclass(frozen=True)
 class Rule:
-    """One φ_α.
-
-    Attributes:
-        apply: (n, children) values → (n,) values of the region.
-        children: m_β, the number of values of each child.
-        values: m_α, the number of values of the region.
-    """
+    """One φ_α, with the number m_β of values of each child and the number m_α of values of the region."""
 
     apply: Combine
     children: tuple[int, ...]

@@ -18,10 +18,8 @@ from gatelab.hierarchy.teacher import Teacher
 class Matching:
     """Nodes of a region matched with the teacher's factors, or events, there.
 
-    Attributes:
-        matrix: (nodes, factors), how well each node stands for each factor, between 0 and 1.
-        nodes: the node assigned to each factor, each node at most once; −1 where there are too few nodes.
-        score: mean over the factors, 0 for those without a node.
+    The matrix says how well each node stands for each factor, between 0 and 1. ``nodes`` are those assigned to the
+    factors, each at most once, −1 where there are too few. The score is the mean over factors, 0 for those without.
     """
 
     matrix: Float[Tensor, "n t"]
@@ -111,6 +109,7 @@ def gradient_selectivity(observation: Observation, region: str) -> Float[Tensor,
     """
     mass = torch.bincount(observation.z[region], observation.probability, minlength=observation.sizes[region])
     weighted = observation.weighted_gradient(region)
+    # An event that always occurs leaves no others; the least number stands for their mass, so that 0 / 0 becomes 0.
     others = (weighted.sum(dim=0) - weighted) / (1 - mass).clamp(min=torch.finfo(mass.dtype).tiny).unsqueeze(1)
     return (observation.gradient(region) - others).T
 
@@ -136,4 +135,5 @@ def _variance(values: Float[Tensor, "n w"], weights: Float[Tensor, " n"]) -> Flo
 
 def _share(part: Tensor, whole: Tensor) -> Tensor:
     """Return part / whole, 0 for nodes that do not vary."""
+    # Rounding gives a constant node some variance, so zero is relative to the node that varies most.
     return torch.where(whole > 1e-12 * whole.max(), part / whole, 0).clamp(0, 1)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -45,15 +46,10 @@ class NodeOptions:
     eps: float = 0.0
 
 
-@dataclass(frozen=True)
-class RegionState:
-    """One region's nodes at every input.
+class RegionState(NamedTuple):
+    """One region's nodes at every input: weighted sums f^raw, the gate's input and output, and f for the parents.
 
-    Attributes:
-        raw: f^raw, the weighted sums.
-        gated: the input of the gate: raw, or raw normalised.
-        active: the output of the gate.
-        output: f, the values that the parents read: active, or active normalised.
+    Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``.
     """
 
     raw: Float[Tensor, "n w"]
@@ -74,7 +70,6 @@ class LocalNetwork(nn.Module):
     uses the statistics of the current batch, weighted by the inputs' probabilities where they are given.
 
     Attributes:
-        fields: the hierarchy.
         weights: region → (nodes of all children, n_α).
         biases, scales, shifts: region → (n_α,): b, and batch norm's c₁ and c₀.
 
@@ -144,7 +139,15 @@ class LocalNetwork(nn.Module):
         return dict(zip(children, parts, strict=True))
 
     def states(self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> dict[str, RegionState]:
-        """Return the nodes of every inner region at each input; batch norm weights inputs by ``weights``."""
+        """Return the nodes of every inner region at each input.
+
+        Args:
+            x: inputs.
+            weights: probabilities of the inputs, for batch norm's mean and variance; uniform if left out.
+
+        Returns:
+            Inner region → its nodes, children before parents.
+        """
         if x.ndim != 2 or x.shape[1] != self.fields.n_positions or len(x) == 0:
             raise InputError(f"x has shape {tuple(x.shape)}; this network reads (n, {self.fields.n_positions})")
         outputs, states = {}, {}
@@ -164,7 +167,15 @@ class LocalNetwork(nn.Module):
         return states
 
     def forward(self, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"] | None = None) -> Float[Tensor, "n k"]:
-        """Return the top region's nodes at each input."""
+        """Return the top region's nodes at each input.
+
+        Args:
+            x: inputs.
+            weights: see :meth:`states`.
+
+        Returns:
+            The output.
+        """
         return self.states(x, weights)[self.fields.top].output
 
     def _normalised(self, region: str, f: Tensor, weights: Tensor | None) -> Tensor:

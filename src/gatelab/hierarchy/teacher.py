@@ -20,12 +20,9 @@ class Teacher:
     for each value of z_ω.
 
     Attributes:
-        fields: the hierarchy.
-        inputs: the distribution of x.
         rules: inner region → its rule.
         sizes: region → m_α, the number of values of z_α.
-        labels: the class of each value of z_ω.
-        targets: the wanted output of the student's top nodes for each value of z_ω.
+        fields, inputs, labels, targets: as given, or their defaults.
 
     Args:
         fields: the hierarchy.
@@ -33,10 +30,7 @@ class Teacher:
         inputs: the distribution of x; uniform bits by default.
         top: the rule or rule maker of the top region, if it differs.
         labels: class of each value of z_ω; by default the value itself.
-        targets: a row for each value of z_ω; one-hot labels by default.
-
-    Raises:
-        InputError: rules are missing, superfluous, or made for other children.
+        targets: the output wanted of the student's top nodes, a row for each value of z_ω; one-hot labels by default.
 
     Example:
         >>> from gatelab.hierarchy import rules, string_fields
@@ -67,13 +61,12 @@ class Teacher:
         self.sizes = {leaf: self.inputs.values ** len(fields.positions(leaf)) for leaf in fields.leaves}
         self.rules = self._made(chosen)
         n_values = self.sizes[fields.top]
+        for what, given in (("labels", labels), ("targets", targets)):
+            if given is not None and len(given) != n_values:
+                raise InputError(f"there are {len(given)} {what} for the {n_values} values of '{fields.top}'")
         self.labels = torch.arange(n_values) if labels is None else labels
-        if len(self.labels) != n_values:
-            raise InputError(f"there are {len(self.labels)} labels for the {n_values} values of '{fields.top}'")
-        classes = torch.eye(int(self.labels.max()) + 1, dtype=torch.float64)
-        self.targets = classes.to(self.labels.device)[self.labels] if targets is None else targets
-        if len(self.targets) != n_values:
-            raise InputError(f"there are {len(self.targets)} targets for the {n_values} values of '{fields.top}'")
+        classes = torch.eye(int(self.labels.max()) + 1, dtype=torch.float64, device=self.labels.device)
+        self.targets = classes[self.labels] if targets is None else targets
 
     @property
     def n_outputs(self) -> int:
@@ -104,7 +97,15 @@ class Teacher:
         return self.targets.to(x.device)[self(x)[self.fields.top]]
 
     def contents(self, region: str, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
-        """Return the content x_α of a region as one number."""
+        """Return the content x_α of a region as one number.
+
+        Args:
+            region: the name of the region.
+            x: inputs.
+
+        Returns:
+            The values at the region's positions, read as digits; the first position is the most significant.
+        """
         positions = list(self.fields.positions(region))
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
 

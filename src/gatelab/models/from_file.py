@@ -17,11 +17,7 @@ from gatelab.work.executor import USER_MODULE
 
 
 def factory_from_file(place: str) -> Callable[[], Any]:
-    """Return the function or class that ``file.py:factory`` names.
-
-    Raises:
-        InputError: there is no such file or name, or the file cannot be imported.
-    """
+    """Return the function or class that ``file.py:factory`` names."""
     path, _, name = place.rpartition(":")
     if not path or not name:
         raise InputError(
@@ -49,11 +45,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
 
 
 def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
-    """Call a factory under a seed, and restore the global random state.
-
-    Raises:
-        InputError: the factory fails, or returns something other than an ``nn.Module``.
-    """
+    """Call a factory under a seed, and restore the global random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         name = getattr(factory, "__name__", factory)
@@ -69,11 +61,7 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
 
 
 def load_weights(network: nn.Module, weights: Path) -> None:
-    """Load weights from a file: safetensors, or a state dict written by torch.save.
-
-    Raises:
-        InputError: the file contains something else, or the weights of another network.
-    """
+    """Load weights from a file: safetensors, or a state dict written by torch.save."""
     try:
         is_safe = weights.suffix == ".safetensors"
         state = load_file(weights) if is_safe else torch.load(weights, map_location="cpu", weights_only=True)

@@ -28,10 +28,22 @@ class MeanReadoutNetwork(nn.Sequential):
 
     The readout 1/K is fixed. W₁ is trained, and b₁, b₂ if there are biases. W₁ starts Gaussian with variance scale²/d.
 
+    Args:
+        dim: input dimension d.
+        units: number K of hidden units.
+        activation: ReLU by default. :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero: to tell zero-mean
+            classes apart they need a bias that does not start at zero.
+        bias: initial value of b₁ (b₂ starts at 0); None leaves both out.
+        scale: scale of W₁.
+        dtype: of the parameters.
+        generator: source of W₁.
+
     Example:
         >>> MeanReadoutNetwork(dim=4, units=8)(torch.zeros(3, 4)).shape
         torch.Size([3, 1])
     """
+
+    hidden: nn.Linear
 
     def __init__(
         self,
@@ -44,18 +56,6 @@ class MeanReadoutNetwork(nn.Sequential):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Build the network.
-
-        Args:
-            dim: input dimension d.
-            units: number K of hidden units.
-            activation: ReLU by default. :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero: to tell zero-mean
-                classes apart they need a bias that does not start at zero.
-            bias: initial value of b₁ (b₂ starts at 0); None leaves both out.
-            scale: scale of W₁.
-            dtype: of the parameters.
-            generator: source of W₁.
-        """
         if dim < 1 or units < 1:
             raise InputError(f"dim = {dim}, units = {units}: both must be positive")
         hidden = nn.Linear(dim, units, bias=bias is not None, dtype=dtype)
@@ -69,16 +69,20 @@ class MeanReadoutNetwork(nn.Sequential):
     @property
     def weights(self) -> Float[Tensor, "k d"]:
         """W₁ (gdln, Eq. 4): the receptive fields."""
-        return cast("nn.Linear", self.hidden).weight
+        return self.hidden.weight
 
     def frozen_gates(self) -> HalfSpaceGates:
         """Return copies of the present half-spaces W₁x + b₁ > 0 (gdln, Eq. 2, with > for ≥)."""
-        hidden = cast("nn.Linear", self.hidden)
-        return HalfSpaceGates(hidden.weight, hidden.bias)
+        return HalfSpaceGates(self.hidden.weight, self.hidden.bias)
 
 
 class GatedDeepLinearNetwork(nn.Module):
     r"""The network :math:`\hat y = \frac{1}{K} \sum_k g_k(x)\, w_k^\top x` (gdln, Eq. 3). W starts at zero.
+
+    Args:
+        dim: input dimension d.
+        gates: the K gates.
+        dtype: of the parameters.
 
     Example:
         >>> GatedDeepLinearNetwork(2, HalfSpaceGates(torch.eye(2))).weights.tolist()
@@ -86,13 +90,6 @@ class GatedDeepLinearNetwork(nn.Module):
     """
 
     def __init__(self, dim: int, gates: NodeGates, *, dtype: torch.dtype | None = None):
-        """Build a network with one linear unit per gate.
-
-        Args:
-            dim: input dimension d.
-            gates: the K gates.
-            dtype: of the parameters.
-        """
         super().__init__()
         self.gates = gates
         self.hidden = nn.Linear(dim, gates.count, bias=False, dtype=dtype)
@@ -114,7 +111,15 @@ class PathwayNetwork(nn.Module):
 
     .. math:: h_0 = x,\qquad h_\ell = G_\ell(x) \odot W_\ell h_{\ell-1},\qquad \hat y = W_L h_{L-1}
 
-    A pathway is one node from each hidden layer; it is open when all its nodes are.
+    A pathway is one node from each hidden layer; it is open when all its nodes are. Weights start Glorot.
+
+    Args:
+        dim: input dimension d.
+        outputs: number k of outputs.
+        gates: the gates of the nodes of each hidden layer, as functions of x.
+        node_widths: the number of units in a node, for each hidden layer.
+        dtype: of the weights.
+        generator: source of the weights.
 
     Example:
         >>> net = PathwayNetwork(2, 1, [HalfSpaceGates(torch.eye(2))], node_widths=[3])
@@ -132,16 +137,6 @@ class PathwayNetwork(nn.Module):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Build the network with Glorot weights.
-
-        Args:
-            dim: input dimension d.
-            outputs: number k of outputs.
-            gates: the gates of the nodes of each hidden layer, as functions of x.
-            node_widths: the number of units in a node, for each hidden layer.
-            dtype: of the weights.
-            generator: source of the weights.
-        """
         super().__init__()
         if not gates or len(gates) != len(node_widths) or min(node_widths) < 1:
             raise InputError(

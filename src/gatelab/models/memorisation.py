@@ -16,6 +16,14 @@ class MemorisationNetwork(nn.Module):
     The gates are drawn once from Ber(μ) and stored in the buffer ``gates`` (depth − 1, n, width). The weights start at
     ±σ with σ = √(1/(μ width)), for which E[K₀(s, s)]/d = 1.
 
+    Args:
+        n: the number of values to memorise.
+        width: width of each hidden layer.
+        depth: number of weight layers, at least 2.
+        mu: probability that a gate is open.
+        dtype: of weights and gates.
+        generator: source of gates and weights.
+
     Example:
         >>> MemorisationNetwork(n=5, width=8, depth=3)(torch.tensor([0, 4])).shape
         torch.Size([2, 1])
@@ -33,16 +41,6 @@ class MemorisationNetwork(nn.Module):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        """Build a network that tells n indices apart by their gates.
-
-        Args:
-            n: the number of values to memorise.
-            width: width of each hidden layer.
-            depth: number of weight layers, at least 2.
-            mu: probability that a gate is open.
-            dtype: of weights and gates.
-            generator: source of gates and weights.
-        """
         super().__init__()
         if n < 1 or width < 1 or depth < 2 or not 0 < mu <= 1:
             raise InputError(

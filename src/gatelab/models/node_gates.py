@@ -16,11 +16,7 @@ from gatelab.errors import InputError
 
 
 class NodeGates(nn.Module, ABC):
-    """K gates as functions of the example.
-
-    Attributes:
-        count: K.
-    """
+    """K = ``count`` gates as functions of the example."""
 
     def __init__(self, count: int):
         super().__init__()
@@ -49,6 +45,10 @@ class OpenGates(NodeGates):
 class HalfSpaceGates(NodeGates):
     """Gates that are open where nᵀx + o > 0: the gates of a frozen layer of ReLU units.
 
+    Args:
+        normals: n, one row per gate.
+        offsets: o, one per gate; zeros if left out.
+
     Example:
         >>> gates = HalfSpaceGates(torch.eye(2), torch.tensor([0.0, -3.0]))
         >>> gates.opened(torch.tensor([[1.0, 2.0]])).tolist()
@@ -59,19 +59,12 @@ class HalfSpaceGates(NodeGates):
     offsets: Tensor
 
     def __init__(self, normals: Float[Tensor, "k d"], offsets: Float[Tensor, " k"] | None = None):
-        """Store copies of the normals and offsets.
-
-        Args:
-            normals: n, one row per gate.
-            offsets: o, one per gate; zeros if left out.
-        """
         super().__init__(normals.shape[0])
         if offsets is not None and offsets.shape != normals.shape[:1]:
             raise InputError(f"{normals.shape[0]} normals, {offsets.shape[0]} offsets; give one for each")
+        offsets = normals.new_zeros(len(normals)) if offsets is None else offsets
         self.register_buffer("normals", normals.detach().clone())
-        self.register_buffer(
-            "offsets", normals.new_zeros(len(normals)) if offsets is None else offsets.detach().clone()
-        )
+        self.register_buffer("offsets", offsets.detach().clone())
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return the signed margins nᵀx + o."""
@@ -82,7 +75,6 @@ class FunctionGates(NodeGates):
     """Gates given as functions of x, one per unit, each (n, d) → (n,), open where true or positive."""
 
     def __init__(self, functions: Sequence[Callable[[Tensor], Tensor]]):
-        """Store the functions."""
         super().__init__(len(functions))
         self.functions = tuple(functions)
 
@@ -104,7 +96,6 @@ class CellGates(NodeGates):
     centres: Tensor
 
     def __init__(self, centres: Float[Tensor, "k d"]):
-        """Store a copy of the centres."""
         super().__init__(centres.shape[0])
         self.register_buffer("centres", centres.detach().clone())
 
@@ -117,10 +108,9 @@ class CellGates(NodeGates):
 
 
 class CodeGates(NodeGates):
-    """Exclusive gates that tile the input: one for each of the 2^m joint states of m gates."""
+    """Exclusive gates that tile the input: one for each joint state of ``base``; its first gate is the highest bit."""
 
     def __init__(self, base: NodeGates):
-        """Tile by the joint state of ``base``, whose first gate is the highest bit."""
         if base.count > 16:
             raise InputError(f"{base.count} gates make 2^{base.count} cells; give at most 16, or use CellGates")
         super().__init__(2**base.count)
@@ -136,6 +126,10 @@ class CodeGates(NodeGates):
 class ChosenGates(NodeGates):
     """Gates taken from another set by place; a repeated place makes redundant gates (gdln, Section 3.5).
 
+    Args:
+        base: the gates to choose from.
+        places: the place in ``base`` of each gate of this set.
+
     Example:
         >>> base = HalfSpaceGates(torch.tensor([[1.0], [-1.0]]))
         >>> ChosenGates(base, [0, 0, 1]).opened(torch.tensor([[5.0]])).tolist()
@@ -145,12 +139,6 @@ class ChosenGates(NodeGates):
     places: Tensor
 
     def __init__(self, base: NodeGates, places: Sequence[int]):
-        """Choose gates.
-
-        Args:
-            base: the gates to choose from.
-            places: the place in ``base`` of each gate of this set.
-        """
         if not places or not all(0 <= place < base.count for place in places):
             raise InputError(f"places are {list(places)}; there are gates 0 to {base.count - 1}")
         super().__init__(len(places))

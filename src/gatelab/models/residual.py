@@ -14,7 +14,6 @@ class ResidualBlock(nn.Module):
     """Two 3×3 convolutions with batch-norm, and a shortcut: the identity, or a 1×1 projection if shapes change."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1):
-        """Build a block that maps ``inputs`` to ``outputs`` channels."""
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
@@ -35,18 +34,16 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3×3 stem, stages of residual blocks (all but the first halve the size), and global average pooling."""
+    """A 3×3 stem, stages of residual blocks (all but the first halve the size), global average pooling; He weights."""
 
     def __init__(
         self,
         blocks: Sequence[int],
         channels: Sequence[int],
-        *,
-        inputs: int = 3,
-        outputs: int = 10,
-        generator: torch.Generator | None = None,
+        inputs: int,
+        outputs: int,
+        generator: torch.Generator | None,
     ):
-        """Build stages of ``blocks[i]`` blocks with ``channels[i]`` channels and He weights."""
         super().__init__()
         if len(blocks) != len(channels) or not blocks:
             raise InputError(f"{len(blocks)} stages of blocks, {len(channels)} of channels; give both for each stage")
@@ -91,7 +88,9 @@ def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.G
         9
     """
     if depth == 34:
-        return ResNet((3, 4, 6, 3), (64, 128, 256, 512), inputs=inputs, outputs=outputs, generator=generator)
-    if depth < 8 or depth % 6 != 2:
+        blocks, channels = (3, 4, 6, 3), (64, 128, 256, 512)
+    elif depth >= 8 and depth % 6 == 2:
+        blocks, channels = ((depth - 2) // 6,) * 3, (16, 32, 64)
+    else:
         raise InputError(f"depth is {depth}; it must be 34 or 6k + 2 (20, 32, 44, 56, 110, …)")
-    return ResNet(((depth - 2) // 6,) * 3, (16, 32, 64), inputs=inputs, outputs=outputs, generator=generator)
+    return ResNet(blocks, channels, inputs, outputs, generator)

@@ -1,4 +1,4 @@
-"""The convolutional ReLU networks of the papers."""
+"""The plain networks of the papers: dense, linear, and convolutional with a dense head."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,6 +8,60 @@ from torch import nn
 
 from gatelab.errors import InputError
 from gatelab.models.init import dense_layers, initialise
+
+
+def mlp(
+    widths: Sequence[int],
+    *,
+    bias: bool = False,
+    dtype: torch.dtype | None = None,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
+    """Return a ReLU network with Glorot weights.
+
+    Args:
+        widths: width of each layer, input first, outputs last.
+        bias: whether layers have biases; they start at zero.
+        dtype: of the parameters.
+        generator: source of the weights.
+
+    Returns:
+        Alternating ``nn.Linear`` and ``nn.ReLU`` layers.
+
+    Example:
+        >>> mlp([2, 3, 1])
+        Sequential(
+          (0): Linear(in_features=2, out_features=3, bias=False)
+          (1): ReLU()
+          (2): Linear(in_features=3, out_features=1, bias=False)
+        )
+    """
+    return _with_head([], widths, bias, dtype, generator)
+
+
+def dln(
+    widths: Sequence[int],
+    *,
+    bias: bool = False,
+    dtype: torch.dtype | None = None,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
+    """Return a deep linear network: all gates are always open (npk, Section 3.1; halfspace, Table 1).
+
+    Args:
+        widths: width of each layer, input first, outputs last.
+        bias: whether layers have biases; they start at zero.
+        dtype: of the parameters.
+        generator: source of the weights.
+
+    Returns:
+        ``nn.Linear`` layers with Glorot weights.
+
+    Example:
+        >>> len(dln([4, 3, 2]))
+        2
+    """
+    return initialise(nn.Sequential(*dense_layers(widths, bias, dtype)), generator)
 
 
 def vconv(
@@ -40,7 +94,7 @@ def vconv(
     """
     planes, height, width = inputs
     body = [*_convolutions(planes, channels, bias), nn.Flatten()]
-    return _with_head(body, [channels[-1] * height * width, *dense, outputs], bias, generator)
+    return _with_head(body, [channels[-1] * height * width, *dense, outputs], bias, None, generator)
 
 
 def gconv(
@@ -70,7 +124,7 @@ def gconv(
         torch.Size([2, 10])
     """
     body = [*_convolutions(inputs, channels, bias), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return _with_head(body, [channels[-1], *dense, outputs], bias, generator)
+    return _with_head(body, [channels[-1], *dense, outputs], bias, None, generator)
 
 
 def halfspace_cnn(
@@ -116,8 +170,13 @@ def _convolutions(inputs: int, channels: Sequence[int], bias: bool) -> list[nn.M
 
 
 def _with_head(
-    body: list[nn.Module], widths: Sequence[int], bias: bool, generator: torch.Generator | None
+    body: list[nn.Module],
+    widths: Sequence[int],
+    bias: bool,
+    dtype: torch.dtype | None,
+    generator: torch.Generator | None,
 ) -> nn.Sequential:
-    *hidden, last = dense_layers(widths, bias, None)
+    """End a body with dense layers, a ReLU between any two, and set Glorot weights."""
+    *hidden, last = dense_layers(widths, bias, dtype)
     head = [layer for linear in hidden for layer in (linear, nn.ReLU())]
     return initialise(nn.Sequential(*body, *head, last), generator)
