@@ -2,14 +2,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import gatelab as gl
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import pack
 from gatelab.gates.pattern import GateKind, GateLayer
-from gatelab.kernels import overlap as overlap_module
+from gatelab.kernels import OverlapKernel
+from gatelab.kernels import overlap_tiles as overlap_module
 from gatelab.kernels import tiles as tiles_module
+from gatelab.kernels.tiles import evaluate
 from tests import zoo
 from tests.references import explicit
 
@@ -117,3 +120,57 @@ def test_calls_from_several_threads_agree():
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(gl.overlap_kernel, patterns))
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+class ResidualMlp(nn.Module):
+    """c(h + relu(b(h))), h = relu(a(x))."""
+
+    def __init__(self, width: int = 5):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, width), nn.Linear(width, width), nn.Linear(width, 1)
+
+    def forward(self, x):
+        h = torch.relu(self.a(x))
+        return self.c(h + torch.relu(self.b(h)))
+
+
+def _open_paths(model, x):
+    """Count the paths open for both inputs, from one input node, by listing units."""
+    gates = gl.capture_gates(model, x)
+    first, second = (gates[name].double() for name in gates.layers)
+    one_gate = first @ first.T
+    both = torch.einsum("ni,mi,nj,mj->nm", first, first, second, second)
+    return one_gate + both
+
+
+def test_paths_of_a_residual_network_are_counted_by_its_graph():
+    model, x = ResidualMlp(), torch.randn(6, 3)
+    kernel = evaluate(OverlapKernel(model, normalise=False).on(x), x, None)
+    torch.testing.assert_close(kernel, _open_paths(model, x))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda s, x: s.c((h := torch.relu(s.a(x))) + h),
+        lambda s, x: s.c(torch.relu(torch.relu(s.a(x)) - 0.1)),
+        lambda s, x: s.c(torch.cat([(h := torch.relu(s.a(x)))[:, :2], torch.relu(s.b(h))[:, 2:]], dim=1)),
+        ResidualMlp.forward,
+    ],
+    ids=["twice", "two gates on a unit", "concatenation", "skip"],
+)
+def test_gates_alone_do_not_tell_the_paths_where_signals_meet(forward, monkeypatch, tmp_path):
+    monkeypatch.setattr(ResidualMlp, "forward", forward)
+    gates = gl.capture_gates(ResidualMlp(), torch.randn(4, 3))
+    gates.save(tmp_path / "gates.safetensors")
+    for pattern in (gates, gates[:2], GatePattern.load(tmp_path / "gates.safetensors")):
+        with pytest.raises(UnsupportedModelError, match="not those of one chain"):
+            gl.overlap_kernel(pattern)
+
+
+def test_a_chain_is_known_as_one_however_it_is_written():
+    net = nn.Sequential(
+        nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)
+    )
+    assert gl.capture_gates(net.eval(), torch.randn(2, 3)).is_chain
+    assert gl.capture_gates(gl.to_dgn(net, gl.Regime.FRNPF_II), torch.randn(2, 3)).is_chain

@@ -16,6 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates.events import GateState, gate_state, is_gate_module
 from gatelab.gates.operations import (
+    BILINEAR,
     DROPPING,
     NORMALISING,
     READS,
@@ -58,8 +59,9 @@ def capture_gates(model: nn.Module, x: Float[Tensor, "n ..."], batch_size: int |
     x = examples(x, model)
     n = x.shape[0]
     with undisturbed(model, x) as run, torch.no_grad():
-        parts = [_Recorder(model, x[rows]).record(run) for rows in batches(n, batch_size)]
-        pattern = GatePattern(_join(parts), x.dtype)
+        recorders = [_Recorder(model, x[rows]) for rows in batches(n, batch_size)]
+        parts = [recorder.record(run) for recorder in recorders]
+        pattern = GatePattern(_join(parts), x.dtype, is_chain=all(recorder.is_chain for recorder in recorders))
         if n > 1:
             _check_independence(pattern[n - 1 :], GatePattern(_Recorder(model, x[-1:]).record(run), x.dtype))
     return pattern
@@ -78,7 +80,9 @@ def _check_independence(in_batch: GatePattern, alone: GatePattern) -> None:
 
 # What is known about a tensor: the names of the gates on the paths that lead to it, and the numbers of the obstacles on
 # the way. An obstacle is an operation after which the network is no longer a sum over gated paths.
-_History = frozenset["str | int"]
+_History = frozenset["str | int | tuple[str]"]
+# Two more facts about the way to a tensor: signals have met on it; no weight layer has been passed since the last gate.
+_JOINED, _JUST_GATED = ("joined",), ("just gated",)
 
 
 class _Recorder(TorchFunctionMode):
@@ -94,6 +98,7 @@ class _Recorder(TorchFunctionMode):
         self._calls: Counter[str] = Counter()
         self._events: dict[str, GateLayer] = {}
         self._obstacles: list[str] = []
+        self.is_chain = True  # whether all paths pass all gates, one weight layer after another
         self._branches: set[int] = set()  # obstacles in the way of everything that runs later
         self._remember(batch, frozenset())  # the copy that the run makes of the batch inherits this
 
@@ -109,6 +114,7 @@ class _Recorder(TorchFunctionMode):
                 "extension); rewrite that part with torch operations"
             )
         path_gates = frozenset().union(*histories)
+        self.is_chain = _JOINED not in path_gates
         layers = {name: layer for name, layer in self._events.items() if name in path_gates}
         if not layers:
             raise UnsupportedModelError(
@@ -164,9 +170,14 @@ class _Recorder(TorchFunctionMode):
             history = self._recall(state.value) or frozenset()
             self._refuse_obstacles(event, history)
             self._events[event] = self._layer(event, state)
-            history |= {event}
+            history |= {event, _JOINED} if _JUST_GATED in history else {event}
+            history |= {_JUST_GATED}
         else:
             history = frozenset().union(*(self._recall(t) or () for t in data))
+            if len(data) > 1:
+                history |= {_JOINED}
+            if name in BILINEAR:
+                history -= {_JUST_GATED}
             if not results and name in READS:
                 self._branches.add(self._obstacle(f"reading the value of a signal ({name})", name))
             elif not is_linear_in_data(name, args, kwargs, data) or not all(t.is_floating_point() for t in results):

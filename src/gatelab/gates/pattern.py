@@ -78,13 +78,22 @@ class GatePattern:
         1
     """
 
-    def __init__(self, layers: Mapping[str, Bool[Tensor, "n ..."] | GateLayer], dtype: torch.dtype | None = None):
+    def __init__(
+        self,
+        layers: Mapping[str, Bool[Tensor, "n ..."] | GateLayer],
+        dtype: torch.dtype | None = None,
+        *,
+        is_chain: bool = True,
+    ):
         """Collect layers in the order in which the network runs them.
 
         Args:
             layers: name → boolean tensor (n, …) of ReLU gates, or a GateLayer.
             dtype: the network's dtype, in which kernels of the pattern are returned.
+            is_chain: whether every path passes every layer, one after another. In a network with skips or branches
+                the gates alone do not tell which paths are open.
         """
+        self.is_chain = is_chain
         if not layers:
             raise InputError("a gate pattern needs at least one layer")
         self._layers = {name: _as_layer(name, layer) for name, layer in layers.items()}
@@ -135,7 +144,7 @@ class GatePattern:
 
     def _with_words(self, change: Callable[[Tensor], Tensor]) -> "GatePattern":
         layers = {name: replace(layer, words=change(layer.words)) for name, layer in self._layers.items()}
-        return GatePattern(layers, self._dtype)
+        return GatePattern(layers, self._dtype, is_chain=self.is_chain)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layers)
@@ -158,7 +167,7 @@ class GatePattern:
 
     def select(self, names: Sequence[str]) -> "GatePattern":
         """Return the pattern of some layers, in the given order."""
-        return GatePattern({name: self.layer(name) for name in names}, self._dtype)
+        return GatePattern({name: self.layer(name) for name in names}, self._dtype, is_chain=self.is_chain)
 
     def to(self, device: torch.device | str) -> "GatePattern":
         """Return the pattern on another device."""
@@ -211,6 +220,7 @@ class GatePattern:
             for name, layer in self._layers.items()
         ]
         about = {"format": _FORMAT, "dtype": str(self._dtype).removeprefix("torch."), "layers": json.dumps(layers)}
+        about["is_chain"] = json.dumps(self.is_chain)
         words = {str(i): layer.words.view(torch.uint64) for i, layer in enumerate(self._layers.values())}
         partial = path.with_name(path.name + ".partial")
         save_file(words, partial, metadata=about)
@@ -235,7 +245,7 @@ class GatePattern:
                 }
         except SafetensorError as error:
             raise InputError(f"{path} cannot be read as safetensors ({error}); save the pattern again") from error
-        return cls(layers, getattr(torch, about["dtype"]))
+        return cls(layers, getattr(torch, about["dtype"]), is_chain=json.loads(about.get("is_chain", "true")))
 
     def __repr__(self) -> str:
         units = sum(layer.units for layer in self._layers.values())

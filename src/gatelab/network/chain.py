@@ -10,9 +10,9 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES
+from gatelab.network.network import Network, read
 from gatelab.network.nodes import dense_parameters, describe, is_bounded, node_operation, parameter
-from gatelab.network.tracing import gate_names, trace, value_chain
-from gatelab.observe import observable
+from gatelab.network.tracing import value_chain
 
 _PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)
 _PASSING_OPERATIONS = frozenset("flatten view reshape dropout contiguous clone squeeze unsqueeze".split())
@@ -77,10 +77,12 @@ def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
         >>> dense_chain(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))).widths
         (2, 3, 1)
     """
-    model = observable(model)
-    graph = trace(model)
-    modules = dict(model.named_modules())
-    names = gate_names(graph, modules)
+    return chain_of(read(model), gates=gates)
+
+
+def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
+    """Return a network that has been read as a chain; see :func:`dense_chain`."""
+    model, graph, modules, names = network.model, network.graph, network.modules, network.gates
     layers: list[DenseLayer] = []
     gate: str | None = None
     nodes = value_chain(graph, modules)

@@ -12,7 +12,7 @@ from gatelab.network.kinds import Kind, kind_of, operation_of
 from gatelab.network.nodes import ancestors, describe
 from gatelab.network.recording import record
 from gatelab.network.tracing import gate_names, trace, value_sources
-from gatelab.observe import examples, observable, stand_in
+from gatelab.observe import examples, observable, stand_in, undisturbed
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +82,8 @@ def read(model: nn.Module, x: Tensor | None = None) -> Network:
     if x is None:
         graph = trace(model)
     else:
-        graph = record(stand_in(model), examples(x, model))
+        x = examples(x, model)
+        with undisturbed(model, x):
+            graph = record(stand_in(model), x)
     modules = dict(model.named_modules(remove_duplicate=False))
     return Network(model, graph, modules, gate_names(graph, modules))

@@ -29,7 +29,12 @@ _RANDOM = frozenset(
 )
 _SIZES = frozenset({"shape", "size"})
 # Python's operators, where fx knows them better under this name.
-_OPERATORS = {"__getitem__": operator.getitem, "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul}
+_OPERATORS = {
+    "__getitem__": operator.getitem,
+    "__add__": operator.add,
+    "__sub__": operator.sub,
+    "__mul__": operator.mul,
+}
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -157,7 +162,9 @@ class _Recorder(TorchFunctionMode):
     ) -> tuple[str, Any, Any, Any]:
         """The call as fx writes it, out of place."""
         if name in _RANDOM:
-            raise UnsupportedModelError(f"{self._place(name)}: {name} draws random numbers; the answers depend on chance")
+            raise UnsupportedModelError(
+                f"{self._place(name)}: {name} draws random numbers; the answers depend on chance"
+            )
         written, options = self._argument((tuple(args), {k: v for k, v in kwargs.items() if k != "inplace"}))
         own = getattr(func, "__name__", "")
         if own in ("__get__", "__set__"):
@@ -272,7 +279,9 @@ class _Recorder(TorchFunctionMode):
         func, args, kwargs = self._made.get(tensor) or (None, (), {})
         name = "" if func is None else operation_name(func)
         if name in _RANDOM:
-            raise UnsupportedModelError(f"{self._place(name)}: {name} draws random numbers; the answers depend on chance")
+            raise UnsupportedModelError(
+                f"{self._place(name)}: {name} draws random numbers; the answers depend on chance"
+            )
         if func is not None and _holds_batch_size((args, kwargs)):
             written, options = self._argument((tuple(args), dict(kwargs)))
             node = self.graph.call_function(func, written, options)
@@ -282,6 +291,11 @@ class _Recorder(TorchFunctionMode):
         node.meta["shape"] = tuple(tensor.shape)
         self._remember(tensor, node)
         return node
+
+    def _random(self, name: str) -> UnsupportedModelError:
+        return UnsupportedModelError(
+            f"{self._place(name)}: {name} draws random numbers, so that the answers depend on chance; move it out of forward"
+        )
 
     def _place(self, operation: str) -> str:
         path, module = self._stack[-1]

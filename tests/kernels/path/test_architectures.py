@@ -181,15 +181,8 @@ def test_papers_networks_have_a_kernel():
 
 
 REFUSED = {
-    "overlapping windows": (sequential(conv(1, 2, 1), nn.ReLU, lambda: nn.MaxPool2d(2, 1), nn.Flatten, dense(8, 1)), "do not tile"),
-    "windows that are cut": (sequential(conv(1, 2, 1), nn.ReLU, lambda: nn.AvgPool2d(2), nn.Flatten, dense(2, 1)), "do not tile"),
-    "reflected padding": (sequential(conv(1, 2, 3, padding=1, padding_mode="reflect"), nn.ReLU, nn.Flatten, dense(18, 1)), "padded by zeros"),
-    "transposed convolution": (
-        sequential(lambda: nn.ConvTranspose2d(1, 2, 1), nn.ReLU, nn.Flatten, dense(18, 1)), r"module '0' \(ConvTranspose2d\)"),
     "tied convolutions": (
         lambda: Net(lambda s, x: s.b(F.relu(s.a(F.relu(s.a(x)))).flatten(1)), a=nn.Conv2d(1, 1, 1), b=nn.Linear(9, 1)), "same weight"),
-    "gate at the end": (sequential(conv(1, 2, 3), nn.ReLU, nn.Flatten), "ends with a gate"),
-    "image as output": (sequential(conv(1, 2, 1), nn.ReLU, conv(2, 1, 1)), "or an image"),
     "dense layer over rows": (sequential(conv(1, 2, 1), nn.ReLU, dense(3, 2), nn.ReLU, nn.Flatten, dense(12, 1)), "shared over positions"),
 }  # fmt: skip
 

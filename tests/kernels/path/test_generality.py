@@ -14,7 +14,13 @@ from tests.references.replay import exact_kernel
 
 
 def net(forward, **layers):
-    return lambda: Net(forward, **{name: layer() if callable(layer) and not isinstance(layer, nn.Module) else layer for name, layer in layers.items()})
+    return lambda: Net(
+        forward,
+        **{
+            name: layer() if callable(layer) and not isinstance(layer, nn.Module) else layer
+            for name, layer in layers.items()
+        },
+    )
 
 
 def shuffled(h, groups):

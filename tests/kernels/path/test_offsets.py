@@ -16,7 +16,7 @@ class Strided(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(2, 70, (3, 2), stride=(1, 2), padding=(0, 1))
-        self.down = nn.Conv2d(70, 5, 3, stride=2, padding=1, groups=5)
+        self.down = nn.Conv2d(70, 5, 3, stride=2, padding=1)
         self.side = nn.Conv2d(70, 5, 1, stride=2)
         self.wide = nn.Conv2d(5, 5, (1, 5), padding=(0, 4), dilation=(1, 2))
         self.head = nn.Linear(5, 3)

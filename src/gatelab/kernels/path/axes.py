@@ -103,9 +103,7 @@ def _reach(matrix: Float[Tensor, "out in"]) -> Reach:
     return Reach(stride, int((first - stride * rows).min()), int((last - stride * rows).max()))
 
 
-def probe(
-    run: Callable[[Tensor], Tensor], size: tuple[int, ...], like: Tensor
-) -> AxisMaps | None:
+def probe(run: Callable[[Tensor], Tensor], size: tuple[int, ...], like: Tensor) -> AxisMaps | None:
     """Find the axis maps of an operation that treats every channel alike, by running it on simple images.
 
     Args:

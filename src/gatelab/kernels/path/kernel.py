@@ -12,14 +12,14 @@ from gatelab.convert.values import halves
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels.disk.digest import model_digest
-from gatelab.kernels.overlap import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
+from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances, WeightLayer, largest_covariance, plan
 from gatelab.kernels.path.offset_program import pooled_kernel
 from gatelab.kernels.path.pairs import OffsetPairs
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.signals import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
-from gatelab.network.chain import DenseChain, dense_chain
+from gatelab.network.chain import DenseChain, chain_of
 from gatelab.network.network import Network, read
 from gatelab.observe import examples_for, observable
 
@@ -110,11 +110,13 @@ class PathKernel:
         """Return the kernel on examples of x against y, to be evaluated block by block."""
         model = observable(self.model)
         x, _ = examples_for(model, x, y)
-        chain = None if self.biases else _chain_of_own_weights(model, x)
+        network = read(model, x)
+        chain = None if self.biases else _chain_of_own_weights(network, x)
         dtype = self.dtype or (x.dtype if self.normalise else torch.float64)
         if chain is not None:
             return ChainTiles(model, chain, self.normalise, dtype, self.batch_size)
-        return GraphTiles(model, self.normalise, self.biases, dtype, self.batch_size)
+        refuse_early(network)
+        return GraphTiles(model, self.normalise, self.biases, dtype, self.batch_size, _network=network)
 
 
 def _pointer(model: nn.Module) -> str:
@@ -126,10 +128,10 @@ def _pointer(model: nn.Module) -> str:
     return "; gatelab.path_features(model, x, dim) estimates this model's path kernel"
 
 
-def _chain_of_own_weights(model: nn.Module, x: Tensor) -> DenseChain | None:
+def _chain_of_own_weights(network: Network, x: Tensor) -> DenseChain | None:
     """The model as a fully connected chain whose layers share no weights; None if it is not one."""
     try:
-        chain = dense_chain(model)
+        chain = chain_of(network)
     except UnsupportedModelError:
         return None
     distinct = len({layer.weight_name for layer in chain.layers}) == len(chain.layers)
@@ -203,8 +205,7 @@ class GraphRows:
 class GraphTiles:
     """The path kernel of any other model, by rules along its graph.
 
-    The model is traced once, before the first block: several threads compute blocks, and while torch.fx traces, no
-    other thread may use a module.
+    The model is read once, before the first block.
     """
 
     model: nn.Module
@@ -212,17 +213,18 @@ class GraphTiles:
     biases: bool
     dtype: torch.dtype
     batch_size: int | None
+    per_node: bool = False  # count paths per starting node: an input of ones, divided by the number of inputs
     outputs: tuple[int, ...] = ()
     _network: Network | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the traced graph; the receiver traces again."""
+        """Leave out the recorded graph; the receiver reads the model again."""
         return {**self.__dict__, "_network": None}
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """Return the gates of some examples."""
         if self._network is None:
-            self._network = _read(self.model, x)
+            self._network = read(self.model, x)
         return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._network)
 
     def bytes_kept(self, rows: GraphRows) -> int:
@@ -248,7 +250,8 @@ class GraphTiles:
         known = {
             number: pooled
             for number, (a, b) in enumerate(zip(rows, columns, strict=True))
-            if a.geometry is None and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
+            if a.geometry is None
+            and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
         }
         forms = plan(rows, output, known)
         equal = OffsetPairs(output.size, ((0,) * len(output.size),))
@@ -265,18 +268,20 @@ class GraphTiles:
         return kernel
 
     def _read(self, rows: GraphRows) -> tuple[list[WeightLayer], Signal]:
-        reading = Reading(rows.network, rows.x.to(self.dtype), rows.gates, self.normalise, self.biases)
+        x = rows.x.to(self.dtype)
+        if self.per_node:
+            x = torch.full_like(x, x.shape[1] ** -0.5)
+        reading = Reading(rows.network, x, rows.gates, self.normalise, self.biases)
         output = reading.run()
         return reading.layers, output
 
 
-def _read(model: nn.Module, x: Tensor) -> Network:
-    network = read(model, x)
+def refuse_early(network: Network) -> None:
+    """Refuse a network that has no path kernel, before anything is computed."""
     try:
         refuse_what_has_no_rule(network)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(f"{error}{_pointer(model)}") from error
-    return network
+        raise UnsupportedModelError(f"{error}{_pointer(network.model)}") from error
 
 
 def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:

@@ -51,7 +51,9 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
     channels = shape[1] * groups if transposed else shape[0]
     fan_in = (shape[0] // groups if transposed else shape[1]) * taps
     reads = _transposed_reads if transposed else _plain_reads
-    sizes = {name: per_axis(options[name], axes) for name in options if name not in ("groups", "padding_mode", "padding")}
+    sizes = {
+        name: per_axis(options[name], axes) for name in options if name not in ("groups", "padding_mode", "padding")
+    }
     paddings = _paddings(options["padding"], shape[2:], sizes["dilation"], axes)
     lines = tuple(
         reads(

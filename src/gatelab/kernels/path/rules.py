@@ -227,8 +227,10 @@ def _scale(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     if operation.startswith("neg"):
         return signal.scaled(-1.0)
     (factor,) = (
-        argument for argument in node.args if not (isinstance(argument, Node) and argument in signals)
-    ) if sum(isinstance(a, Node) and a in signals for a in node.args) == 1 else (None,)
+        (argument for argument in node.args if not (isinstance(argument, Node) and argument in signals))
+        if sum(isinstance(a, Node) and a in signals for a in node.args) == 1
+        else (None,)
+    )
     if factor is None or (operation in ("div", "truediv", "divide", "true_divide") and node.args[0] not in signals):
         raise reading.refuse(node, "it multiplies data by data")
     value = reading.constant(factor) if isinstance(factor, Node) else factor

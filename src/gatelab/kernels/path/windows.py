@@ -45,9 +45,7 @@ def winners_of(
         weight *= size[axis]
     reach = tuple(
         Reach(stride, -padding, -padding + dilation * (kernel - 1))
-        for stride, padding, dilation, kernel in zip(
-            pool.stride, pool.padding, pool.dilation, pool.kernel, strict=True
-        )
+        for stride, padding, dilation, kernel in zip(pool.stride, pool.padding, pool.dilation, pool.kernel, strict=True)
     )
     return flat.flatten(2), tuple(windows), reach
 

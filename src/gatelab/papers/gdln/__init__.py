@@ -48,7 +48,7 @@ EQUATIONS: dict[str, str] = {
     "Eq. 16": f"{_OBJECTIVE}.minimum_loss_balanced",
     "Section 3.3, least loss": "gdln-16",
     "Section 3.3, which gates": "gdln-best-gates",
-    "Eq. 17": "gatelab.models.NodeGates.opened",
+    "Eq. 17": "gatelab.models.node_gates.NodeGates.opened",
     "Eq. 18": f"{_OBJECTIVE}.objective",
     "Section 3.4": "gdln-3.4",
     "Eq. 19": _FLOW,

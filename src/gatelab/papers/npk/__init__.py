@@ -31,7 +31,7 @@ EQUATIONS: dict[str, str] = {
     "Definition 2.2": "gatelab.kernels.overlap_kernel",
     "Lemma 2.1": "npk-L2.1",
     "Lemma 2.1, NPK": "gatelab.kernels.neural_path_kernel",
-    "Definition 3.1": "gatelab.paths.path_gradients",
+    "Definition 3.1": "gatelab.paths.features.path_gradients",
     "Definition 3.2": "gatelab.kernels.value_tangent_kernel",
     "Definition 3.3": "gatelab.dynamics.GateTracker.switching_instants",
     "Proposition 3.1": "npk-3.1",

@@ -1,0 +1,157 @@
+"""Tiles of the overlap, from packed gates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.errors import PathCountOverflowError, UnsupportedModelError
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates.bits import popcount
+from gatelab.gates.pattern import GateKind, GateLayer
+from gatelab.kernels.compiled import compiled
+from gatelab.kernels.tiles import bytes_of, fill
+
+POPCOUNT = "gatelab.kernels.popcount"
+# Examples per forward pass when gates are captured: the activations of a whole block of rows would take more memory
+# than everything that is kept of it.
+CAPTURED_AT_A_TIME = 256
+
+
+class OverlapTiles:
+    """Tiles of the overlap, from packed gates."""
+
+    def __init__(
+        self, dtype: torch.dtype, normalise: bool, model: nn.Module | None = None, batch_size: int | None = None
+    ):
+        """Compute entries in ``dtype``, or in float64 if they are counts; :meth:`rows` needs ``model``."""
+        self.dtype = dtype if normalise else torch.float64
+        self.outputs = ()
+        self._normalise, self._model, self._batch_size = normalise, model, batch_size
+
+    def rows(self, x: Float[Tensor, "n ..."]) -> "GateRows":
+        """Capture the gates of some examples."""
+        assert self._model is not None
+        return self.of_gates(capture_gates(self._model, x, self._batch_size))
+
+    def of_gates(self, gates: GatePattern) -> "GateRows":
+        """Return the rows of known gates."""
+        _refuse_positions(gates)
+        return GateRows.of(gates, self._normalise, self._computed_in)
+
+    def bytes_kept(self, rows: "GateRows") -> int:
+        """Return the memory of bits and offsets."""
+        return bytes_of(rows.offset, *(layer.words for layer in rows.layers))
+
+    def bytes_working(self, rows: "GateRows", size: int) -> int:
+        """Return the working memory: bits of all layers, side by side and transposed; off the CPU, as numbers."""
+        if _counts_bits(rows.offset.device):
+            return 3 * size * self.bytes_kept(rows) // rows.n
+        return 2 * size * sum(layer.units for layer in rows.layers) * self._computed_in.itemsize
+
+    def block(self, left: "GateRows", right: "GateRows") -> Float[Tensor, "n m"]:
+        """Return the overlap between two blocks."""
+        kernel = torch.empty(left.n, right.n, dtype=self._computed_in, device=left.offset.device)
+        if _counts_bits(kernel.device):
+            _by_popcount(left, right, kernel)
+        else:
+            _by_matmul(left, right, kernel)
+        if not self._normalise and not bool(torch.isfinite(kernel).all()):
+            raise PathCountOverflowError(
+                f"the number of open paths through {len(left.layers)} layers is larger than float64 holds; use "
+                "normalise=True"
+            )
+        return kernel.to(self.dtype)
+
+    @property
+    def _computed_in(self) -> torch.dtype:
+        return torch.promote_types(self.dtype, torch.float32)  # half precision would lose counts
+
+
+@dataclass(frozen=True)
+class GateRows:
+    """Packed gates of some examples, and how to weight their counts.
+
+    The co-activation of a LeakyReLU layer with slope a is (1−a)² c + a(1−a)(r + r') + a² w, where c counts the units
+    open for both inputs and r, r' those open for each: a scaled count plus a term per row and one per column.
+    """
+
+    layers: list[GateLayer]
+    scale: Float[Tensor, " layers"]
+    offset: Float[Tensor, "layers n"]
+
+    @classmethod
+    def of(cls, pattern: GatePattern, normalise: bool, dtype: torch.dtype) -> "GateRows":
+        """Make the rows of a pattern."""
+        layers = [pattern.layer(name) for name in pattern.layers]
+        scales, offsets = [], []
+        for layer in layers:
+            unit = 1 / layer.units if normalise else 1.0
+            a = layer.slope
+            open_units = popcount(layer.words).sum(dim=1).to(dtype) if a else layer.words.new_zeros(1, dtype=dtype)
+            scales.append((1 - a) ** 2 * unit)
+            offsets.append((a * (1 - a) * open_units + a**2 * layer.units / 2).mul(unit).expand(pattern.n))
+        return cls(layers, torch.tensor(scales, dtype=dtype, device=pattern.device), torch.stack(offsets))
+
+    @property
+    def n(self) -> int:
+        """Number of examples."""
+        return self.offset.shape[1]
+
+    def words(self) -> np.ndarray:
+        """Return the gates of all layers side by side, (n, words)."""
+        return torch.cat([layer.words for layer in self.layers], dim=1).numpy().view(np.uint64)
+
+
+def _counts_bits(device: torch.device) -> bool:
+    return device.type == "cpu" and compiled(POPCOUNT) is not None
+
+
+def _by_popcount(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
+    """Fill the kernel from packed bits, on a CPU with Numba."""
+    rows = left.words()
+    columns = (rows if right is left else right.words()).T
+    starts = np.cumsum([0, *(layer.words.shape[1] for layer in left.layers)])
+    plain = np.array([layer.slope == 0 for layer in left.layers])
+    scale, row_offset, column_offset = left.scale.numpy(), left.offset.numpy(), right.offset.numpy()
+    overlap_block = compiled(POPCOUNT).overlap_block
+
+    def tile(i: slice, j: slice) -> None:
+        parts = (np.ascontiguousarray(part) for part in (columns[:, j], row_offset[:, i], column_offset[:, j]))
+        others, beside, above = parts
+        kernel[i, j] = torch.from_numpy(overlap_block(rows[i], others, starts, scale, plain, beside, above))
+
+    fill(kernel, tile, symmetric=right is left)
+
+
+def _by_matmul(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
+    """Fill the kernel from real-valued gates, on any device."""
+    dtype = kernel.dtype
+    rows = [layer.gates().to(dtype) for layer in left.layers]
+    columns = rows if right is left else [layer.gates().to(dtype) for layer in right.layers]
+
+    def tile(i: slice, j: slice) -> None:
+        block = kernel[i, j].fill_(1)
+        for layer, (a, b) in enumerate(zip(rows, columns, strict=True)):
+            offset = left.offset[layer, i, None] + right.offset[layer, j]
+            block *= torch.addmm(offset, a[i], b[j].T, alpha=left.scale[layer].item())
+
+    fill(kernel, tile, symmetric=right is left)
+
+
+def _refuse_positions(gates: GatePattern) -> None:
+    for name in gates.layers:
+        layer = gates.layer(name)
+        if len(layer.shape) != 1 or layer.kind is GateKind.MAX_POOL:
+            raise UnsupportedModelError(
+                f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
+                "common paths depends on the architecture, not on the gates alone; use neural_path_kernel(model, x)"
+            )
+    if not gates.is_chain:
+        raise UnsupportedModelError(
+            "the gates are not those of one chain of layers: signals branch and meet again, or a unit has two gates, so "
+            "that the gates alone do not tell which paths are open; use gatelab.kernels.OverlapKernel(model) or "
+            "neural_path_kernel(model, x)"
+        )
