@@ -1,26 +1,23 @@
-"""Helpers that several experiments share."""
+"""The training loop of the experiments that score a student on its way."""
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 from gatelab.lab.runs import Context
-from gatelab.lab.verdicts import Claim, Sample, Verdict
 
 
-def numbers(values: Iterable[float]) -> Sample:
-    """Return several runs of a plain number, not of a share in percent."""
-    return Sample(tuple(values), percent=False)
-
-
-def decided(text: str, holds: bool, evidence: str) -> Claim:
-    """Return a claim that one number decides."""
-    return Claim(text, Verdict.HOLDS if holds else Verdict.FAILS, evidence)
-
-
-def steps_with_looks(steps: int, looks: int, context: Context) -> Iterator[tuple[int, bool]]:
-    """Yield (step, whether to look) for steps 0 … ``steps``; the last step is a look without training after it."""
+def train_and_score(
+    steps: int, looks: int, context: Context, train: Callable[[], object], score: Callable[[], dict[str, float]]
+) -> dict[str, list[Any]]:
+    """Train for some steps; score the student ``looks`` times on the way, at the start and at the end."""
     every = max(1, steps // looks)
+    seen: defaultdict[str, list[Any]] = defaultdict(list)
     for step in range(steps + 1):
-        look = step % every == 0 or step == steps
-        if look:
+        if step % every == 0 or step == steps:
             context.tell(step / steps, f"step {step}")
-        yield step, look
+            for name, value in {"steps": step, **score()}.items():
+                seen[name].append(value)
+        if step < steps:
+            train()
+    return dict(seen)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import torch
 from pydantic import Field
 
-from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     NodeOptions,
@@ -18,10 +17,11 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.rules import per_factor
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
+from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import greater_within_runs
-from gatelab.papers.hierarchy.common import numbers, steps_with_looks
+from gatelab.papers.common import cells_per_kind, figure, numbers, over, runs_of
+from gatelab.papers.hierarchy.common import train_and_score
 
 
 class DisentangleConfig(SeededConfig):
@@ -38,70 +38,51 @@ class DisentangleConfig(SeededConfig):
 
 
 def _work(config: DisentangleConfig, cell: Cell, context: Context) -> Result:
-    seed, norm = int(cell.parameters["seed"]), Norm(cell.parameters["norm"])
+    seed, norm = int(cell.parameters["seed"]), Norm(cell.parameters["kind"])
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(config.factors * config.leaves, [2], leaf=config.factors)
     teacher = Teacher(fields, per_factor(lambda bits: bits.min(dim=1).values))
     hidden = NodeOptions(norm=norm, eps=config.eps)
     student = student_for(teacher, config.nodes, hidden=hidden, dtype=torch.float64, generator=generator)
     trainer, total = GradientTrainer(student, teacher, config.learning_rate), teacher.inputs.support_size
-    steps, scores, losses = [], [], []
-    for step, look in steps_with_looks(config.steps, config.looks, context):
-        if look:
-            steps.append(step)
-            scores.append(disentanglement_score(student, teacher).overall)
-            losses.append(observe_student(student, teacher).loss)
-        if step < config.steps:
-            trainer.step(torch.randint(total, (config.batch,), generator=generator))
-    return {"steps": steps, "scores": scores, "losses": losses}
 
+    def score() -> dict[str, float]:
+        return {
+            "scores": disentanglement_score(student, teacher).overall,
+            "losses": observe_student(student, teacher).loss,
+        }
 
-def _cells(config: DisentangleConfig) -> list[Cell]:
-    return [
-        Cell(f"{norm.value}, run {run}", {"seed": seed, "norm": norm.value})
-        for norm in Norm
-        for run, seed in enumerate(config.seeds())
-    ]
+    def train() -> None:
+        trainer.step(torch.randint(total, (config.batch,), generator=generator))
+
+    return train_and_score(config.steps, config.looks, context, train, score)
 
 
 def _findings(config: DisentangleConfig, results: Mapping[str, Result]) -> Findings:
-    by_norm = {norm: [results[f"{norm.value}, run {run}"] for run in range(config.runs)] for norm in Norm}
-    first, last, losses = (
-        {norm: numbers(r[what][place] for r in runs) for norm, runs in by_norm.items()}
-        for what, place in (("scores", 0), ("scores", -1), ("losses", -1))
+    by_norm = {norm: runs_of(norm.value, results) for norm in Norm}
+    steps = by_norm[Norm.NONE][0]["steps"]
+    scores = {norm: over(runs, len(steps), lambda run, i: run["scores"][i]) for norm, runs in by_norm.items()}
+    first, last = ({norm: samples[place] for norm, samples in scores.items()} for place in (0, -1))
+    losses = {norm: numbers(run["losses"][-1] for run in runs) for norm, runs in by_norm.items()}
+    table = Table(
+        f"Disentanglement score, {config.nodes} nodes for {config.factors} factors in each region",
+        ("student", "at the start", f"after {config.steps} steps of SGD", "loss"),
+        tuple((_label(norm), first[norm].text(), last[norm].text(), losses[norm].text()) for norm in Norm),
+        f"Mean ± standard deviation of {config.runs} runs; batches of {config.batch}.",
     )
-    steps = tuple(map(float, by_norm[Norm.NONE][0]["steps"]))
-    curves = [
-        mean_curve(_label(norm), steps, [numbers(r["scores"][i] for r in runs) for i in range(len(steps))])
-        for norm, runs in by_norm.items()
+    curves = [mean_curve(_label(norm), tuple(map(float, steps)), samples) for norm, samples in scores.items()]
+    raised = [greater_within_runs(f"SGD raises the score ({_label(norm)})", last[norm], first[norm]) for norm in Norm]
+    helped = [
+        greater_within_runs(f"Batch norm {norm.value} helps to find the factors", last[norm], last[Norm.NONE])
+        for norm in (Norm.AFTER_LINEAR, Norm.AFTER_RELU)
     ]
-    rows = tuple((_label(norm), first[norm].text(), last[norm].text(), losses[norm].text()) for norm in Norm)
     return Findings(
         "hierarchy: does gradient descent find the factors?",
         "; ".join(f"{_label(norm)}: {first[norm].mean:.2f} → {last[norm].mean:.2f}" for norm in Norm)
         + ". A score of 1 would mean that every factor has a node that depends on this factor and on nothing else.",
-        (
-            Table(
-                f"Disentanglement score, {config.nodes} nodes for {config.factors} factors in each region",
-                ("student", "at the start", f"after {config.steps} steps of SGD", "loss"),
-                rows,
-                f"Mean ± standard deviation of {config.runs} runs; batches of {config.batch}.",
-            ),
-        ),
-        (
-            FigureFacts(
-                "Score over training",
-                Plot("step", "disentanglement score", tuple(curves)),
-                "Mean and its standard error.",
-            ),
-        ),
-        (
-            *(greater_within_runs(f"SGD raises the score ({_label(norm)})", last[norm], first[norm]) for norm in Norm),
-            *(
-                greater_within_runs(f"Batch norm {norm.value} helps to find the factors", last[norm], last[Norm.NONE])
-                for norm in (Norm.AFTER_LINEAR, Norm.AFTER_RELU)
-            ),
-        ),
+        (table,),
+        (figure("Score over training", "step", "disentanglement score", curves, "Mean and its standard error."),),
+        (*raised, *helped),
         (
             "The paper shows that disentangled representations can be sustained. Whether training reaches them is our "
             "question, and these claims are ours.",
@@ -123,7 +104,7 @@ DISENTANGLE = Experiment(
         "quick": {"runs": 5},
         "paper": {"runs": 20, "factors": 3, "nodes": 16, "steps": 20000},
     },
-    _cells,
+    lambda config: cells_per_kind(config, *(norm.value for norm in Norm)),
     _work,
     _findings,
 )

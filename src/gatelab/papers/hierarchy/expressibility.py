@@ -6,7 +6,6 @@ from itertools import pairwise
 import torch
 from pydantic import Field
 
-from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     LocalNetwork,
     NodeOptions,
@@ -19,10 +18,10 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.rules import joint
 from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
+from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Verdict, readable
-from gatelab.papers.hierarchy.common import decided, numbers
+from gatelab.papers.common import decided, dots, figure, line, numbers
 
 
 class ExpressibilityConfig(SeededConfig):
@@ -64,12 +63,9 @@ def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
 
 def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Findings:
     found = [results[f"{size} bits"] for size in config.sizes]
-    places = tuple(float(place) for place in range(len(config.sizes)))
-    linear = [result["linear"] for result in found]
+    linear, relu = ([result[kind] for result in found] for kind in ("linear", "relu"))
     ratios = [b / a for a, b in pairwise(linear)]
-    relu = max(result["relu"] for result in found)
-    trained = [numbers(result["trained ReLU"]) for result in found]
-    trained_linear = [numbers(result["trained linear"]) for result in found]
+    trained, trained_linear = ([numbers(r[f"trained {kind}"]) for r in found] for kind in ("ReLU", "linear"))
     excess = max(abs(sample.mean - best) / best for sample, best in zip(trained_linear, linear, strict=True))
     reached = [f"{sample.mean:.2g} at {size} bits" for size, sample in zip(config.sizes, trained, strict=True)]
     rows = tuple(
@@ -79,43 +75,35 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
         )
         for size, r, t_linear, t_relu in zip(config.sizes, found, trained_linear, trained, strict=True)
     )
+    table = Table(
+        "‖F_ω − I‖² over d bits",
+        (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
+        rows,
+        "Closed: the nodes of the trained ReLU networks that are zero for their own event. Trained by"
+        f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
+    )
+    places = tuple(map(float, range(len(config.sizes))))
+    curves = (
+        line("best linear network, 2^d − d − 1", places, linear),
+        dots("linear, trained", places, [sample.mean for sample in trained_linear]),
+        mean_curve("ReLU, trained", places, trained),
+        dots("ReLU, constructed", places, relu),
+    )
+    axes = ("bits d under the region", "‖F_ω − I‖²")
+    caption = "There are m = 2^d events; F_ω = 0 has the loss m."
     growth = f"each bit multiplies it by {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
     exponential = "The linear loss is exponential in the region's size"
     return Findings(
         "hierarchy, Theorem 6: expressibility against region size",
         f"The best linear network's loss grows from {readable(linear[0])} to {readable(linear[-1])}, by at least "
-        f"{min(ratios, default=1):.2g} with each bit; the constructed ReLU network's is {relu:.1e} throughout.",
-        (
-            Table(
-                "‖F_ω − I‖² over d bits",
-                (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
-                rows,
-                "Closed: the nodes of the trained ReLU networks that are zero for their own event. Trained by"
-                f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
-            ),
-        ),
-        (
-            FigureFacts(
-                "Loss against region size",
-                Plot(
-                    "bits d under the region",
-                    "‖F_ω − I‖²",
-                    (
-                        Curve("best linear network, 2^d − d − 1", places, tuple(linear), line=True),
-                        Curve("linear, trained", places, tuple(s.mean for s in trained_linear)),
-                        mean_curve("ReLU, trained", places, trained),
-                        Curve("ReLU, constructed", places, tuple(r["relu"] for r in found)),
-                    ),
-                    ticks=tuple(map(str, config.sizes)),
-                ),
-                "There are m = 2^d events; F_ω = 0 has the loss m.",
-            ),
-        ),
+        f"{min(ratios, default=1):.2g} with each bit; the constructed ReLU network's is {max(relu):.1e} throughout.",
+        (table,),
+        (figure("Loss against region size", *axes, curves, caption, ticks=tuple(map(str, config.sizes))),),
         (
             decided(exponential, min(ratios) >= 2, growth)
             if ratios
             else Claim(exponential, Verdict.UNDECIDED, "there is only one size"),
-            decided("ReLU networks reach zero loss", relu < 1e-10, f"constructed: at most {relu:.1e}"),
+            decided("ReLU networks reach zero loss", max(relu) < 1e-10, f"constructed: at most {max(relu):.1e}"),
             decided(
                 "Descent on a linear network ends at the Eckart–Young bound",
                 excess < 1e-3,

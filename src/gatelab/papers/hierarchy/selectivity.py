@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gatelab.figures import Heatmap, Panels, Plot
+from gatelab.figures import Heatmap, Panels
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
@@ -22,8 +22,9 @@ from gatelab.hierarchy.scores import gradient_selectivity
 from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Sample, greater_within_runs
-from gatelab.papers.hierarchy.common import numbers, steps_with_looks
+from gatelab.lab.verdicts import greater_within_runs
+from gatelab.papers.common import cells_per_kind, figure, numbers, over, runs_of
+from gatelab.papers.hierarchy.common import train_and_score
 
 _KINDS = ("the teacher's labels", "random labels")
 
@@ -57,19 +58,13 @@ def _work(config: SelectivityConfig, cell: Cell, context: Context) -> Result:
     taught = teacher if cell.parameters["kind"] == _KINDS[0] else control
     student = student_for(taught, config.nodes, dtype=torch.float64, generator=generator)
     trainer = GradientTrainer(student, taught, config.learning_rate)
-    steps, scores, pushes = [], [], []
     initial = _sorted(student, teacher)
-    for step, look in steps_with_looks(config.steps, config.looks, context):
-        if look:
-            steps.append(step)
-            scores.append(selectivity(student, teacher).overall)
-            pushes.append(_pushed(student, teacher))
-        if step < config.steps:
-            trainer.step()
+
+    def score() -> dict[str, float]:
+        return {"scores": selectivity(student, teacher).overall, "pushes": _pushed(student, teacher)}
+
     return {
-        "steps": steps,
-        "scores": scores,
-        "pushes": pushes,
+        **train_and_score(config.steps, config.looks, context, trainer.step, score),
         "loss": observe_student(student, taught).loss,
         "before": initial.tolist(),
         "after": _sorted(student, teacher).tolist(),
@@ -91,52 +86,39 @@ def _pushed(student: LocalNetwork, teacher: Teacher) -> float:
     return torch.stack([(counts == 1).double().mean() for counts in positive]).mean().item()
 
 
-def _cells(config: SelectivityConfig) -> list[Cell]:
-    seeds = list(enumerate(config.seeds()))
-    return [Cell(f"{kind}, run {run}", {"seed": seed, "kind": kind}) for kind in _KINDS for run, seed in seeds]
-
-
 def _findings(config: SelectivityConfig, results: Mapping[str, Result]) -> Findings:
-    runs = {kind: [results[f"{kind}, run {run}"] for run in range(config.runs)] for kind in _KINDS}
-
-    def sample(kind: str, what: str, place: int) -> Sample:
-        return numbers(result[what][place] for result in runs[kind])
-
-    before, after = ({kind: sample(kind, "scores", place) for kind in _KINDS} for place in (0, -1))
-    losses = {kind: numbers(r["loss"] for r in runs[kind]) for kind in _KINDS}
     taught, control = _KINDS
-    first, last = (sample(taught, "pushes", place).text() for place in (0, -1))
-    steps = tuple(map(float, runs[taught][0]["steps"]))
-    curves = tuple(mean_curve(kind, steps, [sample(kind, "scores", i) for i in range(len(steps))]) for kind in _KINDS)
+    runs = {kind: runs_of(kind, results) for kind in _KINDS}
+    steps = runs[taught][0]["steps"]
+    scores = {kind: over(runs[kind], len(steps), lambda run, i: run["scores"][i]) for kind in _KINDS}
+    before, after = ({kind: samples[place] for kind, samples in scores.items()} for place in (0, -1))
+    losses = {kind: numbers(run["loss"] for run in runs[kind]) for kind in _KINDS}
+    first, last = (numbers(run["pushes"][place] for run in runs[taught]).text() for place in (0, -1))
+    table = Table(
+        f"Selectivity, {config.nodes} nodes for {config.values} events in each region",
+        ("trained on", "at the start", f"after {config.steps} steps", "loss"),
+        tuple((kind, before[kind].text(), after[kind].text(), losses[kind].text()) for kind in _KINDS),
+        f"Mean correlation of nodes with the events they are matched to; ± over {config.runs} runs. The gradient "
+        f"singles out one event for {first} of the nodes at the start, {last} at the end.",
+    )
+    curves = [mean_curve(kind, tuple(map(float, steps)), samples) for kind, samples in scores.items()]
     maps = tuple(
         Heatmap(title, tuple(zip(*runs[taught][0][key], strict=True)), 0.0, 1.0, "node", "event z_α = a")
         for title, key in (("at the start", "before"), (f"after {config.steps} steps", "after"))
     )
+    text = "Correlation of each node with each event in the first region of run 0; matched nodes first."
+    selective = "Training makes nodes selective to the teacher's events"
     return Findings(
         "hierarchy: do nodes become selective to the teacher's events?",
         f"Matched selectivity goes from {before[taught].mean:.2f} to {after[taught].mean:.2f}; with labels that no "
         f"variable explains, to {after[control].mean:.2f}. 1 would mean a node for every event.",
+        (table,),
         (
-            Table(
-                f"Selectivity, {config.nodes} nodes for {config.values} events in each region",
-                ("trained on", "at the start", f"after {config.steps} steps", "loss"),
-                tuple((kind, before[kind].text(), after[kind].text(), losses[kind].text()) for kind in _KINDS),
-                f"Mean correlation of nodes with the events they are matched to; ± over {config.runs} runs. The "
-                f"gradient singles out one event for {first} of the nodes at the start, {last} at the end.",
-            ),
+            figure("Selectivity over training", "step", "matched selectivity", curves, "Mean ± its error."),
+            FigureFacts("Nodes and events", Panels(maps, 2), text),
         ),
         (
-            FigureFacts("Selectivity over training", Plot("step", "matched selectivity", curves), "Mean ± its error."),
-            FigureFacts(
-                "Nodes and events",
-                Panels(maps, 2),
-                "Correlation of each node with each event in the first region of run 0; matched nodes first.",
-            ),
-        ),
-        (
-            greater_within_runs(
-                "Training makes nodes selective to the teacher's events", after[taught], before[taught]
-            ),
+            greater_within_runs(selective, after[taught], before[taught]),
             greater_within_runs("More than training on random labels does", after[taught], after[control]),
         ),
         ("The student never sees the variables; it learns the labels by full-batch gradient descent.",),
@@ -152,7 +134,7 @@ SELECTIVITY = Experiment(
         "quick": {},
         "paper": {"runs": 30, "bits": 12, "nodes": 32, "steps": 20000},
     },
-    _cells,
+    lambda config: cells_per_kind(config, *_KINDS),
     _work,
     _findings,
 )

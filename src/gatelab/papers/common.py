@@ -1,0 +1,87 @@
+"""What the papers' experiments and theorems share: samples, claims, cells, curves, figures, checks."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gatelab.figures import Curve, Plot
+from gatelab.lab.experiment import SeededConfig
+from gatelab.lab.findings import FigureFacts
+from gatelab.lab.measure import fitted_power, relative_error
+from gatelab.lab.runs import Cell, Result
+from gatelab.lab.verdicts import Check, Claim, Sample, Verdict
+
+
+def numbers(values: Iterable[float]) -> Sample:
+    """A plain number per run, not a share in percent."""
+    return Sample(tuple(values), percent=False)
+
+
+def bound(value: float, runs: int) -> Sample:
+    """A fixed number that a sample is compared with; it has no spread."""
+    return numbers([value] * runs)
+
+
+def decided(text: str, holds: bool, evidence: str) -> Claim:
+    """A claim that a plain comparison decides."""
+    return Claim(text, Verdict.HOLDS if holds else Verdict.FAILS, evidence)
+
+
+def cells_per_kind(config: SeededConfig, *kinds: str, weight: float = 1.0) -> list[Cell]:
+    """One independent cell for each kind and run: "kind, run 0" with the parameters ``kind`` and ``seed``."""
+    return [
+        Cell(f"{kind}, run {run}", {"kind": kind, "seed": seed}, weight=weight)
+        for kind in kinds
+        for run, seed in enumerate(config.seeds())
+    ]
+
+
+def runs_of(kind: str, results: Mapping[str, Result]) -> list[Result]:
+    """The results of the cells of a kind, one per run."""
+    return [result for name, result in results.items() if name.startswith(f"{kind}, run ")]
+
+
+def over(runs: Sequence[Any], count: int, read: Callable[[Any, int], float]) -> list[Sample]:
+    """A plain number per run at each of ``count`` places: ``read(run, place)``."""
+    return [numbers(read(run, place) for run in runs) for place in range(count)]
+
+
+def line(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:
+    """Points that a line joins."""
+    return Curve(label, _floats(x), _floats(y), line=True)
+
+
+def dots(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:
+    """Points alone, such as predicted against measured values."""
+    return Curve(label, _floats(x), _floats(y))
+
+
+def _floats(values: Iterable[float] | Tensor) -> tuple[float, ...]:
+    return tuple(values.flatten().tolist() if isinstance(values, Tensor) else map(float, values))
+
+
+def figure(
+    title: str, x_label: str, y_label: str, curves: Iterable[Curve], caption: str = "", **axes: Any
+) -> FigureFacts:
+    """A figure with one pair of axes; ``axes`` are further options of :class:`gatelab.figures.Plot`."""
+    return FigureFacts(title, Plot(x_label, y_label, tuple(curves), **axes), caption)
+
+
+def power_law(
+    x_label: str, y_label: str, x: Sequence[float], y: Sequence[float], exponent: float, name: str, word: str
+) -> Plot:
+    """Measured values with their fitted power, beside the power ``exponent``, which ``name`` names, from the first."""
+    fitted = dots(f"measured, {word} {fitted_power(x, y):.2f}", x, y)
+    ideal = line(name, x, [y[0] * (size / x[0]) ** exponent for size in x])
+    return Plot(x_label, y_label, (fitted, ideal), log=True)
+
+
+def agrees(what: str, measured: Tensor, predicted: Tensor, tolerance: float, because: str) -> Check:
+    """Check that two quantities agree as well as ``because`` allows; an identity has a check of its own."""
+    return Check(f"{what}, rel. error", relative_error(measured, predicted), tolerance, because)
+
+
+def at_least(what: str, value: float, least: float, because: str) -> Check:
+    """Check that a value is not smaller than ``least``: mostly a contrast, without which a theorem shows nothing."""
+    return Check(f"−({what})", -value, -least, because)
