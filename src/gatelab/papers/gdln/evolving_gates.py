@@ -9,12 +9,11 @@ from pydantic import Field
 from torch import Tensor
 
 from gatelab.dynamics import PiecewiseFlow, moments_of, self_gated_flow, sign_flip_rate
-from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import greater
-from gatelab.papers.gdln.samples import bound, numbers
+from gatelab.papers.common import bound, figure, line, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 
@@ -61,53 +60,30 @@ def _work(config: EvolvingConfig, cell: Cell, context: Context) -> Result:
 
 def _findings(config: EvolvingConfig, results: Mapping[str, Result]) -> Findings:
     rows, curves, claims = [], [], []
-    segments = tuple(float(count + 1) for count in config.switches)
+    segments = [count + 1 for count in config.switches]
     for name, r in results.items():
-        rows += [
-            (name, "the network's", key, f"{mean(r['used'][key]):.0f}", numbers(values).text())
-            for key, values in r["kept"].items()
-        ]
-        rows += [
-            (
-                name,
-                f"its own, at {100 * float(key):g} % flips",
-                "",
-                f"{mean(r['restarts'][key]):.0f}",
-                numbers(values).text(),
-            )
-            for key, values in r["own"].items()
-        ]
+        for key, values in r["kept"].items():
+            rows.append((name, "the network's", key, f"{mean(r['used'][key]):.0f}", numbers(values).text()))
+        for key, values in r["own"].items():
+            flips = f"its own, at {100 * float(key):g} % flips"
+            rows.append((name, flips, "", f"{mean(r['restarts'][key]):.0f}", numbers(values).text()))
         errors = [numbers(r["kept"][str(count)]) for count in config.switches]
-        # The axis is logarithmic.
-        curves.append(Curve(name, segments, tuple(max(e.mean, 1e-6) for e in errors), line=True))
+        curves.append(line(name, segments, [max(e.mean, 1e-6) for e in errors]))  # the axis is logarithmic
+        near = f"{name}: {config.switches[-1]} switches predict the network to a relative error of 0.05"
         claims += [
             greater(f"{name}: the most switches predict better than one (relative error)", errors[1], errors[-1]),
-            greater(
-                f"{name}: {config.switches[-1]} switches predict the network to a relative error of 0.05",
-                bound(0.05, config.runs),
-                errors[-1],
-            ),
+            greater(near, bound(0.05, config.runs), errors[-1]),
         ]
-    last = list(results.values())[-1]["kept"]
-    most = str(config.switches[-1])
+    last, most = list(results.values())[-1]["kept"], str(config.switches[-1])
+    title = f"Error of the predicted weights at the end, {config.runs} runs"
+    axes = ("segments (switches + 1)", "relative error")
+    caption = "Gates are renewed so that equal numbers of flips lie between."
     return Findings(
         "gdln, 2.3: gates that evolve",
         f"For the sharpest data the flow misses the ReLU network's weights by {100 * mean(last['0']):.0f} % with the "
         f"first gates alone, and by {100 * mean(last[most]):.1f} % with gates renewed at {most} of its switches.",
-        (
-            Table(
-                f"Error of the predicted weights at the end, {config.runs} runs",
-                ("data", "switches", "allowed", "used", "relative error"),
-                tuple(rows),
-            ),
-        ),
-        (
-            FigureFacts(
-                "Error against the number of segments",
-                Plot("segments (switches + 1)", "relative error", tuple(curves), log=True),
-                "Gates are renewed so that equal numbers of flips lie between.",
-            ),
-        ),
+        (Table(title, ("data", "switches", "allowed", "used", "relative error"), tuple(rows)),),
+        (figure("Error against the number of segments", *axes, curves, caption, log=True),),
         tuple(claims),
         (
             "The network's switches come from its training; the flow's own switches need no training.",

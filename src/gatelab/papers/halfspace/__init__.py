@@ -5,7 +5,7 @@
 - ``circle``: Figures 2–6, 9, 10, feature learning on the circle; its tables and claims are in ``circle_findings``, its
   pictures in ``circle_figures``
 - ``fashion``: Figures 7 and 11–16, simple and complex classes of Fashion-MNIST
-- ``table1``, ``table2``: Tables 1 and 2, accuracy on CIFAR; ``images`` holds what they share
+- ``tables``: Tables 1 and 2, accuracy on CIFAR
 """
 
 # Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
