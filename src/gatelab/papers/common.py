@@ -68,11 +68,9 @@ def figure(
     return FigureFacts(title, Plot(x_label, y_label, tuple(curves), **axes), caption)
 
 
-def power_law(
-    x_label: str, y_label: str, x: Sequence[float], y: Sequence[float], exponent: float, name: str, word: str
-) -> Plot:
+def power_law(x_label: str, y_label: str, x: Sequence[float], y: Sequence[float], exponent: float, name: str) -> Plot:
     """Measured values with their fitted power, beside the power ``exponent``, which ``name`` names, from the first."""
-    fitted = dots(f"measured, {word} {fitted_power(x, y):.2f}", x, y)
+    fitted = dots(f"measured, exponent {fitted_power(x, y):.2f}", x, y)
     ideal = line(name, x, [y[0] * (size / x[0]) ** exponent for size in x])
     return Plot(x_label, y_label, (fitted, ideal), log=True)
 

@@ -7,14 +7,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gatelab.convert import Regime
-from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
+from gatelab.lab.findings import Findings, Table, percent_curve, percent_level
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
-from gatelab.lab.verdicts import Claim, Sample, Verdict, greater
+from gatelab.lab.verdicts import Sample, greater
+from gatelab.papers.common import decided, dots, figure, line
 from gatelab.papers.npk.table2 import PUBLISHED, Arch, Table2Config
 
 CNTK = 77.43  # Arora et al., as npk quotes it
@@ -81,44 +81,36 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
     epochs = config.epochs_of_stages()
     stages, random, relu = [best(f"stage/{epoch}") for epoch in epochs], best("random"), best("network")
     published = PUBLISHED["gconv", "adam"]
-    rows = [("random gates (FRNPF)", random.text(), f"{published[0][0]}")]
-    printed = {0: "72", len(epochs) - 1: "79.68"} if len(epochs) == 6 else {}  # the paper prints the first and the last
-    rows += [
-        (f"gates after {e} epochs", s.text(), printed.get(k, ""))
-        for k, (e, s) in enumerate(zip(epochs, stages, strict=True))
-    ]
-    rows.append(("ReLU", relu.text(), f"{published[4][0]}"))
+    # The paper prints the first and the last of its six stages.
+    printed = {epochs[0]: "72", epochs[-1]: "79.68"} if len(epochs) == 6 else {}
+    rows = (
+        ("random gates (FRNPF)", random.text(), f"{published[0][0]}"),
+        *((f"gates after {e} epochs", s.text(), printed.get(e, "")) for e, s in zip(epochs, stages, strict=True)),
+        ("ReLU", relu.text(), f"{published[4][0]}"),
+    )
     ends = (float(epochs[0]), float(epochs[-1]))
     curves = (
         percent_curve(f"ours, {config.runs} runs", [float(epoch) for epoch in epochs], stages),
         percent_level("ours, ReLU", ends, relu),
         percent_level("ours, random gates", ends, random),
-        Curve("published, first and last stage", ends, (72.0, 79.68)),
-        Curve("CNTK, published", ends, (CNTK, CNTK), line=True),
+        dots("published, first and last stage", ends, (72.0, 79.68)),
+        line("CNTK, published", ends, (CNTK, CNTK)),
     )
     part = "all data" if config.train_size is None else f"{config.train_size} training examples"
     part += "" if config.channels == 1 else f", {config.channels:g} × the channels"
     part += "" if config.shrink == 1 else f", images shrunk by {config.shrink}"
+    title, x_label = "Gates know more, stage by stage", f"epochs of training ({part})"
+    caption = "Published values are for full width and all of CIFAR-10."
     rising = all(b.mean > a.mean for a, b in pairwise(stages))
     return Findings(
         f"npk, Figure 3, left: GCONV on {results['network']['data']}",
         f"Values trained from scratch reach {stages[0].text()} % under the gates of the first stage and "
         f"{stages[-1].text()} % under those of the last; random gates {random.text()} %, ReLU {relu.text()} %.",
-        (Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), tuple(rows)),),
-        (
-            FigureFacts(
-                "Gates know more, stage by stage",
-                Plot(f"epochs of training ({part})", "test accuracy, %", curves),
-                "Published values are for full width and all of CIFAR-10.",
-            ),
-        ),
+        (Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), rows),),
+        (figure(title, x_label, "test accuracy, %", curves, caption),),
         (
             greater("Gates of the last stage beat random gates", stages[-1], random),
-            Claim(
-                "Accuracy rises from stage to stage",
-                Verdict.HOLDS if rising else Verdict.FAILS,
-                ", ".join(sample.text() for sample in stages),
-            ),
+            decided("Accuracy rises from stage to stage", rising, ", ".join(sample.text() for sample in stages)),
         ),
         (
             f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
@@ -127,34 +119,14 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
     )
 
 
+_SMOKE = {"runs": 1, "epochs": 2, "value_epochs": 1, "stages": 2, "train_size": 200, "test_size": 100}
+_QUICK = {"runs": 2, "epochs": 18, "value_epochs": 12, "stages": 3, "train_size": 10000, "test_size": 2000}
+_QUICK_IMAGES = {"channels": 0.25, "shrink": 2, "batch_size": 16, "learning_rate": 2e-3}
 STAGES = Experiment(
     "npk-figure3-stages",
     "Gates of a CNN at stages of its training, with fresh values",
     StagesConfig,
-    {
-        "smoke": {
-            "runs": 1,
-            "epochs": 2,
-            "value_epochs": 1,
-            "stages": 2,
-            "train_size": 200,
-            "test_size": 100,
-            "channels": 0.0625,
-        },
-        "quick": {
-            "runs": 2,
-            "epochs": 18,
-            "value_epochs": 12,
-            "stages": 3,
-            "train_size": 10000,
-            "test_size": 2000,
-            "channels": 0.25,
-            "shrink": 2,
-            "batch_size": 16,
-            "learning_rate": 2e-3,
-        },
-        "paper": {},
-    },
+    {"smoke": {**_SMOKE, "channels": 0.0625}, "quick": {**_QUICK, **_QUICK_IMAGES}, "paper": {}},
     _stage_cells,
     _stage_work,
     _stage_findings,
