@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from gatelab import models
 from gatelab.data import Dataset, load
-from gatelab.figures import Curve, Plot
 from gatelab.kernels import OverlapKernel, PathKernel, compute, kernel_ridge, kernel_ridges, top_eigenpairs
 from gatelab.kernels.solve.blocks import BlockedKernel, kernel_part
 from gatelab.kernels.solve.products import kernel_times
@@ -26,6 +25,7 @@ from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, not_below, readable
+from gatelab.papers.common import figure, line
 from gatelab.work.files import write_json
 from gatelab.work.progress import Silent
 
@@ -193,16 +193,15 @@ def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
     own = Sample(tuple(run[NETWORK] for run in runs))
     kernels = {kind: Sample(tuple(run[kind]["accuracy"] for run in runs)) for kind in KERNELS}
     n = runs[0]["n"]
+    as_well = "The path kernel classifies as well as the network, within a point"
     return Findings(
         f"Ridge regression with the path kernel of a trained network, {n:,} examples of {runs[0]['data']}",
         f"With the path kernel of its {n:,} training examples {kernels[PATH].text()} % of the test examples are "
         f"classified correctly, with the overlap alone {kernels[OVERLAP].text()} %; the network has {own.text()} %.",
         (_accuracy_table(config, own, kernels), _solver_table(config, runs)),
-        (_spectrum_figure(runs), _ridge_figure(config, runs)),
+        _figures(config, runs),
         (
-            not_below(
-                "The path kernel classifies as well as the network, within a point", kernels[PATH], own, within=0.01
-            ),
+            not_below(as_well, kernels[PATH], own, within=0.01),
             not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
         ),
         (
@@ -224,60 +223,37 @@ def _accuracy_table(config: AtScaleConfig, own: Sample, kernels: Mapping[str, Sa
 
 
 def _solver_table(config: AtScaleConfig, runs: Sequence[Result]) -> Table:
-    rows = [
-        (
-            kind,
-            str(number),
-            f"{run[kind]['ridge']:g}",
-            str(run[kind]["iterations"]),
-            f"{run[kind]['residual']:.1e}",
-            str(run[kind]["passes"]),
-            readable(100 * run[kind]["eigenvalues"][0]),
-            readable(100 * sum(run[kind]["eigenvalues"])),
-        )
-        for kind in KERNELS
-        for number, run in enumerate(runs)
-    ]
-    count = len(runs[0][PATH]["eigenvalues"])
+    rows = []
+    for kind in KERNELS:
+        for number, run in enumerate(runs):
+            r, shares = run[kind], [100 * value for value in run[kind]["eigenvalues"]]
+            solver = (f"{r['ridge']:g}", str(r["iterations"]), f"{r['residual']:.1e}", str(r["passes"]))
+            rows.append((kind, str(number), *solver, readable(shares[0]), readable(sum(shares))))
+    columns = ("kernel", "run", "ridge", "steps", "residual", "passes for eigenvalues", "largest, %")
     return Table(
         "What the solvers did",
-        (
-            *("kernel", "run", "ridge", "steps", "residual", "passes for eigenvalues", "largest, %"),
-            f"{count} largest, %",
-        ),
+        (*columns, f"{len(runs[0][PATH]['eigenvalues'])} largest, %"),
         tuple(rows),
         f"The ridge is relative to the mean diagonal, eigenvalues are in percent of the trace. Residuals, of which the "
         f"largest is given, were to reach {config.tolerance:g}.",
     )
 
 
-def _spectrum_figure(runs: Sequence[Result]) -> FigureFacts:
-    values = runs[0][PATH]["eigenvalues"]
-    ranks = tuple(float(place + 1) for place in range(len(values)))
-    curves = tuple(Curve(kind, ranks, tuple(runs[0][kind]["eigenvalues"]), line=True) for kind in KERNELS)
-    return FigureFacts(
-        "The largest eigenvalues",
-        Plot("rank", "eigenvalue / trace", curves, log=True),
-        "Of the first run. A low-rank approximation of the kernel loses what lies far to the right.",
-    )
-
-
-def _ridge_figure(config: AtScaleConfig, runs: Sequence[Result]) -> FigureFacts:
+def _figures(config: AtScaleConfig, runs: Sequence[Result]) -> tuple[FigureFacts, ...]:
+    values = {kind: runs[0][kind]["eigenvalues"] for kind in KERNELS}
+    spectra = [line(kind, range(1, len(own) + 1), own) for kind, own in values.items()]
+    lost = "Of the first run. A low-rank approximation of the kernel loses what lies far to the right."
     places = tuple(map(float, range(len(config.ridges))))
-    samples = {
-        kind: [Sample(tuple(run[kind]["held_out"][place] for run in runs)) for place in range(len(config.ridges))]
-        for kind in KERNELS
-    }
-    curves = tuple(percent_curve(kind, places, of_kind) for kind, of_kind in samples.items())
-    return FigureFacts(
-        "How the ridge is chosen",
-        Plot(
-            "ridge, relative to the mean diagonal",
-            "held-out accuracy in percent",
-            curves,
-            ticks=tuple(f"{ridge:g}" for ridge in config.ridges),
-        ),
-        "Accuracy on the last fifth of the training examples, from a regression on the others.",
+    held_out = []
+    for kind in KERNELS:
+        by_ridge = zip(*(run[kind]["held_out"] for run in runs), strict=True)
+        held_out.append(percent_curve(kind, places, [Sample(accuracies) for accuracies in by_ridge]))
+    chosen = "Accuracy on the last fifth of the training examples, from a regression on the others."
+    axes = ("ridge, relative to the mean diagonal", "held-out accuracy in percent")
+    ticks = tuple(f"{ridge:g}" for ridge in config.ridges)
+    return (
+        figure("The largest eigenvalues", "rank", "eigenvalue / trace", spectra, lost, log=True),
+        figure("How the ridge is chosen", *axes, held_out, chosen, ticks=ticks),
     )
 
 
@@ -296,15 +272,8 @@ EXPERIMENTS = (
         "Ridge regression with the path kernel of a trained network, over all its training examples",
         AtScaleConfig,
         {
-            "smoke": {
-                "data": "digits",
-                "train_size": 1000,
-                "test_size": None,
-                "epochs": 30,
-                "width": 64,
-                "eigenvalues": 20,
-                "runs": 2,
-            },
+            "smoke": {"data": "digits", "train_size": 1000, "test_size": None, "eigenvalues": 20, "runs": 2}
+            | {"epochs": 30, "width": 64},
             "quick": {},
             "paper": {"train_size": None, "test_size": None, "runs": 2},
         },
