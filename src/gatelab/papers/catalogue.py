@@ -35,9 +35,8 @@ _EXPERIMENTS = {
     "hierarchy.reformulation": "hierarchy-reformulation",
     "hierarchy.batchnorm": "hierarchy-batchnorm",
     "hierarchy.expressibility": "hierarchy-expressibility",
-    "hierarchy.disentangle": "hierarchy-disentangle",
+    "hierarchy.scores": "hierarchy-disentangle hierarchy-selectivity",
     "hierarchy.overfitting": "hierarchy-overfitting",
-    "hierarchy.selectivity": "hierarchy-selectivity",
 }
 _THEOREMS = {
     "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-C.2",

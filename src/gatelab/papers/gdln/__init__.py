@@ -10,8 +10,7 @@ Experiments (``gatelab run gdln-…``):
 
 - ``localisation``: Section 1, which data and activations localise; ``fields`` trains its networks;
 - ``sign_flipping``, ``predict_location``, ``evolving_gates``: Sections 2.1 to 2.3; ``training`` trains their networks;
-- ``best_gates``: Section 3.3, which gates are best; ``theory``: Section 4, theory over simulation;
-- ``samples``: the samples that their claims compare.
+- ``best_gates``: Section 3.3, which gates are best; ``theory``: Section 4, theory over simulation.
 """
 
 # Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.

@@ -1,6 +1,7 @@
 """gdln, 2.2: does a gate chosen up front tell where a unit localises?"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import mean
 
 import torch
@@ -10,12 +11,11 @@ from torch import Tensor
 
 from gatelab.dynamics import GatedLinearFlow, inverse_participation_ratio, match_location, self_gated_flow
 from gatelab.dynamics.localisation import peak, site_distance
-from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import Experiment
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
-from gatelab.papers.gdln.samples import bound, numbers
+from gatelab.papers.common import bound, figure, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 START, RENEWED = "the first weights themselves", "gates renewed by the flow itself"
@@ -74,32 +74,28 @@ def _tick(name: str) -> str:
     return {START: "w(0)", RENEWED: "renewed"}.get(name, short)
 
 
-def _figures(samples: Mapping[str, Mapping[str, Mapping[str, Sample]]]) -> tuple[FigureFacts, ...]:
+Samples = Mapping[str, Mapping[str, Mapping[str, Sample]]]  # data → prediction → key → a number per run
+
+
+def _figures(samples: Samples) -> list[FigureFacts]:
+    ticks = tuple(map(_tick, next(iter(samples.values()))))
     figures = []
     for key, label in (("hit", "share of units within one site"), ("error", "relative error of the field")):
-        curves = []
-        for name, own in samples.items():
-            of_key = [predictor[key] for predictor in own.values()]
-            places = tuple(float(place) for place in range(len(of_key)))
-            curves.append(Curve(name, places, tuple(s.mean for s in of_key), tuple(s.error for s in of_key)))
-        ticks = tuple(map(_tick, next(iter(samples.values()))))
-        plot = Plot("prediction", label, tuple(curves), ticks=ticks)
-        figures.append(FigureFacts(label.capitalize(), plot, ""))
-    return tuple(figures)
+        curves = [
+            replace(mean_curve(name, range(len(own)), [predictor[key] for predictor in own.values()]), line=False)
+            for name, own in samples.items()
+        ]
+        figures.append(figure(label.capitalize(), "prediction", label, curves, ticks=ticks))
+    return figures
 
 
-def _claims(config: PredictConfig, samples: Mapping[str, Mapping[str, Mapping[str, Sample]]]) -> list[Claim]:
+def _claims(config: PredictConfig, samples: Samples) -> list[Claim]:
     # Hits without a miss have no spread. If the true share is 75 %, 64 hits in a row have a chance of 1e-8.
-    most = bound(0.75, config.runs)
+    most, small = bound(0.75, config.runs), bound(0.05, config.runs)
     claims = []
     for place, (name, own) in enumerate(samples.items()):
-        claims.append(
-            greater(
-                f"{name}: with the final gates the flow reproduces the field (relative error below 0.05)",
-                bound(0.05, config.runs),
-                own[_frozen(1.0)]["error"],
-            )
-        )
+        text = f"{name}: with the final gates the flow reproduces the field (relative error below 0.05)"
+        claims.append(greater(text, small, own[_frozen(1.0)]["error"]))
         if place == 0:
             continue  # in the Gaussian limit fields are not local, so they have no location
         first = own[_frozen(0.0)]
@@ -113,33 +109,27 @@ def _claims(config: PredictConfig, samples: Mapping[str, Mapping[str, Mapping[st
 
 
 def _findings(config: PredictConfig, results: Mapping[str, Result]) -> Findings:
-    samples = {
-        name: {
+    samples, rows = {}, []
+    for name, result in results.items():
+        samples[name] = {
             predictor: {key: numbers(values) for key, values in row.items()}
             for predictor, row in result["rows"].items()
         }
-        for name, result in results.items()
-    }
-    rows = tuple(
-        (name, predictor, *(row[key].text() for key in KEYS))
-        for name, own in samples.items()
-        for predictor, row in own.items()
-    )
+        rows += [(name, predictor, *(row[key].text() for key in KEYS)) for predictor, row in samples[name].items()]
     sharpest = list(results.values())[-1]
     first, early = (sharpest["rows"][_frozen(share)] for share in (0.0, config.moments[-2]))
+    table = Table(
+        f"GDLN flow from the network's start, under gates frozen at a moment; {config.runs} runs",
+        ("data", "gates", "within one site", "of another unit", "cosine", "relative error"),
+        tuple(rows),
+    )
     return Findings(
         "gdln, 2.2: does a gate chosen up front predict where a unit localises?",
         f"For the sharpest data, the flow under the gates at initialisation places {100 * mean(first['hit']):.0f} % of "
         f"the units within one site of the ReLU network's (chance {100 * mean(first['elsewhere']):.0f} %), under the "
         f"gates at {100 * config.moments[-2]:g} % of training {100 * mean(early['hit']):.0f} %.",
-        (
-            Table(
-                f"GDLN flow from the network's start, under gates frozen at a moment; {config.runs} runs",
-                ("data", "gates", "within one site", "of another unit", "cosine", "relative error"),
-                rows,
-            ),
-        ),
-        _figures(samples),
+        (table,),
+        tuple(_figures(samples)),
         tuple(_claims(config, samples)),
         (
             "Chance is how often a prediction lies within one site of another run's unit; the preferences of a finite "

@@ -143,22 +143,13 @@ def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
     )
 
 
-_SMOKE: dict[str, Any] = {
-    "runs": 2,
-    "points": 20,
-    "layers": 3,
-    "width": 4,
-    "epochs": 6,
-    "batch_size": 10,
-    "frames": 4,
-    "kernel_points": 10,
-}
+_SMOKE: dict[str, Any] = {"runs": 2, "points": 20, "layers": 3, "width": 4, "epochs": 6, "batch_size": 10}
 EXPERIMENTS = (
     Experiment(
         "halfspace-circle",
         "Half-spaces, overlap kernels and outputs while networks learn a target on the circle",
         CircleConfig,
-        {"smoke": _SMOKE, "quick": {}, "paper": {"epochs": 8000, "frames": 60}},
+        {"smoke": {**_SMOKE, "frames": 4, "kernel_points": 10}, "quick": {}, "paper": {"epochs": 8000, "frames": 60}},
         lambda _config: [Cell(kind) for kind in KINDS],
         _work,
         _findings,

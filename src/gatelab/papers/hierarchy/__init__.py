@@ -7,8 +7,8 @@ Theorems, measured by ``gatelab theorems hierarchy``:
 - ``theorems_expressibility``: ReLU against linear networks (Theorems 6 and 7);
 - ``theorems_factors``: disentangled representations (Lemma 1, Theorems 8 and 9, Section 8.7.3).
 
-Experiments, started by ``gatelab run ID``: ``reformulation``, ``batchnorm``, ``expressibility``, ``disentangle``,
-``overfitting`` and ``selectivity``. ``common`` holds what they share. The mathematics is in :mod:`gatelab.hierarchy`.
+Experiments, started by ``gatelab run ID``: ``reformulation``, ``batchnorm``, ``expressibility``, ``overfitting``, and
+in ``scores`` disentanglement and selectivity. The mathematics is in :mod:`gatelab.hierarchy`.
 """
 
 # Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
