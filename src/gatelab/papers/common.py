@@ -1,10 +1,12 @@
-"""What the papers' experiments and theorems share: samples, claims, cells, curves, figures, checks."""
+"""What the papers' experiments and theorems share: samples, claims, cells, probes, figures, checks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from gatelab.data import Dataset
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts
@@ -45,6 +47,12 @@ def runs_of(kind: str, results: Mapping[str, Result]) -> list[Result]:
 def over(runs: Sequence[Any], count: int, read: Callable[[Any, int], float]) -> list[Sample]:
     """A plain number per run at each of ``count`` places: ``read(run, place)``."""
     return [numbers(read(run, place) for run in runs) for place in range(count)]
+
+
+def first_of_each_class(data: Dataset, images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first ``count`` examples of each class of a part of the data, class after class, and their labels."""
+    chosen = torch.cat([(labels == label).nonzero()[:count, 0] for label in range(len(data.classes))])
+    return data.inputs(images[chosen]), labels[chosen]
 
 
 def line(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.fashion_clusters import SIMPLE
-from gatelab.figures import Curve, Heatmap, Panels, Plot
+from gatelab.figures import Curve, Heatmap, Panels
 from gatelab.gates import SoftGate, capture_gates
 from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
@@ -23,6 +23,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
+from gatelab.papers.common import figure, first_of_each_class
 from gatelab.regions import half_spaces
 from gatelab.regions.census import active_path_counts
 
@@ -78,17 +79,15 @@ def _data(root: str | None, train_size: int | None, seed: int) -> Dataset:
 
 def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: bool) -> Look:
     """Observe paths, tangent kernel and accuracy on both parts, and kernels averaged over classes."""
-    probes, labels = _probes(data, config.per_class)
-    simple, tests = labels < SIMPLE, data.test_y < SIMPLE
-    gates = capture_gates(model, probes)
+    probes, labels = first_of_each_class(data, data.test_x, data.test_y, config.per_class)
+    gates, tangent = capture_gates(model, probes), neural_tangent_kernel(model, probes)
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
-    tangent = neural_tangent_kernel(model, probes)
     with torch.no_grad():
         right = (model(data.inputs(data.test_x)).argmax(dim=1) == data.test_y).double()
     seen: Look = {
-        "paths": [float(paths[part].mean()) for part in (simple, ~simple)],
-        "diagonal": [float(tangent.diagonal()[part].mean()) for part in (simple, ~simple)],
-        "accuracy": [float(right[part].mean()) for part in (tests, ~tests)],
+        "paths": _parts(paths, labels),
+        "diagonal": _parts(tangent.diagonal(), labels),
+        "accuracy": _parts(right, data.test_y),
         "overlap": short(class_means(trace_normalised(overlap_kernel(gates)), labels)),
         "tangent": short(class_means(trace_normalised(tangent), labels)),
     }
@@ -98,11 +97,9 @@ def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: b
     return seen
 
 
-def _probes(data: Dataset, per_class: int) -> tuple[Tensor, Tensor]:
-    """The first test examples of each class, class after class."""
-    places = [(data.test_y == label).nonzero()[:per_class, 0] for label in range(len(data.classes))]
-    chosen = torch.cat(places)
-    return data.inputs(data.test_x[chosen]), data.test_y[chosen]
+def _parts(values: Float[Tensor, " n"], labels: Tensor) -> list[float]:
+    """Return the means over the simple and over the complex classes."""
+    return [float(values[part].mean()) for part in (labels < SIMPLE, labels >= SIMPLE)]
 
 
 def class_means(kernel: Float[Tensor, "n n"], labels: Tensor) -> Float[Tensor, "c c"]:
@@ -188,9 +185,8 @@ def _table(seen: Mapping[str, _FashionRuns]) -> Table:
     note = f"The middle is the first look at which the first run gets {MIDDLE:.0%} of the simple test images right."
     for never in (name for kind, name in KINDS.items() if not seen[kind].has_learnt):
         note += f" {never} never did: its middle is the look half-way."
-    return Table(
-        "Simple and complex classes, mean ± standard deviation over runs", ("network", *columns), tuple(rows), note
-    )
+    title = "Simple and complex classes, mean ± standard deviation over runs"
+    return Table(title, ("network", *columns), tuple(rows), note)
 
 
 def _claims(seen: Mapping[str, _FashionRuns]) -> tuple[Claim, ...]:
@@ -222,7 +218,7 @@ def _throughout(text: str, one: _FashionRuns) -> Claim:
     return Claim(text, verdict, f"{counts} of {len(looks)} looks")
 
 
-def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
+def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> list[FigureFacts]:
     figures = []
     for what, (label, factor) in QUANTITIES.items():
         curves = []
@@ -233,10 +229,10 @@ def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> tuple[Fi
                 means = tuple(factor * sample.mean for sample in samples)
                 spreads = tuple(factor * sample.spread for sample in samples)
                 curves.append(Curve(f"{name}, {part_name}", passes, means, spreads, line=True))
-        plot = Plot("passes over the data", label, tuple(curves), log_y=what != "accuracy")
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part"
-        figures.append(FigureFacts(title, plot, "Bars are standard deviations over runs."))
-    return tuple(figures)
+        caption, log_y = "Bars are standard deviations over runs.", what != "accuracy"
+        figures.append(figure(title, "passes over the data", label, curves, caption, log_y=log_y))
+    return figures
 
 
 def _kernels(seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:

@@ -5,11 +5,11 @@ from math import sqrt
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from gatelab import models
 from gatelab.convert import Regime
-from gatelab.data import Dataset, load
+from gatelab.data import load
 from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
 from gatelab.lab.findings import Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
@@ -18,14 +18,8 @@ from gatelab.lab.training_cells import train_and_track
 from gatelab.lab.twins import network, twin
 from gatelab.lab.verdicts import Sample, readable
 from gatelab.models.init import bernoulli_
-from gatelab.papers.common import decided, figure, line
+from gatelab.papers.common import decided, figure, first_of_each_class, line
 from gatelab.papers.npk.table2 import Table2Config
-
-
-def first_of_each_class(data: Dataset, count: int) -> tuple[Tensor, Tensor]:
-    """The first ``count`` training examples of each class, and their labels."""
-    chosen = torch.cat([(data.train_y == label).nonzero()[:count, 0] for label in range(len(data.classes))])
-    return data.inputs(data.train_x[chosen]), data.train_y[chosen]
 
 
 class DynamicsConfig(DataConfig):
@@ -50,7 +44,7 @@ class DynamicsConfig(DataConfig):
 
 def _dynamics_work(config: DynamicsConfig, cell: Cell, context: Context) -> Result:
     data = load("mnist-4-7", config.data_root).subset(config.train_size, seed=config.seed)
-    probes, labels = first_of_each_class(data, config.per_class)
+    probes, labels = first_of_each_class(data, data.train_x, data.train_y, config.per_class)
     seed = int(cell.parameters["seed"])
     training = TrainConfig(
         epochs=config.epochs,
@@ -98,7 +92,7 @@ class KernelsConfig(DataConfig):
 def _kernels_work(config: KernelsConfig, cell: Cell, context: Context) -> Result:
     base = Table2Config(width=config.width, train_size=config.train_size, seed=config.seed, data_root=config.data_root)
     data, seed = base.data(), int(cell.parameters["seed"])
-    probes, labels = first_of_each_class(data, config.per_class)
+    probes, labels = first_of_each_class(data, data.train_x, data.train_y, config.per_class)
     nets, training = [twin(base.make, Regime.DNPFL, seed, base.beta)], TrainConfig(epochs=config.epochs)
     return train_and_track(nets, [seed], data, training, context, (probes, labels.to(probes)), every=config.every)
 
