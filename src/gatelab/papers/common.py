@@ -10,8 +10,9 @@ from gatelab.data import Dataset
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts
-from gatelab.lab.measure import fitted_power, relative_error
+from gatelab.lab.measure import against, fitted_power, identity, relative_error
 from gatelab.lab.runs import Cell, Result
+from gatelab.lab.theorem import Measurement
 from gatelab.lab.verdicts import Check, Claim, Sample, Verdict
 
 
@@ -81,6 +82,11 @@ def power_law(x_label: str, y_label: str, x: Sequence[float], y: Sequence[float]
     fitted = dots(f"measured, exponent {fitted_power(x, y):.2f}", x, y)
     ideal = line(name, x, [y[0] * (size / x[0]) ** exponent for size in x])
     return Plot(x_label, y_label, (fitted, ideal), log=True)
+
+
+def equality(what: str, measured: Tensor, predicted: Tensor, label: str, *notes: str) -> Measurement:
+    """Measure a theorem that is one identity: two ways to compute a quantity agree to rounding."""
+    return Measurement((identity(what, measured, predicted),), against(measured, predicted, label), notes)
 
 
 def agrees(what: str, measured: Tensor, predicted: Tensor, tolerance: float, because: str) -> Check:
