@@ -43,8 +43,10 @@ _THEOREMS = {
     "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_bundles": "npk-rotation npk-residual npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
     "halfspace.theorems": "halfspace-1 halfspace-2 halfspace-2.2 halfspace-fig1a halfspace-fig1b halfspace-3.1-regions",
-    "gdln.theorems": "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp",
-    "gdln.theorems_time": "gdln-circulant gdln-piecewise gdln-race",
+    "gdln.theorems": (
+        "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp "
+        "gdln-circulant gdln-piecewise gdln-race"
+    ),
     "gdln.theorems_printed": (
         "gdln-8-printed gdln-9-printed gdln-11-printed gdln-18-printed gdln-26-printed gdln-31-printed"
     ),

@@ -2,7 +2,7 @@
 
 Theorems (``gatelab theorems gdln``):
 
-- ``theorems``: Sections 1 to 3, corrected; ``theorems_time``: Sections 2.3 and 5, and deeper networks;
+- ``theorems``: all equations, corrected, and deeper networks;
 - ``theorems_printed``: where the printed formulas fail, and by how much;
 - ``problem``: the small problems they share; ``gate_objective``: Eqs 16 and 18; ``simulation``: the flow step by step.
 

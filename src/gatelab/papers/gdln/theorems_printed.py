@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from gatelab.dynamics import GatedMoments
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.lab.measure import EXACT, against, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import ChosenGates
+from gatelab.papers.common import agrees, at_least, dots, line
 from gatelab.papers.gdln.gate_objective import objective, printed_objective
-from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, at_least, generator, half_spaces, problem
+from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import integrated
 
 
@@ -55,13 +56,12 @@ def printed_initial_condition(seed: int) -> Measurement:
         out_of_reach.append(rates * (vectors.T @ given.initial.flatten()) - vectors.T @ m.b <= 0)
     shares = torch.stack(out_of_reach).double().mean(dim=1)
     whole = int((shares == 0).sum())
-    curve = Curve("starts", tuple(range(50)), tuple(shares.tolist()))
     return Measurement(
         (
             Check("|share of modes out of reach − ½|", abs(shares.mean().item() - 0.5), 0.1, "signs are random"),
             Check("starts wholly within reach, of 50", whole, 0, f"each has one chance in 2^{UNITS * 6}"),
         ),
-        Plot("start", "share of modes that the printed form cannot start from", (curve,)),
+        Plot("start", "share of modes that the printed form cannot start from", (dots("starts", range(50), shares),)),
     )
 
 
@@ -99,6 +99,7 @@ def printed_gate_objective(seed: int) -> Measurement:
     printed, corrected, losses = torch.tensor(rows, dtype=torch.float64).T
     flat = (printed - 1).abs().max().item()
     spread = (losses.max() - losses.min()).item()
+    curves = (dots("Eq. 18 as printed", losses, printed), dots("corrected", losses, corrected))
     agreement = (corrected - (1 - 2 * losses)).abs().max().item()
     return Measurement(
         (
@@ -106,14 +107,7 @@ def printed_gate_objective(seed: int) -> Measurement:
             at_least("spread of the true least loss", spread, 0.01, "the gates do differ"),
             Check("corrected − (1 − 2 × residual of least squares)", agreement, 1e-10, EXACT),
         ),
-        Plot(
-            "residual of least squares",
-            "objective",
-            (
-                Curve("Eq. 18 as printed", tuple(losses.tolist()), tuple(printed.tolist())),
-                Curve("corrected", tuple(losses.tolist()), tuple(corrected.tolist())),
-            ),
-        ),
+        Plot("residual of least squares", "objective", curves),
     )
 
 
@@ -138,7 +132,7 @@ def printed_exclusive_limit(seed: int) -> Measurement:
             at_least("rel. error of Eq. (26) at t = 0", gaps[0], 0.5, "C = 0: the exponential is 1"),
             Check("rel. error at t = 10⁶", gaps[-1], 1e-9, "without the exponential it is the limit"),
         ),
-        Plot("t", "rel. error of Eq. (26)", (Curve("C = 0", times[:-1], tuple(gaps[:-1]), line=True),)),
+        Plot("t", "rel. error of Eq. (26)", (line("C = 0", times[:-1], gaps[:-1]),)),
     )
 
 
@@ -166,7 +160,7 @@ def printed_redundant(seed: int) -> Measurement:
     return Measurement(
         (
             at_least("rel. error of Eq. (31) over time", relative_error(printed, true), 0.1, "half the rate, no Δ"),
-            Check("(31) at t = 0, rel. error", relative_error(printed[0], true[0]), 1e-9, "C was chosen for that"),
+            agrees("(31) at t = 0", printed[0], true[0], 1e-9, "C was chosen for that"),
             Check("w₁(∞) − ½A⁻¹b against Δ, rel. error", conserved, 1e-6, "Δ is conserved; integrated to t = 10³"),
         ),
         against(printed, true, "w₁ at five instants"),

@@ -105,37 +105,33 @@ def _limit(model: DeepGatedNetwork, x: Tensor, sigma: float) -> Tensor:
     return DEPTH * sigma ** (2 * (DEPTH - 1)) * neural_path_kernel(model, x, normalise=False)
 
 
-class _Sampled:
-    """Monte Carlo over random signs of the values, for networks of several sizes: mean, variance, library's error."""
+def _sampled(
+    model: DeepGatedNetwork, x: Tensor, sigma: float, limit: Tensor, generator: torch.Generator
+) -> tuple[float, float, float]:
+    """Draw the signs of the values: the z-score of E[K] against the limit, the variance, the library's error."""
+    weights = random_signs(_values(model), sigma, DRAWS, generator)
+    kernels = tangent_kernels(model, x, weights)
+    mean = Mean(kernels)
+    variance = (mean.variance / limit.diagonal().mean() ** 2).mean().item()
+    return mean.z_score(limit), variance, _library_error(model, x, weights, kernels)
 
-    def __init__(self, x: Tensor, generator: torch.Generator):
-        self._x, self._generator = x, generator
-        self._z_scores: list[float] = []
-        self._variances: list[float] = []
-        self._errors: list[float] = []
 
-    def draw(self, model: DeepGatedNetwork, sigma: float, limit: Tensor) -> None:
-        """Draw tangent kernels of a network, and compare their mean with the limit."""
-        weights = random_signs(_values(model), sigma, DRAWS, self._generator)
-        kernels = tangent_kernels(model, self._x, weights)
-        mean = Mean(kernels)
-        self._errors.append(_library_error(model, self._x, weights, kernels))
-        self._z_scores.append(mean.z_score(limit))
-        self._variances.append((mean.variance / limit.diagonal().mean() ** 2).mean().item())
-
-    def checks(self, sizes: list[int], which: str, letter: str, worst: float = 0.0) -> tuple[Check, ...]:
-        """Check mean, decay of the variance, and the library; ``worst`` is an error of the library elsewhere."""
-        decay = fitted_power(sizes, self._variances)
-        return (
-            Check(f"E[K] {which}, {DRAWS} draws, |z|", max(self._z_scores), 5.0, MONTE_CARLO),
-            Check(f"exponent of Var[K] in {letter}", decay, -0.85, AT_BOUND_RATE),
-            Check("K of some draws against autograd, rel. error", max(worst, *self._errors), IDENTITY, EXACT),
-        )
-
-    def plot(self, label: str, sizes: list[int]) -> Plot:
-        """The variance over sizes, beside the bound's rate."""
-        y_label = "variance of K(s, s'), relative to its mean diagonal squared"
-        return power_law(label, y_label, sizes, self._variances, -1, "1 / size")
+def _over_sizes(
+    first: Check, label: str, sizes: list[int], which: str, draws: list[tuple[float, float, float]], worst: float = 0.0
+) -> Measurement:
+    """Check the mean, the decay of the variance, and the library; ``worst`` is the library's error elsewhere."""
+    z_scores, variances, errors = zip(*draws, strict=True)
+    y_label = "variance of K(s, s'), relative to its mean diagonal squared"
+    decay = fitted_power(sizes, variances)
+    return Measurement(
+        (
+            first,
+            Check(f"E[K] {which}, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
+            Check(f"exponent of Var[K] in {label[-1]}", decay, -0.85, AT_BOUND_RATE),
+            Check("K of some draws against autograd, rel. error", max(worst, *errors), IDENTITY, EXACT),
+        ),
+        power_law(label, y_label, sizes, variances, -1, "1 / size"),
+    )
 
 
 @theorem("npk-5.1", "Theorems 5.1, D.1", "With fixed gates and ±σ values E[K] = d σ^{2(d−1)} H; its variance is O(1/w)")
@@ -146,18 +142,13 @@ def expected_tangent_kernel(seed: int) -> Measurement:
     weights = all_signs(_values(tiny), SIGMA)
     kernels = tangent_kernels(tiny, plane, weights)
     worst, exact = _library_error(tiny, plane, weights, kernels), Mean(kernels)
-    widths, sampled = [16, 32, 64, 128, 256], _Sampled(x, generator)
+    first = identity(f"E[K] over all {exact.count} sign patterns", exact.mean, _limit(tiny, plane, SIGMA))
+    widths, draws = [16, 32, 64, 128, 256], []
     for width in widths:
         model = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
         sigma = sqrt(2 / width)
-        sampled.draw(model, sigma, _limit(model, x, sigma))
-    return Measurement(
-        (
-            identity(f"E[K] over all {exact.count} sign patterns", exact.mean, _limit(tiny, plane, SIGMA)),
-            *sampled.checks(widths, "at widths 16 … 256", "w", worst),
-        ),
-        sampled.plot("width w", widths),
-    )
+        draws.append(_sampled(model, x, sigma, _limit(model, x, sigma), generator))
+    return _over_sizes(first, "width w", widths, "at widths 16 … 256", draws, worst)
 
 
 @theorem("npk-C.1", "Corollary C.1", "Padding the gates m times, σ → σ/√m, leaves d σ^{2(d−1)} H; K tends to it with m")
@@ -166,21 +157,15 @@ def padding(seed: int) -> Measurement:
     generator, x, _ = problem(seed)
     width, sigma = 8, sqrt(2 / 8)
     narrow = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
-    limit, padded_limits = _limit(narrow, x, sigma), []
-    paddings, sampled = [1, 2, 4, 8, 16], _Sampled(x, generator)
+    limit, paddings, padded_limits, draws = _limit(narrow, x, sigma), [1, 2, 4, 8, 16], [], []
     for m in paddings:
         model = DeepGatedNetwork((3, width, width, 1), padding=m, dtype=torch.float64, generator=generator)
         model.feature.load_state_dict(narrow.feature.state_dict())
         padded_limits.append(_limit(model, x, sigma / sqrt(m)))
-        sampled.draw(model, sigma / sqrt(m), limit)
+        draws.append(_sampled(model, x, sigma / sqrt(m), limit, generator))
     stacked = torch.stack(padded_limits)
-    return Measurement(
-        (
-            identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked)),
-            *sampled.checks(paddings, "for m = 1 … 16", "m"),
-        ),
-        sampled.plot("padding m", paddings),
-    )
+    first = identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked))
+    return _over_sizes(first, "padding m", paddings, "for m = 1 … 16", draws)
 
 
 @theorem("npk-E", "Appendix E", "A memorisation network's E[K₀]/d has eigenvalues 1 + (n−1)μ^{d−1} and 1 − μ^{d−1}")
