@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
@@ -32,6 +32,7 @@ from gatelab.hierarchy.rules import from_function, random_table
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.papers.common import dots
 
 
 def _lossy(seed: int) -> tuple[torch.Generator, Teacher, LocalNetwork]:
@@ -163,11 +164,7 @@ def reformulation(seed: int) -> Measurement:
     )
 
 
-@theorem(
-    "hierarchy-3",
-    "Theorem 3",
-    "If z_α determines x_α, the conditions hold, and training on z is training on x",
-)
+@theorem("hierarchy-3", "Theorem 3", "If z_α determines x_α, the conditions hold, and training on z is training on x")
 def exactness(seed: int) -> Measurement:
     """Train twenty steps both ways from the same weights, on overlapping regions, with and without batch norm."""
     generator, lossy, _ = _lossy(seed)
@@ -180,7 +177,7 @@ def exactness(seed: int) -> Measurement:
         twin = deepcopy(student)
         on_z, on_x = ReformulatedTrainer(twin, events, 0.3), GradientTrainer(student, teacher, 0.3)
         losses_x, losses_z = zip(*((on_x.step(), on_z.step()) for _ in range(20)), strict=True)
-        curves.append(Curve(f"batch norm: {norm.value}", losses_x, losses_z))
+        curves.append(dots(f"batch norm: {norm.value}", losses_x, losses_z))
         differences.append(relative_error(*(parameters_to_vector(n.parameters()).detach() for n in (twin, student))))
     return Measurement(
         (
