@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # a wrong name is refused without loading torch
 # Module below gatelab.papers → what it holds, in the order in which lists show them.
 _EXPERIMENTS = {
     "npk.table2": "npk-table2",
-    "npk.figure3_stages": "npk-figure3-stages",
-    "npk.figure3_tracking": "npk-figure3-dynamics npk-figure3-kernels",
+    "npk.figure3": "npk-figure3-stages npk-figure3-dynamics npk-figure3-kernels",
     "npk.memorisation": "npk-figure5 npk-figure6",
     "npk.theorem51": "npk-theorem51",
     "npk.kernel_regression": "npk-kernel-regression",

@@ -1,4 +1,4 @@
-"""What the papers' experiments and theorems share: samples, claims, cells, probes, figures, checks."""
+"""What the papers' experiments and theorems share: samples, claims, cells, training, figures, checks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -8,11 +8,12 @@ from torch import Tensor
 
 from gatelab.data import Dataset
 from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import SeededConfig
+from gatelab.lab.experiment import Config, SeededConfig
 from gatelab.lab.findings import FigureFacts
 from gatelab.lab.measure import against, fitted_power, identity, relative_error
 from gatelab.lab.runs import Cell, Result
 from gatelab.lab.theorem import Measurement
+from gatelab.lab.training import TrainConfig
 from gatelab.lab.verdicts import Check, Claim, Sample, Verdict
 
 
@@ -48,6 +49,12 @@ def runs_of(kind: str, results: Mapping[str, Result]) -> list[Result]:
 def over(runs: Sequence[Any], count: int, read: Callable[[Any, int], float]) -> list[Sample]:
     """A plain number per run at each of ``count`` places: ``read(run, place)``."""
     return [numbers(read(run, place) for run in runs) for place in range(count)]
+
+
+def training(config: Config, **options: Any) -> TrainConfig:
+    """How an experiment trains: by those of its settings that :class:`TrainConfig` has, and by ``options``."""
+    shared = {name: getattr(config, name) for name in TrainConfig.model_fields if name in type(config).model_fields}
+    return TrainConfig(**shared | options)
 
 
 def first_of_each_class(data: Dataset, images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -18,8 +18,9 @@ from gatelab.lab.experiment import Experiment, SeededConfig
 from gatelab.lab.findings import Findings
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import Loss, TrainConfig
+from gatelab.lab.training import Loss
 from gatelab.lab.training_cells import train_and_look
+from gatelab.papers.common import training
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
 from gatelab.regions import RegionPlan, half_spaces
@@ -113,13 +114,8 @@ def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
             return look(model, data, config.kernel_points, tangent=epoch in config.shown(), plan=plan)
         return {}  # between the epochs of the figures, only the first run is observed
 
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        loss=Loss.SQUARED,
-    )
-    return train_and_look(nets, seeds, data, training, context, (*config.moments(), *config.shown()), see)
+    epochs = (*config.moments(), *config.shown())
+    return train_and_look(nets, seeds, data, training(config, loss=Loss.SQUARED), context, epochs, see)
 
 
 def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:

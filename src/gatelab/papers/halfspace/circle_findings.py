@@ -60,9 +60,10 @@ class CircleRuns:
         """Return what ``read`` finds in the observations at an epoch, over runs."""
         return numbers(map(read, self.looks(kind, epoch)))
 
-    def halves(self, kind: str, what: str, epoch: int) -> list[Sample]:
+    def halves(self, kind: str, what: str, epoch: int) -> tuple[Sample, Sample]:
         """Return a quantity on the upper and on the lower half, over runs."""
-        return [self.sample(kind, epoch, lambda look, half=half: look[what][half]) for half in (0, 1)]
+        upper, lower = (self.sample(kind, epoch, lambda look, half=half: look[what][half]) for half in (0, 1))
+        return upper, lower
 
     def path_ratio(self, kind: str, epoch: int) -> Sample:
         """Return the ratio of active paths on the upper half to those on the lower, over runs."""

@@ -20,10 +20,9 @@ from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
-from gatelab.papers.common import figure, first_of_each_class
+from gatelab.papers.common import figure, first_of_each_class, training
 from gatelab.regions import half_spaces
 from gatelab.regions.census import active_path_counts
 
@@ -116,14 +115,8 @@ def _work(config: FashionConfig, cell: Cell, context: Context) -> Result:
         last = epoch == config.epochs and place == 0 and cell.name == "dlgn"
         return _look(model, data, config, pictures=last)
 
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        epoch_examples=config.epoch_examples,
-    )
     nets = [config.make(cell.name, seed) for seed in seeds]
-    return train_and_look(nets, seeds, data, training, context, config.looks_at(), see)
+    return train_and_look(nets, seeds, data, training(config), context, config.looks_at(), see)
 
 
 class _FashionRuns:

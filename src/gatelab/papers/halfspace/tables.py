@@ -18,11 +18,10 @@ from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Claim, Sample, close, greater
-from gatelab.papers.common import dots, figure
+from gatelab.papers.common import dots, figure, training
 
 NAMES = {
     "relu": "ReLU",
@@ -185,8 +184,7 @@ def _work(config: ImagesConfig, cell: Cell, context: Context) -> Result:
             model.set_gates(HardGate())
             for parameter in model.feature_parameters():
                 parameter.requires_grad_(False)
-    training = TrainConfig(epochs=config.epochs, batch_size=config.batch_size, learning_rate=config.learning_rate)
-    result = train_cell([model], [seed], data, training, context)
+    result = train_cell([model], [seed], data, training(config), context)
     # A single model is trained in place, so it is now at its last epoch.
     return {**result, "train": _train_accuracy(model, data), "test": result["test_accuracy"][0][-1]}
 

@@ -24,11 +24,11 @@ from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.looks import Look
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import Optimiser, TrainConfig
+from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models.init import initialise
-from gatelab.papers.common import cells_per_kind, decided, figure, line, over, runs_of
+from gatelab.papers.common import cells_per_kind, decided, figure, line, over, runs_of, training
 
 _PLACES = ("before the ReLU", "after the ReLU")
 
@@ -74,28 +74,14 @@ def _projection(config: BatchNormConfig, seed: int, place: str, context: Context
             "leak": max(layer.leak.max().item() for layer in report),
         }
 
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch,
-        optimiser=Optimiser.SGD,
-        learning_rate=config.learning_rate,
-        epoch_examples=examples // config.batch * config.batch,  # whole batches: one example has no variance
-    )
-    result = train_and_look([net], [seed], data, training, context, range(config.epochs + 1), see)
+    whole_batches = examples // config.batch * config.batch  # a last batch of one example would have no variance
+    how = training(config, batch_size=config.batch, optimiser=Optimiser.SGD, epoch_examples=whole_batches)
+    result = train_and_look([net], [seed], data, how, context, range(config.epochs + 1), see)
     return {"records": [seen["members"][0] for seen in result["seen"]]}
 
 
-def _energy(config: BatchNormConfig, seed: int, context: Context) -> Result:
-    """Measure how much ½‖w_j‖² of hidden nodes changes within the horizon, for each step size and place of norm."""
-    drifts: dict[str, list[float]] = {}
-    for norm in Norm:
-        drifts[norm.value] = [_drift(norm, step, round(config.horizon / step), seed) for step in config.step_sizes]
-        context.tell(1.0, norm.value)
-    return {"drifts": drifts}
-
-
 def _drift(norm: Norm, step: float, steps: int, seed: int) -> float:
-    """Return the mean change of the energies, relative to their mean, after some steps from the start of a seed."""
+    """Return the mean change of ½‖w_j‖² of hidden nodes, relative to their mean, after some steps."""
     generator = torch.Generator().manual_seed(seed)
     teacher = Teacher(string_fields(6, [3]), random_table(4, generator), top=random_table(2, generator))
     hidden = NodeOptions(norm=norm, bias=False, eps=1e-12)
@@ -114,7 +100,13 @@ def _drift(norm: Norm, step: float, steps: int, seed: int) -> float:
 
 def _work(config: BatchNormConfig, cell: Cell, context: Context) -> Result:
     seed, kind = int(cell.parameters["seed"]), cell.parameters["kind"]
-    return _energy(config, seed, context) if kind == "energy" else _projection(config, seed, kind, context)
+    if kind != "energy":
+        return _projection(config, seed, kind, context)
+    drifts: dict[str, list[float]] = {}
+    for norm in Norm:
+        drifts[norm.value] = [_drift(norm, step, round(config.horizon / step), seed) for step in config.step_sizes]
+        context.tell(1.0, norm.value)
+    return {"drifts": drifts}
 
 
 def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Findings:

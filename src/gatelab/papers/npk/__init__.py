@@ -9,7 +9,7 @@ Theorems (``gatelab theorems npk``):
 Experiments (``gatelab run npk-…``):
 
 - ``table2``: Table 2, accuracy with random, learnt, decoupled and ReLU gates;
-- ``figure3_stages``, ``figure3_tracking``: Figure 3, left; its middle and right;
+- ``figure3``: Figure 3, gates at stages of training, ν and tangent kernels while networks learn;
 - ``memorisation``: Figures 5 and 6; ``theorem51``: Theorem 5.1 as a convergence plot;
 - ``kernel_regression``, ``kernel_at_scale``: kernel machines with the path kernel, beyond the paper.
 """

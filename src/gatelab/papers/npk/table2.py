@@ -15,11 +15,11 @@ from gatelab.figures import Curve
 from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import Optimiser, TrainConfig
+from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import best_weights, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, close, greater, share_of_gap
-from gatelab.papers.common import figure
+from gatelab.papers.common import figure, training
 
 COLUMNS = ("FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU")
 # (architecture, optimiser): mean and standard deviation over 5 runs, in the columns' order.
@@ -109,13 +109,8 @@ def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
         (trained,) = context.folders.values()
         learnt = learnt_twins(config.make, seeds, config.beta, best_weights(trained, len(seeds)))
         nets = [*twins(Regime.FRNPF_II), *twins(Regime.FRNPF_DI), *learnt]
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        optimiser=config.optimiser,
-        learning_rate=cell.parameters["rate"],
-    )
-    return train_cell(nets, order, config.data(), training, context)
+    how = training(config, learning_rate=cell.parameters["rate"])
+    return train_cell(nets, order, config.data(), how, context)
 
 
 def _histories(config: Table2Config, results: Mapping[str, Result], rate: float) -> dict[str, list[list[float]]]:
