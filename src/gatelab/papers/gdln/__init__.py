@@ -8,8 +8,8 @@ Theorems (``gatelab theorems gdln``):
 
 Experiments (``gatelab run gdln-…``):
 
-- ``localisation``: Section 1, which data and activations localise; ``fields`` trains its networks;
-- ``sign_flipping``, ``predict_location``, ``evolving_gates``: Sections 2.1 to 2.3; ``training`` trains their networks;
+- ``localisation``: Section 1, which data and activations localise;
+- ``sign_flipping``, ``predictions``: Section 2.1; Sections 2.2 and 2.3; ``training`` trains the networks of both;
 - ``best_gates``: Section 3.3, which gates are best; ``theory``: Section 4, theory over simulation.
 """
 

@@ -25,7 +25,7 @@ from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models import ChosenGates, HalfSpaceGates, OpenGates
 from gatelab.models.node_gates import CodeGates, NodeGates
 from gatelab.papers.common import bound, cells_per_kind, decided, dots, figure, numbers, runs_of
-from gatelab.papers.gdln.fields import pulse_widths
+from gatelab.papers.gdln.training import pulse_widths
 
 KINDS = ("NLGP", "pulses")
 LOSS = "least ⟨(y − ŷ)²⟩"

@@ -15,7 +15,7 @@ from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.papers.common import bound, figure, line, numbers
-from gatelab.papers.gdln.fields import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
+from gatelab.papers.gdln.training import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
 
 PULSES = ("pulses", "turned and centred pulses")
 

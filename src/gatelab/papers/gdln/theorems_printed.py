@@ -1,7 +1,7 @@
 """Where the formulas that gdln prints fail, and by how much, as theorems.
 
 Each theorem states that a printed formula is wrong. It holds if the measured discrepancy is at least as large as the
-algebra predicts. ``theorems`` and ``theorems_time`` measure the corrected formulas.
+algebra predicts. ``theorems`` measures the corrected formulas.
 """
 
 from math import log

@@ -17,8 +17,8 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.models import ChosenGates
 from gatelab.models.node_gates import NodeGates
 from gatelab.papers.common import cells_per_kind, decided, dots, figure, line, runs_of
-from gatelab.papers.gdln.fields import pulse_widths
 from gatelab.papers.gdln.simulation import descended, integrated
+from gatelab.papers.gdln.training import pulse_widths
 
 SHARES = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # of the time, at which theory meets simulation
 
