@@ -41,7 +41,7 @@ _ITEMS = {
     "gatelab.papers.gdln.gate_objective.minimum_loss_balanced": "Eq. 16",
     "gdln-16": "Section 3.3, least loss",
     "gdln-best-gates": "Section 3.3, which gates",
-    "gatelab.models.NodeGates.opened": "Eq. 17",
+    "gatelab.models.node_gates.NodeGates.opened": "Eq. 17",
     "gatelab.papers.gdln.gate_objective.objective": "Eq. 18",
     "gdln-3.4": "Section 3.4",
     "gatelab.dynamics.linear_flow.LinearFlow": "Eq. 20",

@@ -26,7 +26,7 @@ _ITEMS = {
     "gatelab.kernels.overlap_kernel": "Definition 2.2",
     "npk-L2.1": "Lemma 2.1; Eq. 10",
     "gatelab.kernels.neural_path_kernel": "Lemma 2.1, NPK",
-    "gatelab.paths.path_gradients": "Definition 3.1",
+    "gatelab.paths.features.path_gradients": "Definition 3.1",
     "gatelab.kernels.value_tangent_kernel": "Definition 3.2",
     "gatelab.dynamics.GateTracker.switching_instants": "Definition 3.3",
     "npk-3.1": "Proposition 3.1",
