@@ -73,10 +73,8 @@ def _disentangle_work(config: DisentangleConfig, cell: Cell, context: Context) -
     trainer, total = GradientTrainer(student, teacher, config.learning_rate), teacher.inputs.support_size
 
     def score() -> dict[str, float]:
-        return {
-            "scores": disentanglement_score(student, teacher).overall,
-            "losses": observe_student(student, teacher).loss,
-        }
+        overall = disentanglement_score(student, teacher).overall
+        return {"scores": overall, "losses": observe_student(student, teacher).loss}
 
     def train() -> None:
         trainer.step(torch.randint(total, (config.batch,), generator=generator))

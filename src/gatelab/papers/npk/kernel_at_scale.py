@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +58,12 @@ def _examples(config: AtScaleConfig, seed: int) -> Dataset:
     return replace(data, train_x=data.train_x[order], train_y=data.train_y[order])
 
 
+def _solver(config: AtScaleConfig, seed: int) -> dict[str, Any]:
+    """The options of all regressions; every solver draws from a generator of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    return {"preconditioner_rank": config.rank, "tolerance": config.tolerance, "generator": generator}
+
+
 def held_out_accuracies(
     kernel: BlockedKernel,
     labels: Tensor,
@@ -68,15 +75,8 @@ def held_out_accuracies(
     """For each ridge, the accuracy on the last fifth of the examples of a regression on the others."""
     n = len(labels)
     cut = n * 4 // 5
-    fits = kernel_ridges(
-        kernel_part(kernel, slice(0, cut), slice(0, cut)),
-        targets[:cut],
-        config.ridges,
-        preconditioner_rank=config.rank,
-        tolerance=config.tolerance,
-        watch=watch,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    part = kernel_part(kernel, slice(0, cut), slice(0, cut))
+    fits = kernel_ridges(part, targets[:cut], config.ridges, watch=watch, **_solver(config, seed))
     others = kernel_part(kernel, slice(cut, n), slice(0, cut))
     answers = kernel_times(others, torch.cat([fit.dual for fit in fits], dim=1)).unflatten(1, (len(fits), -1))
     right = answers.argmax(dim=2) == labels[cut:, None]
@@ -129,24 +129,12 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     steps = pairwise((0.0, 0.5, 0.7, 0.9, 1.0))
     tiles, ridges, solving, testing = (_share(context, low, high) for low, high in steps)
     kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=_KernelProgress(tiles, kind))
-    held_out = held_out_accuracies(
-        kernel, data.train_y, targets, config, seed, _watch(ridges, f"{kind}, ridges", config.tolerance)
-    )
-    fit = kernel_ridge(
-        kernel,
-        targets,
-        best_ridge(config.ridges, held_out),
-        preconditioner_rank=config.rank,
-        tolerance=config.tolerance,
-        watch=_watch(solving, kind, config.tolerance),
-        generator=torch.Generator().manual_seed(seed),
-    )
-    pairs = top_eigenpairs(
-        kernel,
-        min(config.eigenvalues, len(x)),
-        tolerance=config.tolerance,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    choosing = _watch(ridges, f"{kind}, ridges", config.tolerance)
+    held_out = held_out_accuracies(kernel, data.train_y, targets, config, seed, choosing)
+    ridge, watch = best_ridge(config.ridges, held_out), _watch(solving, kind, config.tolerance)
+    fit = kernel_ridge(kernel, targets, ridge, watch=watch, **_solver(config, seed))
+    count, generator = min(config.eigenvalues, len(x)), torch.Generator().manual_seed(seed)
+    pairs = top_eigenpairs(kernel, count, tolerance=config.tolerance, generator=generator)
     trace = kernel.diagonal().double().sum()
     progress = _KernelProgress(testing, f"{kind}, test examples")
     cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)

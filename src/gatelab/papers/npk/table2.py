@@ -181,23 +181,21 @@ def _figure(config: Table2Config, best: Mapping[str, Sample]) -> FigureFacts:
 
 
 def _notes(config: Table2Config) -> tuple[str, ...]:
-    notes = [
+    rate = config.rates()[0]
+    departures = {
+        f"{config.epochs} epochs; the paper trains up to 100.": config.epochs < 100,
+        f"Only {config.train_size} training examples.": config.train_size is not None,
+        f"Batches of {config.batch_size}; the paper's are 32.": config.arch is not Arch.FC and config.batch_size != 32,
+        f"Adam's step is {rate:g}; the paper's is 3e-4.": config.optimiser is Optimiser.ADAM
+        and config.rates() != (3e-4,),
+        f"Images are shrunk by {config.shrink}, to {32 // config.shrink} pixels a side.": config.shrink != 1,
+        f"Convolutional and dense widths are {config.channels:g} times the paper's.": config.channels != 1,
+    }
+    return (
         "The paper's caption says width 100; its Appendix B and its authors' code say 128, which is used here.",
         "Values of FLNPF are drawn from another seed than the network whose gates they get.",
-    ]
-    if config.epochs < 100:
-        notes.append(f"{config.epochs} epochs; the paper trains up to 100.")
-    if config.train_size is not None:
-        notes.append(f"Only {config.train_size} training examples.")
-    if config.arch is not Arch.FC and config.batch_size != 32:
-        notes.append(f"Batches of {config.batch_size}; the paper's are 32.")
-    if config.optimiser is Optimiser.ADAM and config.rates() != (3e-4,):
-        notes.append(f"Adam's step is {config.rates()[0]:g}; the paper's is 3e-4.")
-    if config.shrink != 1:
-        notes.append(f"Images are shrunk by {config.shrink}, to {32 // config.shrink} pixels a side.")
-    if config.channels != 1:
-        notes.append(f"Convolutional and dense widths are {config.channels:g} times the paper's.")
-    return tuple(notes)
+        *(note for note, departs in departures.items() if departs),
+    )
 
 
 def _quick(settings: Mapping[str, Any]) -> Mapping[str, Any]:
