@@ -8,13 +8,34 @@ from torch import Tensor
 
 from gatelab.data import Dataset
 from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import Config, SeededConfig
-from gatelab.lab.findings import FigureFacts
+from gatelab.figures.facts import Picture
+from gatelab.lab.experiment import Config, Experiment, SeededConfig
+from gatelab.lab.findings import Animation, FigureFacts, Findings, Table
 from gatelab.lab.measure import against, fitted_power, identity, relative_error
 from gatelab.lab.runs import Cell, Result
+from gatelab.lab.runs.cells import Work
 from gatelab.lab.theorem import Measurement
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.verdicts import Check, Claim, Sample, Verdict
+
+Profile = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def experiment(
+    identifier: str,
+    title: str,
+    config: type[Config],
+    cells: Callable[[Any], list[Cell]],
+    work: Work,
+    findings: Callable[[Any, Mapping[str, Result]], Findings],
+    *,
+    smoke: Profile,
+    quick: Profile | None = None,
+    paper: Profile | None = None,
+) -> Experiment:
+    """An experiment with the three profiles; one that is not given has the configuration's own values."""
+    profiles = {"smoke": smoke, "quick": quick or {}, "paper": paper or {}}
+    return Experiment(identifier, title, config, profiles, cells, work, findings)
 
 
 def numbers(values: Iterable[float]) -> Sample:
@@ -77,6 +98,18 @@ def _floats(values: Iterable[float] | Tensor) -> tuple[float, ...]:
     return tuple(values.flatten().tolist() if isinstance(values, Tensor) else map(float, values))
 
 
+Part = Table | FigureFacts | Claim | Animation | str
+
+
+def findings(title: str, answer: str, *parts: Part) -> Findings:
+    """Findings from their parts, each kind in its order; a text is a note."""
+
+    def of(kind: type) -> tuple[Any, ...]:
+        return tuple(part for part in parts if isinstance(part, kind))
+
+    return Findings(title, answer, of(Table), of(FigureFacts), of(Claim), of(str), of(Animation))
+
+
 def figure(
     title: str, x_label: str, y_label: str, curves: Iterable[Curve], caption: str = "", **axes: Any
 ) -> FigureFacts:
@@ -91,14 +124,19 @@ def power_law(x_label: str, y_label: str, x: Sequence[float], y: Sequence[float]
     return Plot(x_label, y_label, (fitted, ideal), log=True)
 
 
-def equality(what: str, measured: Tensor, predicted: Tensor, label: str, *notes: str) -> Measurement:
+def measurement(plot: Picture, *checks: Check, note: str = "") -> Measurement:
+    """What was measured for a theorem: a picture, the checks, and perhaps what the numbers alone do not say."""
+    return Measurement(checks, plot, (note,) if note else ())
+
+
+def equality(what: str, found: Tensor, predicted: Tensor, label: str, note: str = "") -> Measurement:
     """Measure a theorem that is one identity: two ways to compute a quantity agree to rounding."""
-    return Measurement((identity(what, measured, predicted),), against(measured, predicted, label), notes)
+    return measurement(against(found, predicted, label), identity(what, found, predicted), note=note)
 
 
-def agrees(what: str, measured: Tensor, predicted: Tensor, tolerance: float, because: str) -> Check:
+def agrees(what: str, found: Tensor, predicted: Tensor, tolerance: float, because: str) -> Check:
     """Check that two quantities agree as well as ``because`` allows; an identity has a check of its own."""
-    return Check(f"{what}, rel. error", relative_error(measured, predicted), tolerance, because)
+    return Check(f"{what}, rel. error", relative_error(found, predicted), tolerance, because)
 
 
 def at_least(what: str, value: float, least: float, because: str) -> Check:

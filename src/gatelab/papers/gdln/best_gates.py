@@ -18,13 +18,13 @@ from gatelab.dynamics import (
     moments_of,
 )
 from gatelab.dynamics.gate_search import kmeans_cells, learnt_half_spaces, random_half_spaces
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models import ChosenGates, HalfSpaceGates, OpenGates
 from gatelab.models.node_gates import CodeGates, NodeGates
-from gatelab.papers.common import bound, cells_per_kind, decided, dots, figure, numbers, runs_of
+from gatelab.papers.common import bound, cells_per_kind, decided, dots, experiment, figure, findings, numbers, runs_of
 from gatelab.papers.gdln.training import pulse_widths
 
 KINDS = ("NLGP", "pulses")
@@ -165,31 +165,25 @@ def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Finding
         tuple(rows),
         "ŷ = 0 leaves ½, ŷ = ½ leaves ¼.",
     )
-    return Findings(
+    return findings(
         "gdln, 3.3: which gates are best?",
         f"Least loss with K = {config.units} gates: {'; '.join(answers)}.",
-        (table,),
-        tuple(figures),
-        tuple(claims),
-        (
-            "The notes guess that tiling gates and a diagonal precision matrix are best.",
-            "Exclusive gates have a diagonal precision matrix by construction; the correlation is among half-spaces.",
-        ),
+        table,
+        *figures,
+        *claims,
+        "The notes guess that tiling gates and a diagonal precision matrix are best.",
+        "Exclusive gates have a diagonal precision matrix by construction; the correlation is among half-spaces.",
     )
 
 
-BEST_GATES = Experiment(
+BEST_GATES = experiment(
     "gdln-best-gates",
     "Which gates let a linear network do best",
     BestGatesConfig,
-    {
-        "smoke": {"runs": 2, "examples": 400, "steps": 20, "pool": 5, "random_sets": 4},
-        "quick": {},
-        "paper": {"runs": 20, "sites": 40, "lengths": (3.0, 0.1)}
-        | {"examples": 100_000, "steps": 10_000, "random_sets": 200},
-    },
     lambda config: cells_per_kind(config, *KINDS),
     _work,
     _findings,
+    smoke={"runs": 2, "examples": 400, "steps": 20, "pool": 5, "random_sets": 4},
+    paper={"runs": 20, "sites": 40, "lengths": (3.0, 0.1)} | {"examples": 100_000, "steps": 10_000, "random_sets": 200},
 )
 EXPERIMENTS = (BEST_GATES,)

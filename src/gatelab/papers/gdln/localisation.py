@@ -10,11 +10,11 @@ from gatelab.data import NLGP, SinglePulse
 from gatelab.data.ring import TwoClasses
 from gatelab.dynamics import fit_gabor, inverse_participation_ratio
 from gatelab.figures import Curve
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
-from gatelab.papers.common import bound, figure, line, numbers
+from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
 
 PULSES = ("pulses", "turned and centred pulses")
@@ -155,35 +155,30 @@ def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Find
         tuple(_row(name, result) for name, result in results.items()),
         "Neighbours: Σ w_i w_{i+1}/Σ w_i². Gabor: width in sites, frequency in cycles per site.",
     )
-    return Findings(
+    return findings(
         "gdln, Section 1: localisation of receptive fields",
         f"With {shown} and ξ₁ > ξ₂ the inverse participation ratio (IPR) ends at {sharp:.2f} for the sharpest gain and "
         f"at {soft:.2f} in the Gaussian limit.",
-        (table,),
-        tuple(_figures(config, results)),
-        tuple(_claims(config, results)),
-        (
-            "Local means an IPR above 6/n, twice that of Gaussian noise.",
-            "Runs share their batches; they differ by their initial weights.",
-            "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
-            "The number of sites that are on separates the notes' pulses, and that needs no locality. It does not "
-            "separate pulses that are inverted with probability ½ and centred.",
-        ),
+        table,
+        *_figures(config, results),
+        *_claims(config, results),
+        "Local means an IPR above 6/n, twice that of Gaussian noise.",
+        "Runs share their batches; they differ by their initial weights.",
+        "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
+        "The number of sites that are on separates the notes' pulses, and that needs no locality. It does not "
+        "separate pulses that are inverted with probability ½ and centred.",
     )
 
 
 _SMALL = {"runs": 2, "steps": 20, "batch": 50, "sites": 20, "lengths": (2.0, 0.1), "gains": (0.01, 100.0)}
-LOCALISATION = Experiment(
+LOCALISATION = experiment(
     "gdln-localisation",
     "Which data and activations make receptive fields local",
     LocalisationConfig,
-    {
-        "smoke": {**_SMALL, "activations": (Activation.RELU,)},
-        "quick": {},
-        "paper": {"runs": 10, "steps": 4000, "batch": 2000},
-    },
     _cells,
     _work,
     _findings,
+    smoke={**_SMALL, "activations": (Activation.RELU,)},
+    paper={"runs": 10, "steps": 4000, "batch": 2000},
 )
 EXPERIMENTS = (LOCALISATION,)

@@ -20,11 +20,10 @@ from gatelab.dynamics import (
     sign_flip_rate,
 )
 from gatelab.dynamics.localisation import peak, site_distance
-from gatelab.lab.experiment import Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
-from gatelab.papers.common import bound, figure, line, numbers
+from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 START, RENEWED = "the first weights themselves", "gates renewed by the flow itself"
@@ -132,34 +131,29 @@ def _location_findings(config: PredictConfig, results: Mapping[str, Result]) -> 
         ("data", "gates", "within one site", "of another unit", "cosine", "relative error"),
         tuple(rows),
     )
-    return Findings(
+    return findings(
         "gdln, 2.2: does a gate chosen up front predict where a unit localises?",
         f"For the sharpest data, the flow under the gates at initialisation places {100 * mean(first['hit']):.0f} % of "
         f"the units within one site of the ReLU network's (chance {100 * mean(first['elsewhere']):.0f} %), under the "
         f"gates at {100 * config.moments[-2]:g} % of training {100 * mean(early['hit']):.0f} %.",
-        (table,),
-        tuple(_location_figures(samples)),
-        tuple(_location_claims(config, samples)),
-        (
-            "Chance is how often a prediction lies within one site of another run's unit; the preferences of a finite "
-            f"sample count for both. The sharpest data's units end at {len(set(sharpest['sites']))} sites.",
-            f"The flow runs to the same time as descent, t = {config.horizon:g}τ per unit, on the same examples.",
-        ),
+        table,
+        *_location_figures(samples),
+        *_location_claims(config, samples),
+        "Chance is how often a prediction lies within one site of another run's unit; the preferences of a finite "
+        f"sample count for both. The sharpest data's units end at {len(set(sharpest['sites']))} sites.",
+        f"The flow runs to the same time as descent, t = {config.horizon:g}τ per unit, on the same examples.",
     )
 
 
-PREDICT_LOCATION = Experiment(
+PREDICT_LOCATION = experiment(
     "gdln-predict-location",
     "Whether frozen gates predict where a unit localises",
     PredictConfig,
-    {
-        "smoke": SMOKE | {"tolerance": 0.2},
-        "quick": {},
-        "paper": {"runs": 256, "examples": 40_000, "rate": 0.03, "tolerance": 0.005},
-    },
     cell_per_gain,
     _location_work,
     _location_findings,
+    smoke=SMOKE | {"tolerance": 0.2},
+    paper={"runs": 256, "examples": 40_000, "rate": 0.03, "tolerance": 0.005},
 )
 
 
@@ -224,32 +218,27 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
     title = f"Error of the predicted weights at the end, {config.runs} runs"
     axes = ("segments (switches + 1)", "relative error")
     caption = "Gates are renewed so that equal numbers of flips lie between."
-    return Findings(
+    return findings(
         "gdln, 2.3: gates that evolve",
         f"For the sharpest data the flow misses the ReLU network's weights by {100 * mean(last['0']):.0f} % with the "
         f"first gates alone, and by {100 * mean(last[most]):.1f} % with gates renewed at {most} of its switches.",
-        (Table(title, ("data", "switches", "allowed", "used", "relative error"), tuple(rows)),),
-        (figure("Error against the number of segments", *axes, curves, caption, log=True),),
-        tuple(claims),
-        (
-            "The network's switches come from its training; the flow's own switches need no training.",
-            "A small margin decides early which site wins. A small error there may end at another site, so the error "
-            "of a single run need not fall with every switch.",
-        ),
+        Table(title, ("data", "switches", "allowed", "used", "relative error"), tuple(rows)),
+        figure("Error against the number of segments", *axes, curves, caption, log=True),
+        *claims,
+        "The network's switches come from its training; the flow's own switches need no training.",
+        "A small margin decides early which site wins. A small error there may end at another site, so the error "
+        "of a single run need not fall with every switch.",
     )
 
 
-EVOLVING_GATES = Experiment(
+EVOLVING_GATES = experiment(
     "gdln-evolving-gates",
     "How many switches of the gates a prediction needs",
     EvolvingConfig,
-    {
-        "smoke": SMOKE | {"records": 20, "switches": (0, 1, 4), "tolerances": (0.1,)},
-        "quick": {},
-        "paper": {"runs": 30, "examples": 40_000, "rate": 0.01, "records": 2000},
-    },
     cell_per_gain,
     _evolving_work,
     _evolving_findings,
+    smoke=SMOKE | {"records": 20, "switches": (0, 1, 4), "tolerances": (0.1,)},
+    paper={"runs": 30, "examples": 40_000, "rate": 0.01, "records": 2000},
 )
 EXPERIMENTS = (PREDICT_LOCATION, EVOLVING_GATES)

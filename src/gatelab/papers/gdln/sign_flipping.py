@@ -7,11 +7,10 @@ import torch
 
 from gatelab.dynamics import inverse_participation_ratio, sign_flip_rate
 from gatelab.dynamics.localisation import gate_agreement
-from gatelab.lab.experiment import Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import greater
-from gatelab.papers.common import bound, figure, line, numbers
+from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of training, at which gates are compared
@@ -74,24 +73,25 @@ def _findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
         rows,
         "Shares of examples; growth is ‖w(end)‖/‖w(0)‖.",
     )
-    return Findings(
+    return findings(
         "gdln, 2.1: sign flipping",
         f"Gates are not constant. At initialisation {100 * mean(sharpest['from_start']):.0f} % of them equal the final "
         f"gates, at a tenth of training {100 * mean(sharpest['from_tenth']):.1f} % (sharpest gain).",
-        (table,),
-        tuple(_figures(results)),
-        tuple(claims),
-        ("Networks descend on all of a fixed sample, so only learning flips a gate.",),
+        table,
+        *_figures(results),
+        *claims,
+        "Networks descend on all of a fixed sample, so only learning flips a gate.",
     )
 
 
-SIGN_FLIPPING = Experiment(
+SIGN_FLIPPING = experiment(
     "gdln-sign-flipping",
     "How often gates flip while a ReLU network trains",
     GatesConfig,
-    {"smoke": SMOKE, "quick": {}, "paper": {"runs": 50, "examples": 40_000, "rate": 0.03}},
     cell_per_gain,
     _work,
     _findings,
+    smoke=SMOKE,
+    paper={"runs": 50, "examples": 40_000, "rate": 0.03},
 )
 EXPERIMENTS = (SIGN_FLIPPING,)

@@ -33,7 +33,7 @@ from gatelab.models import (
     MeanReadoutNetwork,
     PathwayNetwork,
 )
-from gatelab.papers.common import agrees, at_least, dots, equality, line
+from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
 from gatelab.papers.gdln.gate_objective import minimum_loss_balanced
 from gatelab.papers.gdln.problem import INTEGRATED, TAU, TIMES, UNITS, D, follows, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import descended, integrated
@@ -57,10 +57,10 @@ def relu_is_gated_linear(seed: int) -> Measurement:
             twin.weights.copy_(network.weights)
             outputs.append(twin(given.x) / factor)
     found = torch.stack(outputs)
-    return Measurement(
-        (identity("(1/K) Σ g_k w_kᵀx against ŷ", found, expected.expand_as(found)),),
+    return measurement(
         against(found[0], expected, "ŷ(x)"),
-        ("The notes open a gate at ≥ 0, gatelab at > 0; the two differ on a set of measure zero.",),
+        identity("(1/K) Σ g_k w_kᵀx against ŷ", found, expected.expand_as(found)),
+        note="The notes open a gate at ≥ 0, gatelab at > 0; the two differ on a set of measure zero.",
     )
 
 
@@ -88,7 +88,7 @@ def closed_form(seed: int) -> Measurement:
         found, expected = given.flow.weights(TIMES), given.integrated()
         checks.append(follows(f"{what}: w(t)", found, expected))
         curves.append(dots(what, expected, found))
-    return Measurement(tuple(checks), Plot("predicted", "measured", tuple(curves), diagonal="measured = predicted"))
+    return measurement(Plot("predicted", "measured", tuple(curves), diagonal="measured = predicted"), *checks)
 
 
 @theorem("gdln-descent", "Section 3.2", "Gradient descent approaches the flow, its distance linear in the step")
@@ -99,9 +99,9 @@ def descent_is_first_order(seed: int) -> Measurement:
     ends = [descended(given.moments, given.initial, horizon, count, TAU) for count in counts]
     gaps = [(end - target).abs().max().item() for end in ends]
     steps = [horizon / count for count in counts]
-    return Measurement(
-        (Check("|order in the step − 1|", abs(fitted_power(steps, gaps) - 1), 0.02, "Euler's method: first order"),),
+    return measurement(
         Plot("step", "largest distance from the flow", (line("descent", steps, gaps),), log=True),
+        Check("|order in the step − 1|", abs(fitted_power(steps, gaps) - 1), 0.02, "Euler's method: first order"),
     )
 
 
@@ -117,7 +117,7 @@ def limit_is_least_squares(seed: int) -> Measurement:
         because = "least squares by A squares the condition number of x̃, about 1e3 here"
         checks.append(agrees(f"{what}: w(∞)", found, expected, 1e-8, because))
         curves.append(dots(what, expected, found))
-    return Measurement(tuple(checks), Plot("K X̃⁺y + null part", "limit of the flow", tuple(curves), diagonal="equal"))
+    return measurement(Plot("K X̃⁺y + null part", "limit of the flow", tuple(curves), diagonal="equal"), *checks)
 
 
 @theorem("gdln-16", "Eqs (13)–(16)", "The least mean squared error under given gates, balanced classes y ∈ {0, 1}")
@@ -129,13 +129,11 @@ def minimum_loss_by_classes(seed: int) -> Measurement:
         flow = 2 * given.flow.loss(1e12).item()
         rows.append((minimum_loss(given.moments), minimum_loss_balanced(*given.classes), given.residual(), flow))
     eq15, eq16, left, flow = torch.tensor(rows, dtype=torch.float64).T
-    return Measurement(
-        (
-            identity("Eq. 16 against Eq. 15", eq16, eq15),
-            identity("Eq. 15 against least squares", eq15, left),
-            identity("2 L(∞) of the flow against least squares", flow, left),
-        ),
+    return measurement(
         against(eq16, left, "Eq. 16", dots("2 L(∞)", left, flow)),
+        identity("Eq. 16 against Eq. 15", eq16, eq15),
+        identity("Eq. 15 against least squares", eq15, left),
+        identity("2 L(∞) of the flow against least squares", flow, left),
     )
 
 
@@ -157,14 +155,12 @@ def exclusive_gates(seed: int) -> Measurement:
         for k in range(UNITS)
     ]
     apart = torch.cat([part.at(given.initial[k : k + 1], TIMES) for k, part in enumerate(alone)], dim=1)
-    return Measurement(
-        (
-            Check("largest entry off the diagonal blocks", off, 0.0, "no example opens two gates"),
-            at_least("blocks solved separately", len(flow.components), UNITS, "the solver must see the structure"),
-            Check("w(∞) against K × own least squares", relative_error(flow.limit(), least), 1e-8, "as for the limit"),
-            follows("w(t), each unit alone", apart, full),
-        ),
+    return measurement(
         against(flow.weights(TIMES), full, "each weight at five instants"),
+        Check("largest entry off the diagonal blocks", off, 0.0, "no example opens two gates"),
+        at_least("blocks solved separately", len(flow.components), UNITS, "the solver must see the structure"),
+        Check("w(∞) against K × own least squares", relative_error(flow.limit(), least), 1e-8, "as for the limit"),
+        follows("w(t), each unit alone", apart, full),
     )
 
 
@@ -179,13 +175,11 @@ def redundant_gates(seed: int) -> Measurement:
     rates = 1 / given.flow.time_constants()[:D]
     # K = 2 enters as K² in the rates of both flows; the factor 2 is the number of equal units.
     doubled = 2 * torch.linalg.eigvalsh(problem(seed, base).moments.A).flip(0) / (2**2 * TAU)
-    return Measurement(
-        (
-            Check("w₁ − w₂ over time, rel. drift", drift, 1e-10, INTEGRATED),
-            identity("rates against 2λ/(K²τ)", rates, doubled),
-            follows("w(t)", found, full),
-        ),
+    return measurement(
         against(found, full, "each weight at five instants"),
+        Check("w₁ − w₂ over time, rel. drift", drift, 1e-10, INTEGRATED),
+        identity("rates against 2λ/(K²τ)", rates, doubled),
+        follows("w(t)", found, full),
     )
 
 
@@ -210,7 +204,7 @@ def nlgp_covariance(seed: int) -> Measurement:
                 checks.append(Check(what, mean.z_score(predicted), 5.0, because))
                 if name == "NLGP" and label:
                     curves.append(dots(f"g = {gain:g}", predicted, mean.mean))
-    return Measurement(tuple(checks), Plot("arcsin formula", "sampled ⟨x_0 x_j⟩", tuple(curves), diagonal="equal"))
+    return measurement(Plot("arcsin formula", "sampled ⟨x_0 x_j⟩", tuple(curves), diagonal="equal"), *checks)
 
 
 @theorem(
@@ -228,14 +222,14 @@ def circulant_flow(seed: int) -> Measurement:
     x = source.support(1)
     halves = random_half_spaces(source.dim, 2, generator=random, dtype=torch.float64)
     mixed = _commutator(moments_of(x, torch.ones(len(x), dtype=torch.float64), halves))
-    return Measurement(
-        (
-            at_least("Fourier modes used", flow.translation_invariant, 1.0, "the solver must see the structure"),
-            identity("Fourier modes against dense", flow.weights(TIMES), dense),
-            Check("[A₁₁, A₂₂], relative", _commutator(moments), 1e-12, "circulant matrices commute"),
-        ),
+    return measurement(
         against(flow.weights(TIMES), dense, "each weight at five instants"),
-        (f"The notes hope for one basis over time. For half-space gates [A₁₁, A₂₂] is {mixed:.2g} of the product.",),
+        at_least("Fourier modes used", flow.translation_invariant, 1.0, "the solver must see the structure"),
+        identity("Fourier modes against dense", flow.weights(TIMES), dense),
+        Check("[A₁₁, A₂₂], relative", _commutator(moments), 1e-12, "circulant matrices commute"),
+        note=(
+            f"The notes hope for one basis over time. For half-space gates [A₁₁, A₂₂] is {mixed:.2g} of the product."
+        ),
     )
 
 
@@ -263,12 +257,10 @@ def piecewise_gates(seed: int) -> Measurement:
     found, expected = flow.weights(torch.tensor(ends, dtype=torch.float64)), torch.stack(states[1:])
     switches = torch.tensor(starts[1:], dtype=torch.float64)
     jump = (flow.weights(switches) - flow.weights(switches - 1e-10)).abs().max()
-    return Measurement(
-        (
-            follows("w at the ends of segments", found, expected),
-            Check("jump of w at a switch", float(jump), 1e-8, "1e-10 of time at speeds near 1"),
-        ),
+    return measurement(
         against(found, expected, "each weight at the ends of three segments"),
+        follows("w at the ends of segments", found, expected),
+        Check("jump of w at a switch", float(jump), 1e-8, "1e-10 of time at speeds near 1"),
     )
 
 
@@ -299,12 +291,10 @@ def neural_race(seed: int) -> Measurement:
     middle = 4  # the instant at which weights still move fast, so descent could miss them
     reached = _descent(network, x, y, float(times[middle]), 200)
     target = torch.cat([layer[middle].flatten() for layer in solved])
-    return Measurement(
-        (
-            agrees("L(t)", losses, exact, 1e-7, "DOP853 at rtol 1e-10"),
-            agrees("weights of descent", reached, target, 2e-2, "200 steps: first order"),
-        ),
+    return measurement(
         Plot("time", "loss", (line("exact", times, exact), dots("integrated", times, losses))),
+        agrees("L(t)", losses, exact, 1e-7, "DOP853 at rtol 1e-10"),
+        agrees("weights of descent", reached, target, 2e-2, "200 steps: first order"),
     )
 
 

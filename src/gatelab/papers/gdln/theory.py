@@ -10,13 +10,13 @@ from pydantic import Field
 from gatelab.data import SinglePulse
 from gatelab.dynamics import GatedLinearFlow, exact_moments
 from gatelab.dynamics.gate_search import kmeans_cells, random_half_spaces
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.models import ChosenGates
 from gatelab.models.node_gates import NodeGates
-from gatelab.papers.common import cells_per_kind, decided, dots, figure, line, runs_of
+from gatelab.papers.common import cells_per_kind, decided, dots, experiment, figure, findings, line, runs_of
 from gatelab.papers.gdln.simulation import descended, integrated
 from gatelab.papers.gdln.training import pulse_widths
 
@@ -131,27 +131,24 @@ def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
     worst = max(result["difference"] for result in results.values())
     descent = f"descent − theory, {' / '.join(map(str, config.steps))} steps"
     columns = ("gates", "flow − theory", descent, "orders", "different gates", "solved separately")
-    return Findings(
+    return findings(
         "gdln, Section 4: theory over simulation",
         f"In all four cases the closed form and the simulated gradient flow differ by {worst:.1e} at most.",
-        (Table(f"Closed form against simulation, {config.runs} runs", columns, tuple(rows)),),
-        tuple(_figures(results)),
-        tuple(claims),
-        ("Single pulses, half of them inverted; moments are exact sums over their support.",),
+        Table(f"Closed form against simulation, {config.runs} runs", columns, tuple(rows)),
+        *_figures(results),
+        *claims,
+        "Single pulses, half of them inverted; moments are exact sums over their support.",
     )
 
 
-THEORY = Experiment(
+THEORY = experiment(
     "gdln-theory",
     "Closed-form learning curves over simulated ones, four kinds of gates",
     TheoryConfig,
-    {
-        "smoke": {"runs": 2, "sites": 12, "horizon": 20.0, "steps": (200, 400, 800)},
-        "quick": {},
-        "paper": {"runs": 10, "sites": 100, "units": 10, "steps": (20_000, 40_000, 80_000)},
-    },
     lambda config: cells_per_kind(config, *Case),
     _work,
     _findings,
+    smoke={"runs": 2, "sites": 12, "horizon": 20.0, "steps": (200, 400, 800)},
+    paper={"runs": 10, "sites": 100, "units": 10, "steps": (20_000, 40_000, 80_000)},
 )
 EXPERIMENTS = (THEORY,)

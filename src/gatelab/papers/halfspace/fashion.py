@@ -16,13 +16,13 @@ from gatelab.figures import Curve, Heatmap, Panels
 from gatelab.gates import SoftGate, capture_gates
 from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
-from gatelab.papers.common import figure, first_of_each_class, training
+from gatelab.papers.common import experiment, figure, findings, first_of_each_class, training
 from gatelab.regions import half_spaces
 from gatelab.regions.census import active_path_counts
 
@@ -149,22 +149,24 @@ def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
     seen = {kind: _FashionRuns(results[kind]) for kind in KINDS}
     dlgn, passes = seen["dlgn"], config.epochs * config.epoch_examples / 60000
     simple, other = (dlgn.part("paths", part, -1).mean for part in (0, 1))
-    return Findings(
+    return findings(
         f"halfspace, Figures 7, 11–16: {results['relu']['data']}",
         f"At the end the DLGN-PWC opens {readable(simple)} paths for an image of the simple classes and "
         f"{readable(other)} for one of the complex ones, on average. It gets "
         f"{dlgn.part('accuracy', 0, -1).text()} % of the simple and {dlgn.part('accuracy', 1, -1).text()} % of the "
         "complex test images right.",
-        (_table(seen),),
-        (*_curves(config, seen), *_kernels(seen), _normals(dlgn)),
-        _claims(seen),
+        _table(seen),
+        *_curves(config, seen),
+        *_kernels(seen),
+        _normals(dlgn),
+        *_claims(seen),
+        "The paper does not name its clustering: ours is k-means, 5 clusters in each of the last 5 classes, dealt "
+        "to labels 6 to 10 at random, 5 to each.",
         (
-            "The paper does not name its clustering: ours is k-means, 5 clusters in each of the last 5 classes, dealt "
-            "to labels 6 to 10 at random, 5 to each.",
             f"{passes:.3g} passes over 60,000 images, Adam {config.learning_rate:g}, batches of {config.batch_size}; "
-            "the paper does not say how long it trains.",
-            f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
+            "the paper does not say how long it trains."
         ),
+        f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
     )
 
 
@@ -256,13 +258,14 @@ def _normals(dlgn: _FashionRuns) -> FigureFacts:
 
 _SMOKE = {"runs": 2, "width": 16, "layers": 3, "train_size": 1000, "epochs": 2, "epoch_examples": 500}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "halfspace-fashion",
         "Paths, kernels and accuracy on simple and complex classes of the modified Fashion-MNIST",
         FashionConfig,
-        {"smoke": {**_SMOKE, "per_class": 4, "pictures": 2}, "quick": {}, "paper": {"epochs": 500}},
         lambda _config: [Cell("relu"), Cell("dlgn", weight=2.0)],
         _work,
         _findings,
+        smoke={**_SMOKE, "per_class": 4, "pictures": 2},
+        paper={"epochs": 500},
     ),
 )

@@ -14,14 +14,14 @@ from gatelab.data import Dataset, load
 from gatelab.figures import Curve
 from gatelab.gates import HardGate
 from gatelab.kernels import neural_tangent_kernel
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Claim, Sample, close, greater
-from gatelab.papers.common import dots, figure, training
+from gatelab.papers.common import dots, experiment, figure, findings, training
 
 NAMES = {
     "relu": "ReLU",
@@ -218,13 +218,13 @@ def _findings(config: ImagesConfig, results: Mapping[str, Result]) -> Findings:
     rows = tuple((NAMES[kind], train[kind].text(), test[kind].text(), *_published(config, kind, test)) for kind in test)
     accuracies = ", ".join(f"{NAMES[kind]} {sample.text()}" for kind, sample in test.items())
     title = "Accuracy in percent at the last epoch, mean ± standard deviation over runs"
-    return Findings(
+    return findings(
         f"{config.title()}: {results['relu/run 0']['data']}",
         f"Test accuracy in percent at the last epoch: {accuracies}.",
-        (Table(title, ("network", "train", "test", *columns), rows),),
-        (_figure(config, test),),
-        config.claims(test),
-        config.differences(),
+        Table(title, ("network", "train", "test", *columns), rows),
+        _figure(config, test),
+        *config.claims(test),
+        *config.differences(),
     )
 
 
@@ -252,26 +252,24 @@ def _figure(config: ImagesConfig, test: Mapping[str, Sample]) -> FigureFacts:
 _QUICK: dict[str, Any] = {"train_size": 10000, "test_size": 2000, "shrink": 2, "runs": 2}
 _SMOKE: dict[str, Any] = {"runs": 2, "epochs": 1, "train_size": 200, "test_size": 100, "shrink": 4}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "halfspace-table1",
         "ReLU, DLGN, DLGN-PWC, deep linear and NTK-linear models on CIFAR-10",
         Table1Config,
-        {
-            "smoke": {**_SMOKE, "filters": 4, "dense": 8, "kernel_examples": 40},
-            "quick": {**_QUICK, "epochs": 8, "learning_rate": 1e-3},
-            "paper": {},
-        },
         _cells,
         _table1_work,
         _findings,
+        smoke={**_SMOKE, "filters": 4, "dense": 8, "kernel_examples": 40},
+        quick={**_QUICK, "epochs": 8, "learning_rate": 1e-3},
     ),
-    Experiment(
+    experiment(
         "halfspace-table2",
         "Residual DLGNs against residual ReLU networks on CIFAR-10 and CIFAR-100",
         ResidualConfig,
-        {"smoke": {**_SMOKE, "depth": 8}, "quick": {**_QUICK, "epochs": 5, "depth": 20}, "paper": {}},
         _cells,
         _work,
         _findings,
+        smoke={**_SMOKE, "depth": 8},
+        quick={**_QUICK, "epochs": 5, "depth": 20},
     ),
 )

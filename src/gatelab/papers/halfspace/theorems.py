@@ -18,7 +18,7 @@ from gatelab.lab.measure import EXACT
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
-from gatelab.papers.common import at_least, dots, equality
+from gatelab.papers.common import at_least, dots, equality, measurement
 from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
 from gatelab.regions import RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts
 
@@ -94,13 +94,11 @@ def active_regions_are_convex(seed: int) -> Measurement:
         dots(name, range(1, 11), [v / max(1, t) for v, t in zip(left, tried[name], strict=True)])
         for name, left in violations.items()
     )
-    return Measurement(
-        (
-            Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
-            at_least("segments tried", sum(tried["DLGN"]), 1000, "with few segments the claim would not be tested"),
-        ),
+    return measurement(
         Plot("network", "share of segments that leave a path's active region", curves),
-        (f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",),
+        Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
+        at_least("segments tried", sum(tried["DLGN"]), 1000, "with few segments the claim would not be tested"),
+        note=f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",
     )
 
 
@@ -134,14 +132,12 @@ def path_region_is_disconnected(seed: int) -> Measurement:
     pattern = capture_gates(disconnected_network(), x)
     opened = pattern["1"][:, 0] & pattern["3"][:, 0]
     inside = torch.stack([(x[:, 0] > low) & (x[:, 0] < high) for low, high in facts.intervals]).any(dim=0)
-    return Measurement(
-        (
-            Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
-            Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
-            Check("inputs whose gates disagree", int((opened != inside).sum()), 0, "the region is exact"),
-        ),
+    return measurement(
         line_panel(facts),
-        ("the paper gives no weights; these are ours. Its gates also open at 0, so its intervals are closed.",),
+        Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
+        Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
+        Check("inputs whose gates disagree", int((opened != inside).sum()), 0, "the region is exact"),
+        note="the paper gives no weights; these are ours. Its gates also open at 0, so its intervals are closed.",
     )
 
 
@@ -158,14 +154,12 @@ def path_region_jumps(seed: int) -> Measurement:
     quadrant = max(abs(area - 1) for epsilon, area in facts.areas.items() if epsilon < 0)
     polygons = [polygon for epsilon, region in facts.regions.items() if epsilon < 0 for polygon in region]
     outside = max(max(0.0, -s, -t) for polygon in polygons for s, t in polygon)
-    return Measurement(
-        (
-            Check("ε > 0: |area − 2|", half, 1e-12, "the right half of the square, for every ε > 0"),
-            Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
-            Check("ε < 0: distance by which the region leaves the first quadrant", outside, 1e-12, EXACT),
-        ),
+    return measurement(
         Panels(tuple(square_panel(facts, epsilon) for epsilon in facts.regions), len(EPSILONS) // 2),
-        ("the parameters ε = ±1e-9 differ by 2e-9; the smaller region has half the area of the larger.",),
+        Check("ε > 0: |area − 2|", half, 1e-12, "the right half of the square, for every ε > 0"),
+        Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
+        Check("ε < 0: distance by which the region leaves the first quadrant", outside, 1e-12, EXACT),
+        note="the parameters ε = ±1e-9 differ by 2e-9; the smaller region has half the area of the larger.",
     )
 
 

@@ -19,7 +19,7 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.batchnorm import row_energy
 from gatelab.hierarchy.rules import random_table
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.looks import Look
 from gatelab.lab.measure import fitted_power
@@ -28,7 +28,7 @@ from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models.init import initialise
-from gatelab.papers.common import cells_per_kind, decided, figure, line, over, runs_of, training
+from gatelab.papers.common import cells_per_kind, decided, experiment, figure, findings, line, over, runs_of, training
 
 _PLACES = ("before the ReLU", "after the ReLU")
 
@@ -132,20 +132,19 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
         ("batch norm", *(f"η = {step:g}" for step in sizes), "exponent"),
         tuple((norm.value, *(s.text() for s in drifts[norm]), f"{orders[norm]:.2f}") for norm in Norm),
     )
-    return Findings(
+    return findings(
         "hierarchy, Section 4: batch norm as a projection",
         f"At the start batch norm removes {first[_PLACES[0]]} % of the gradient's energy (before the ReLU) and "
         f"{first[_PLACES[1]]} % (after); two random directions of {config.batch} are {100 * chance:.1f} %. "
         f"Energies ½‖w_j‖² drift as η^{orders[Norm.AFTER_RELU]:.2f} with batch norm after the ReLU, as "
         f"η^{orders[Norm.NONE]:.2f} without.",
-        (shares, changes),
-        _figures(config, removed, drifts, chance),
-        _claims(max(record["residual"] for record in flat), removed, orders, Sample((chance,) * config.runs)),
-        (
-            f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
-            "a node that does not vary over the batch.",
-            "The paper claims the energy for batch norm after the ReLU; after the linear map the argument is the same.",
-        ),
+        shares,
+        changes,
+        *_figures(config, removed, drifts, chance),
+        *_claims(max(record["residual"] for record in flat), removed, orders, Sample((chance,) * config.runs)),
+        f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
+        "a node that does not vary over the batch.",
+        "The paper claims the energy for batch norm after the ReLU; after the linear map the argument is the same.",
     )
 
 
@@ -190,17 +189,14 @@ def _claims(
     )
 
 
-BATCHNORM = Experiment(
+BATCHNORM = experiment(
     "hierarchy-batchnorm",
     "Batch norm as a projection, and the energy it conserves",
     BatchNormConfig,
-    {
-        "smoke": {"runs": 1, "width": 8, "epochs": 2, "horizon": 0.12, "step_sizes": (0.04, 0.02)},
-        "quick": {},
-        "paper": {"runs": 10, "width": 128, "epochs": 100, "step_sizes": (0.04, 0.02, 0.01, 0.005, 0.0025)},
-    },
     lambda config: [*cells_per_kind(config, *_PLACES, weight=2.0), *cells_per_kind(config, "energy")],
     _work,
     _findings,
+    smoke={"runs": 1, "width": 8, "epochs": 2, "horizon": 0.12, "step_sizes": (0.04, 0.02)},
+    paper={"runs": 10, "width": 128, "epochs": 100, "step_sizes": (0.04, 0.02, 0.01, 0.005, 0.0025)},
 )
 EXPERIMENTS = (BATCHNORM,)

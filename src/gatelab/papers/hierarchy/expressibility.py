@@ -17,11 +17,11 @@ from gatelab.hierarchy import (
     string_fields,
 )
 from gatelab.hierarchy.rules import joint
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Verdict, readable
-from gatelab.papers.common import decided, dots, figure, line, numbers
+from gatelab.papers.common import decided, dots, experiment, figure, findings, line, numbers
 
 
 class ExpressibilityConfig(SeededConfig):
@@ -96,39 +96,34 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
     bounded = "Descent on a linear network ends at the Eckart–Young bound"
     zero = "Gradient descent finds the zero that Theorem 6 constructs"
     exponential = "The linear loss is exponential in the region's size"
-    return Findings(
+    return findings(
         "hierarchy, Theorem 6: expressibility against region size",
         f"The best linear network's loss grows from {readable(linear[0])} to {readable(linear[-1])}, by at least "
         f"{min(ratios, default=1):.2g} with each bit; the constructed ReLU network's is {max(relu):.1e} throughout.",
-        (table,),
-        (figure("Loss against region size", *axes, curves, caption, ticks=tuple(map(str, config.sizes))),),
+        table,
+        figure("Loss against region size", *axes, curves, caption, ticks=tuple(map(str, config.sizes))),
         (
             decided(exponential, min(ratios) >= 2, growth)
             if ratios
-            else Claim(exponential, Verdict.UNDECIDED, "there is only one size"),
-            decided("ReLU networks reach zero loss", max(relu) < 1e-10, f"constructed: at most {max(relu):.1e}"),
-            decided(bounded, excess < 1e-3, f"relative distance at most {excess:.1e}"),
-            decided(zero, all(sample.mean < 1e-3 for sample in trained), f"mean loss after training: {reached}"),
+            else Claim(exponential, Verdict.UNDECIDED, "there is only one size")
         ),
-        (
-            "The paper assumes that each P_αβ alone is all-vert. Here none is (rows repeat), yet the rows of all "
-            "children side by side are vertices, which is enough: the theorem needs less than it assumes.",
-            "The last claim is ours, not the paper's.",
-        ),
+        decided("ReLU networks reach zero loss", max(relu) < 1e-10, f"constructed: at most {max(relu):.1e}"),
+        decided(bounded, excess < 1e-3, f"relative distance at most {excess:.1e}"),
+        decided(zero, all(sample.mean < 1e-3 for sample in trained), f"mean loss after training: {reached}"),
+        "The paper assumes that each P_αβ alone is all-vert. Here none is (rows repeat), yet the rows of all "
+        "children side by side are vertices, which is enough: the theorem needs less than it assumes.",
+        "The last claim is ours, not the paper's.",
     )
 
 
-EXPRESSIBILITY = Experiment(
+EXPRESSIBILITY = experiment(
     "hierarchy-expressibility",
     "What linear and ReLU networks can express, against region size",
     ExpressibilityConfig,
-    {
-        "smoke": {"runs": 1, "sizes": (2, 3), "steps": 10},
-        "quick": {},
-        "paper": {"runs": 10, "sizes": (2, 3, 4, 5, 6, 7, 8), "steps": 10000},
-    },
     lambda config: [Cell(f"{size} bits", {"size": size}, weight=4.0**size) for size in config.sizes],
     _work,
     _findings,
+    smoke={"runs": 1, "sizes": (2, 3), "steps": 10},
+    paper={"runs": 10, "sizes": (2, 3, 4, 5, 6, 7, 8), "steps": 10000},
 )
 EXPERIMENTS = (EXPRESSIBILITY,)

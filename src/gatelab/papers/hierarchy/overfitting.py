@@ -20,12 +20,12 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.hierarchy.rules import from_function, parity
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater, greater_within_runs
-from gatelab.papers.common import cells_per_kind, decided, dots, figure, numbers, runs_of
+from gatelab.papers.common import cells_per_kind, decided, dots, experiment, figure, findings, numbers, runs_of
 
 
 class OverfittingConfig(SeededConfig):
@@ -131,17 +131,16 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
         ("z", "ratio of standard deviations"),
         (("determines x", ratios["full"].text()), ("lossy", ratios["lossy"].text())),
     )
-    return Findings(
+    return findings(
         "hierarchy, Section 6: overfitting to an obvious spurious cause",
         f"With {few} samples the output depends on the spurious cause by {spurious[0].mean:.2f} and on the true one by "
         f"{true[0].mean:.2f}; with {many} by {spurious[-1].mean:.2f} and {true[-1].mean:.2f}.",
-        (_dependence(config, epsilons, found), noises),
-        (_figure(config, epsilons, found),),
-        _claims(config, epsilons, found, ratios),
-        (
-            "In the paper a random start cannot see the subtle cause at all. Parity is nearly so: no single bit "
-            "carries information about it.",
-        ),
+        _dependence(config, epsilons, found),
+        noises,
+        _figure(config, epsilons, found),
+        *_claims(config, epsilons, found, ratios),
+        "In the paper a random start cannot see the subtle cause at all. Parity is nearly so: no single bit "
+        "carries information about it.",
     )
 
 
@@ -198,17 +197,14 @@ def _claims(
     )
 
 
-OVERFITTING = Experiment(
+OVERFITTING = experiment(
     "hierarchy-overfitting",
     "A subtle true cause beside an obvious spurious one; SGD as a noisy P",
     OverfittingConfig,
-    {
-        "smoke": {"runs": 2, "bits": 2, "samples": (8, 32), "steps": 5, "draws": 10},
-        "quick": {},
-        "paper": {"runs": 30, "steps": 1000, "draws": 1000},
-    },
     _cells,
     _work,
     _findings,
+    smoke={"runs": 2, "bits": 2, "samples": (8, 32), "steps": 5, "draws": 10},
+    paper={"runs": 30, "steps": 1000, "draws": 1000},
 )
 EXPERIMENTS = (OVERFITTING,)

@@ -21,11 +21,11 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.events import Events
 from gatelab.hierarchy.rules import random_table
-from gatelab.lab.experiment import Experiment, SeededConfig, cell_per_run
+from gatelab.lab.experiment import SeededConfig, cell_per_run
 from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Verdict, greater_within_runs, readable
-from gatelab.papers.common import decided, figure, numbers, over
+from gatelab.papers.common import decided, experiment, figure, findings, numbers, over
 
 _GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
 
@@ -125,38 +125,34 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
     at_start = "Theorem 2's conditions, measured on the student at its start."
     exact, largest = "If z determines x, both trainings agree to 1e-10 (Thm. 3)", max(apart[-1].values)
     better = "Measured gating probabilities make the first update better than own ones"
-    return Findings(
+    return findings(
         "hierarchy, Theorems 2–4: training on z beside training on x",
         f"As z carries from {shares[0]:.0%} to {shares[-1]:.0%} of the information, the distance between the two "
         f"students goes from {readable(apart[0].mean)} to {readable(apart[-1].mean)} of the distance that training "
         "covers.",
-        (training, conditions_hold),
-        (
-            figure("Departure against information", x_label, "relative departure", departures, over_teachers),
-            figure("Why it departs", x_label, "largest gap", reasons, at_start),
-        ),
+        training,
+        conditions_hold,
+        figure("Departure against information", x_label, "relative departure", departures, over_teachers),
+        figure("Why it departs", x_label, "largest gap", reasons, at_start),
         (
             decided(exact, largest < 1e-10, f"largest distance {largest:.1e} {after}")
             if config.keeps[-1] >= config.bits
-            else Claim(exact, Verdict.UNDECIDED, "z never determines x here"),
-            greater_within_runs("With more information in z the departure is smaller", apart[0], apart[-2]),
-            greater_within_runs(better, own[0], measured[0]),
+            else Claim(exact, Verdict.UNDECIDED, "z never determines x here")
         ),
-        ("z keeps the teacher's variable and the first positions of its region; labels are the same throughout.",),
+        greater_within_runs("With more information in z the departure is smaller", apart[0], apart[-2]),
+        greater_within_runs(better, own[0], measured[0]),
+        "z keeps the teacher's variable and the first positions of its region; labels are the same throughout.",
     )
 
 
-REFORMULATION = Experiment(
+REFORMULATION = experiment(
     "hierarchy-reformulation",
     "Training on the teacher's variables against training on inputs",
     ReformulationConfig,
-    {
-        "smoke": {"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 6, "nodes": 4},
-        "quick": {},
-        "paper": {"runs": 10, "bits": 12, "keeps": (0, 1, 2, 3, 4, 8, 12), "steps": 500},
-    },
     cell_per_run,
     _work,
     _findings,
+    smoke={"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 6, "nodes": 4},
+    paper={"runs": 10, "bits": 12, "keeps": (0, 1, 2, 3, 4, 8, 12), "steps": 500},
 )
 EXPERIMENTS = (REFORMULATION,)

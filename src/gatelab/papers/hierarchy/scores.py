@@ -27,11 +27,11 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.rules import per_factor, random_table
 from gatelab.hierarchy.scores import gradient_selectivity
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import greater_within_runs
-from gatelab.papers.common import cells_per_kind, figure, numbers, over, runs_of
+from gatelab.papers.common import cells_per_kind, experiment, figure, findings, numbers, over, runs_of
 
 
 def _train_and_score(
@@ -100,18 +100,17 @@ def _disentangle_findings(config: DisentangleConfig, results: Mapping[str, Resul
         greater_within_runs(f"Batch norm {norm.value} helps to find the factors", last[norm], last[Norm.NONE])
         for norm in (Norm.AFTER_LINEAR, Norm.AFTER_RELU)
     ]
-    return Findings(
+    return findings(
         "hierarchy: does gradient descent find the factors?",
         "; ".join(f"{_label(norm)}: {first[norm].mean:.2f} → {last[norm].mean:.2f}" for norm in Norm)
         + ". A score of 1 would mean that every factor has a node that depends on this factor and on nothing else.",
-        (table,),
-        (figure("Score over training", "step", "disentanglement score", curves, "Mean and its standard error."),),
-        (*raised, *helped),
-        (
-            "The paper shows that disentangled representations can be sustained. Whether training reaches them is our "
-            "question, and these claims are ours.",
-            "The factors are ANDs. A student whose top is linear in the regions' nodes could not compute XORs.",
-        ),
+        table,
+        figure("Score over training", "step", "disentanglement score", curves, "Mean and its standard error."),
+        *raised,
+        *helped,
+        "The paper shows that disentangled representations can be sustained. Whether training reaches them is our "
+        "question, and these claims are ours.",
+        "The factors are ANDs. A student whose top is linear in the regions' nodes could not compute XORs.",
     )
 
 
@@ -119,18 +118,16 @@ def _label(norm: Norm) -> str:
     return "no batch norm" if norm is Norm.NONE else f"batch norm {norm.value}"
 
 
-DISENTANGLE = Experiment(
+DISENTANGLE = experiment(
     "hierarchy-disentangle",
     "Does gradient descent find the factors?",
     DisentangleConfig,
-    {
-        "smoke": {"runs": 2, "steps": 6, "looks": 2, "nodes": 3},
-        "quick": {"runs": 5},
-        "paper": {"runs": 20, "factors": 3, "nodes": 16, "steps": 20000},
-    },
     lambda config: cells_per_kind(config, *(norm.value for norm in Norm)),
     _disentangle_work,
     _disentangle_findings,
+    smoke={"runs": 2, "steps": 6, "looks": 2, "nodes": 3},
+    quick={"runs": 5},
+    paper={"runs": 20, "factors": 3, "nodes": 16, "steps": 20000},
 )
 
 
@@ -216,34 +213,27 @@ def _selectivity_findings(config: SelectivityConfig, results: Mapping[str, Resul
     )
     text = "Correlation of each node with each event in the first region of run 0; matched nodes first."
     selective = "Training makes nodes selective to the teacher's events"
-    return Findings(
+    return findings(
         "hierarchy: do nodes become selective to the teacher's events?",
         f"Matched selectivity goes from {before[taught].mean:.2f} to {after[taught].mean:.2f}; with labels that no "
         f"variable explains, to {after[control].mean:.2f}. 1 would mean a node for every event.",
-        (table,),
-        (
-            figure("Selectivity over training", "step", "matched selectivity", curves, "Mean ± its error."),
-            FigureFacts("Nodes and events", Panels(maps, 2), text),
-        ),
-        (
-            greater_within_runs(selective, after[taught], before[taught]),
-            greater_within_runs("More than training on random labels does", after[taught], after[control]),
-        ),
-        ("The student never sees the variables; it learns the labels by full-batch gradient descent.",),
+        table,
+        figure("Selectivity over training", "step", "matched selectivity", curves, "Mean ± its error."),
+        FigureFacts("Nodes and events", Panels(maps, 2), text),
+        greater_within_runs(selective, after[taught], before[taught]),
+        greater_within_runs("More than training on random labels does", after[taught], after[control]),
+        "The student never sees the variables; it learns the labels by full-batch gradient descent.",
     )
 
 
-SELECTIVITY = Experiment(
+SELECTIVITY = experiment(
     "hierarchy-selectivity",
     "Are nodes selective to single events after training?",
     SelectivityConfig,
-    {
-        "smoke": {"runs": 2, "bits": 4, "values": 2, "classes": 2, "nodes": 3, "steps": 6, "looks": 2},
-        "quick": {},
-        "paper": {"runs": 30, "bits": 12, "nodes": 32, "steps": 20000},
-    },
     lambda config: cells_per_kind(config, *_KINDS),
     _selectivity_work,
     _selectivity_findings,
+    smoke={"runs": 2, "bits": 4, "values": 2, "classes": 2, "nodes": 3, "steps": 6, "looks": 2},
+    paper={"runs": 30, "bits": 12, "nodes": 32, "steps": 20000},
 )
 EXPERIMENTS = (DISENTANGLE, SELECTIVITY)

@@ -11,7 +11,7 @@ from gatelab.hierarchy.rules import random_table
 from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, fitted_power, identity, moved, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.papers.common import at_least, dots, line
+from gatelab.papers.common import at_least, dots, line, measurement
 
 
 @theorem(
@@ -34,16 +34,14 @@ def batch_norm_projects(seed: int) -> Measurement:
     by_formula, *_ = batch_norm_backward(standardise(f, weights), g, scale, weights)
     # Eq. 83 projects g = Λ⁻¹ ∂L/∂f, in the inner product of Λ.
     projected = [batch_norm_jacobian(f[:, j], scale[j].item(), weights) @ (g[:, j] / weights) for j in range(3)]
-    return Measurement(
-        (
-            identity("ε = 0: (c₁/σ) P^⊥ g against BatchNorm1d", ours, exact),
-            identity("ε = 0: S(f)ᵀ g against BatchNorm1d", parameters, torch.stack([to_scale, to_shift])),
-            identity("Eq. 83, weighted by P(z), against autograd", by_formula, weighted),
-            identity("Eq. 83 as a projection", torch.stack(projected, dim=1) * weights.unsqueeze(1), weighted),
-            identity("ε = 1e-5, with ε in the formula", with_eps, smoothed),
-        ),
+    return measurement(
         against(ours, exact, "∂L/∂f, ε = 0"),
-        (f"ε = 1e-5 changes the gradient by {relative_error(smoothed, exact):.1e}: it is not a projection then.",),
+        identity("ε = 0: (c₁/σ) P^⊥ g against BatchNorm1d", ours, exact),
+        identity("ε = 0: S(f)ᵀ g against BatchNorm1d", parameters, torch.stack([to_scale, to_shift])),
+        identity("Eq. 83, weighted by P(z), against autograd", by_formula, weighted),
+        identity("Eq. 83 as a projection", torch.stack(projected, dim=1) * weights.unsqueeze(1), weighted),
+        identity("ε = 1e-5, with ε in the formula", with_eps, smoothed),
+        note=f"ε = 1e-5 changes the gradient by {relative_error(smoothed, exact):.1e}: it is not a projection then.",
     )
 
 
@@ -80,7 +78,7 @@ def null_space(seed: int) -> Measurement:
             Check(f"{name}: |rank P^⊥ − (n − 2)|", abs(onto.trace().item() - 8), IDENTITY, "the trace of a projection"),
         ]
     curves = [dots(f"J {name}", range(10), products[0][:, i].abs()) for i, name in enumerate(("f_bn", "1", "f"))]
-    return Measurement(tuple(checks), Plot("entry", "absolute value", tuple(curves)))
+    return measurement(Plot("entry", "absolute value", tuple(curves)), *checks)
 
 
 @theorem(
@@ -118,15 +116,13 @@ def conserved_energy(seed: int) -> Measurement:
     small = "the change is a small difference of energies"
     squares = [sizes[0] * (step / steps[0]) ** 2 for step in steps]
     curves = (dots(f"measured, order {order:.2f}", steps, sizes), line("η²", steps, squares))
-    return Measurement(
-        (
-            Check("flow: drift of ½‖w_j‖², rel.", drift, 1e-6, "fourth-order steps of 1e-4"),
-            at_least("how far the weights moved, rel.", travelled[Norm.AFTER_RELU], 1e-2, at_rest),
-            Check("descent: |order of one step's drift − 2|", abs(order - 2), 1e-3, "η² exactly, up to rounding"),
-            Check("descent: drift against ½ η² ‖Δw_j‖², rel.", relative_error(after[0], predicted), 1e-8, small),
-        ),
+    return measurement(
         Plot("step η", "largest change of ½‖w_j‖² in one step", curves, log=True),
-        (f"without batch norm the same flow changes the energy by {drifts[Norm.NONE]:.1%}.",),
+        Check("flow: drift of ½‖w_j‖², rel.", drift, 1e-6, "fourth-order steps of 1e-4"),
+        at_least("how far the weights moved, rel.", travelled[Norm.AFTER_RELU], 1e-2, at_rest),
+        Check("descent: |order of one step's drift − 2|", abs(order - 2), 1e-3, "η² exactly, up to rounding"),
+        Check("descent: drift against ½ η² ‖Δw_j‖², rel.", relative_error(after[0], predicted), 1e-8, small),
+        note=f"without batch norm the same flow changes the energy by {drifts[Norm.NONE]:.1%}.",
     )
 
 

@@ -14,7 +14,7 @@ from gatelab.hierarchy.rules import joint
 from gatelab.lab.measure import EXACT, IDENTITY, identity
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.papers.common import at_least, dots, line
+from gatelab.papers.common import at_least, dots, line, measurement
 
 
 def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:
@@ -57,19 +57,17 @@ def expressible(seed: int) -> Measurement:
         line("2^d − d − 1", sizes, formula),
         dots("constructed ReLU network", sizes, [case.relu for case in found]),
     )
-    return Measurement(
-        (
-            Check("deep hierarchy: rows of P that are not vertices", inside, 0, "the theorem's assumption"),
-            Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
-            Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
-            identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
-            at_least("deep hierarchy: linear loss", deep.linear, 0.5, "m ≤ rank would show nothing"),
-            at_least("growth of the linear loss per bit", growth, 2.0, "exponential: each bit at least doubles it"),
-        ),
+    return measurement(
         Plot("bits d under one region", "‖F_ω − I‖²", curves),
-        (
+        Check("deep hierarchy: rows of P that are not vertices", inside, 0, "the theorem's assumption"),
+        Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
+        Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
+        identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
+        at_least("deep hierarchy: linear loss", deep.linear, 0.5, "m ≤ rank would show nothing"),
+        at_least("growth of the linear loss per bit", growth, 2.0, "exponential: each bit at least doubles it"),
+        note=(
             "on d bits each P_αβ alone is not all-vert (its rows repeat); the rows of all children side by side are, "
-            "and that is enough.",
+            "and that is enough."
         ),
     )
 
@@ -93,12 +91,10 @@ def vertices_survive(seed: int) -> Measurement:
             values.append(float(count))
     total, _, thin_total = (int(sum(values)) for values in counts.values())
     curves = tuple(dots(name, range(1, 11), values) for name, values in counts.items())
-    return Measurement(
-        (
-            Check("rows that are a vertex of only one of P and P F", disagreements, 0, "the theorem's statement"),
-            Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
-            Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
-        ),
+    return measurement(
         Plot("draw", "rows that are vertices", curves),
-        (f"(2) needs the rank too: with F of rank one, {total - thin_total} of {total} vertices are lost.",),
+        Check("rows that are a vertex of only one of P and P F", disagreements, 0, "the theorem's statement"),
+        Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
+        Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
+        note=f"(2) needs the rank too: with F of rank one, {total - thin_total} of {total} vertices are lost.",
     )

@@ -27,7 +27,7 @@ from gatelab.hierarchy.events import Events
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.papers.common import at_least, line
+from gatelab.papers.common import at_least, line, measurement
 
 _SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""
@@ -49,12 +49,10 @@ def closed_under_operations(seed: int) -> Measurement:
     }
     distances = {name: nearest_disentangled(matrix).relative for name, matrix in cases.items()}
     entangled = nearest_disentangled(parts[0] + parts[1].flip(1)).relative
-    return Measurement(
-        (
-            *(Check(f"{name}: distance, rel.", d, IDENTITY, EXACT) for name, d in distances.items()),
-            at_least("columns swapped: distance", entangled, 0.1, "the measure must see entangled columns"),
-        ),
+    return measurement(
         against(cases["(1) weighted sum"], nearest_disentangled(cases["(1) weighted sum"]).matrix, "entries"),
+        *(Check(f"{name}: distance, rel.", d, IDENTITY, EXACT) for name, d in distances.items()),
+        at_least("columns swapped: distance", entangled, 0.1, "the measure must see entangled columns"),
     )
 
 
@@ -112,13 +110,11 @@ def disentangled_forward(seed: int) -> Measurement:
     contrast = nearest_disentangled(reformulate(mixed, events).activations["top"]).relative
     children = zip(events.fields.children("top"), _SETS, strict=True)
     products = [nearest_factorised(events.matrix("top", child), sets).relative for child, sets in children]
-    return Measurement(
-        (
-            *checks,
-            Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
-            at_least("entangled weights: distance", contrast, 1e-2, "the measure must see entangled nodes"),
-        ),
+    return measurement(
         against(output, nearest_disentangled(output).matrix, "F_α"),
+        *checks,
+        Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
+        at_least("entangled weights: distance", contrast, 1e-2, "the measure must see entangled nodes"),
     )
 
 
@@ -154,20 +150,18 @@ def separable_updates(seed: int) -> Measurement:
             apart[name].append(_entangled_share(student))
         travelled[name] = relative_error(student.weights["top"].detach(), start)
     curves = tuple(line(name, range(1, 51), values) for name, values in apart.items())
-    return Measurement(
-        (
-            Check("ΔW of a centred G̃, distance from separable, rel.", share["centred"], IDENTITY, EXACT),
-            at_least("ΔW of an uncentred G̃", share["uncentred"], 1e-3, "centring makes the difference"),
-            Check("W after 50 centred steps, rel.", apart["centred"][-1], IDENTITY, EXACT),
-            at_least("how far those steps moved W, rel.", travelled["centred"], 1e-4, "W at rest stays separable"),
-            Check("W after 50 steps under batch norm, rel.", apart["batch norm"][-1], IDENTITY, EXACT),
-            Check("how far batch norm let W move, rel.", travelled["batch norm"], IDENTITY, "f_j and 1 span it all"),
-            at_least("W after 50 steps without either", apart["neither"][-1], 1e-3, "centring makes the difference"),
-        ),
+    return measurement(
         Plot("step", "distance of W from separable, rel.", curves),
-        (
+        Check("ΔW of a centred G̃, distance from separable, rel.", share["centred"], IDENTITY, EXACT),
+        at_least("ΔW of an uncentred G̃", share["uncentred"], 1e-3, "centring makes the difference"),
+        Check("W after 50 centred steps, rel.", apart["centred"][-1], IDENTITY, EXACT),
+        at_least("how far those steps moved W, rel.", travelled["centred"], 1e-4, "W at rest stays separable"),
+        Check("W after 50 steps under batch norm, rel.", apart["batch norm"][-1], IDENTITY, EXACT),
+        Check("how far batch norm let W move, rel.", travelled["batch norm"], IDENTITY, "f_j and 1 span it all"),
+        at_least("W after 50 steps without either", apart["neither"][-1], 1e-3, "centring makes the difference"),
+        note=(
             "Batch norm keeps W separable by not moving it at all: a disentangled node is a function of one binary "
-            "factor, so {f_j, 1} spans every gradient it can get, and Theorem 5's projection removes all of it.",
+            "factor, so {f_j, 1} spans every gradient it can get, and Theorem 5's projection removes all of it."
         ),
     )
 
@@ -213,12 +207,10 @@ def backward_entangles(seed: int) -> Measurement:
     one_to_one = factorised([single, single.flip(0)], [(0,), (1,)])
     kept = one_to_one.T @ above @ torch.diag(weight[:2, 0])
     safe = nearest_disentangled(kept, factor_marginals(kron(chances) @ one_to_one)).relative
-    return Measurement(
-        (
-            identity("Pᵀ G̃ Wᵀ against Eq. 105", below, predicted),
-            at_least("distance from disentangled, rel.", distance, 1e-3, "a negative result: far from rounding"),
-            Check("one factor below each factor: distance, rel.", safe, IDENTITY, EXACT),
-        ),
+    return measurement(
         against(below, predicted, "G̃_β"),
-        (f"the back-propagated gradient lies {distance:.0%} away from the nearest disentangled one.",),
+        identity("Pᵀ G̃ Wᵀ against Eq. 105", below, predicted),
+        at_least("distance from disentangled, rel.", distance, 1e-3, "a negative result: far from rounding"),
+        Check("one factor below each factor: distance, rel.", safe, IDENTITY, EXACT),
+        note=f"the back-propagated gradient lies {distance:.0%} away from the nearest disentangled one.",
     )

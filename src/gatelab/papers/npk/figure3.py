@@ -12,7 +12,7 @@ from torch import nn
 from gatelab import models
 from gatelab.convert import Regime
 from gatelab.data import load
-from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.experiment import DataConfig, cell_per_run
 from gatelab.lab.findings import Findings, Table, percent_curve, percent_level
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser
@@ -20,7 +20,7 @@ from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Sample, greater, readable
 from gatelab.models.init import bernoulli_
-from gatelab.papers.common import decided, dots, figure, first_of_each_class, line, training
+from gatelab.papers.common import decided, dots, experiment, figure, findings, first_of_each_class, line, training
 from gatelab.papers.npk.table2 import PUBLISHED, Arch, Table2Config
 
 CNTK = 77.43  # Arora et al., as npk quotes it
@@ -107,20 +107,16 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
     title, x_label = "Gates know more, stage by stage", f"epochs of training ({part})"
     caption = "Published values are for full width and all of CIFAR-10."
     rising = all(b.mean > a.mean for a, b in pairwise(stages))
-    return Findings(
+    return findings(
         f"npk, Figure 3, left: GCONV on {results['network']['data']}",
         f"Values trained from scratch reach {stages[0].text()} % under the gates of the first stage and "
         f"{stages[-1].text()} % under those of the last; random gates {random.text()} %, ReLU {relu.text()} %.",
-        (Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), rows),),
-        (figure(title, x_label, "test accuracy, %", curves, caption),),
-        (
-            greater("Gates of the last stage beat random gates", stages[-1], random),
-            decided("Accuracy rises from stage to stage", rising, ", ".join(sample.text() for sample in stages)),
-        ),
-        (
-            f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
-            "Gates are the network's at the end of a stage; the paper takes the best weights up to then.",
-        ),
+        Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), rows),
+        figure(title, x_label, "test accuracy, %", curves, caption),
+        greater("Gates of the last stage beat random gates", stages[-1], random),
+        decided("Accuracy rises from stage to stage", rising, ", ".join(sample.text() for sample in stages)),
+        f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
+        "Gates are the network's at the end of a stage; the paper takes the best weights up to then.",
     )
 
 
@@ -165,13 +161,13 @@ def _dynamics_findings(config: DynamicsConfig, results: Mapping[str, Result]) ->
     accuracy = Sample.best([result["test_accuracy"][0] for result in results.values()])
     title, y_label = "Label complexity of the path kernel", f"ν on {2 * config.per_class} examples"
     caption = "The paper's curve falls as training proceeds; it prints no numbers."
-    return Findings(
+    return findings(
         "npk, Figure 3, middle: ν = yᵀĤ⁻¹y while a network learns 4 from 7",
         f"ν falls in {fell}, to {min(ratios):.2f} of its first value in the best; test accuracy {accuracy.text()} %.",
-        (Table("ν at the first and last epoch", ("run", "first", "last", "ratio"), tuple(rows)),),
-        (figure(title, "epoch", y_label, curves, caption),),
-        (decided("ν falls as training proceeds", all(ratio < 1 for ratio in ratios), fell),),
-        (f"Width {config.width}, depth {config.depth}; the paper's text says width 100.",),
+        Table("ν at the first and last epoch", ("run", "first", "last", "ratio"), tuple(rows)),
+        figure(title, "epoch", y_label, curves, caption),
+        decided("ν falls as training proceeds", all(ratio < 1 for ratio in ratios), fell),
+        f"Width {config.width}, depth {config.depth}; the paper's text says width 100.",
     )
 
 
@@ -209,11 +205,11 @@ def _kernels_findings(config: KernelsConfig, results: Mapping[str, Result]) -> F
     ratios = [tangent["feature"][0] / tangent["value"][0] for tangent in traces]
     low, high = min(ratios), max(ratios)
     evidence = f"ratio of traces between {low:.2g} and {high:.2g}; same scale means a factor of ten"
-    return Findings(
+    return findings(
         "npk, Figure 3, right: tangent kernels of values and of gates",
         f"Trace K^F over trace K^V lies between {low:.2g} and {high:.2g} over training.",
-        figures=tuple(figures),
-        claims=(decided("K^V and K^F are of the same scale", low > 0.1 and high < 10, evidence),),
+        *figures,
+        decided("K^V and K^F are of the same scale", low > 0.1 and high < 10, evidence),
     )
 
 
@@ -221,39 +217,34 @@ _SMOKE = {"runs": 1, "epochs": 2, "value_epochs": 1, "stages": 2, "train_size": 
 _QUICK = {"runs": 2, "epochs": 18, "value_epochs": 12, "stages": 3, "train_size": 10000, "test_size": 2000}
 _QUICK_IMAGES = {"channels": 0.25, "shrink": 2, "batch_size": 16, "learning_rate": 2e-3}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-figure3-stages",
         "Gates of a CNN at stages of its training, with fresh values",
         StagesConfig,
-        {"smoke": {**_SMOKE, "channels": 0.0625}, "quick": {**_QUICK, **_QUICK_IMAGES}, "paper": {}},
         _stage_cells,
         _stage_work,
         _stage_findings,
+        smoke={**_SMOKE, "channels": 0.0625},
+        quick={**_QUICK, **_QUICK_IMAGES},
     ),
-    Experiment(
+    experiment(
         "npk-figure3-dynamics",
         "ν of the path kernel while a network learns 4 from 7",
         DynamicsConfig,
-        {
-            "smoke": {"runs": 2, "epochs": 2, "train_size": 500, "per_class": 10, "width": 32},
-            "quick": {"runs": 3, "epochs": 50},
-            "paper": {},
-        },
         cell_per_run,
         _dynamics_work,
         _dynamics_findings,
+        smoke={"runs": 2, "epochs": 2, "train_size": 500, "per_class": 10, "width": 32},
+        quick={"runs": 3, "epochs": 50},
     ),
-    Experiment(
+    experiment(
         "npk-figure3-kernels",
         "Tangent kernels of values and of gates in a decoupled network",
         KernelsConfig,
-        {
-            "smoke": {"runs": 1, "epochs": 2, "every": 1, "train_size": 500, "per_class": 2, "width": 32},
-            "quick": {"runs": 2, "epochs": 20},
-            "paper": {},
-        },
         cell_per_run,
         _kernels_work,
         _kernels_findings,
+        smoke={"runs": 1, "epochs": 2, "every": 1, "train_size": 500, "per_class": 2, "width": 32},
+        quick={"runs": 2, "epochs": 20},
     ),
 )

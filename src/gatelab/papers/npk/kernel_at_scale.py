@@ -19,14 +19,14 @@ from gatelab.kernels import OverlapKernel, PathKernel, compute, kernel_ridge, ke
 from gatelab.kernels.solve.blocks import BlockedKernel, kernel_part
 from gatelab.kernels.solve.products import kernel_times
 from gatelab.kernels.solve.ridge import PassObserver
-from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.experiment import DataConfig, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, not_below, readable
-from gatelab.papers.common import figure, line
+from gatelab.papers.common import experiment, figure, findings, line
 from gatelab.work.files import write_json
 from gatelab.work.progress import Silent
 
@@ -182,21 +182,18 @@ def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
     kernels = {kind: Sample(tuple(run[kind]["accuracy"] for run in runs)) for kind in KERNELS}
     n = runs[0]["n"]
     as_well = "The path kernel classifies as well as the network, within a point"
-    return Findings(
+    return findings(
         f"Ridge regression with the path kernel of a trained network, {n:,} examples of {runs[0]['data']}",
         f"With the path kernel of its {n:,} training examples {kernels[PATH].text()} % of the test examples are "
         f"classified correctly, with the overlap alone {kernels[OVERLAP].text()} %; the network has {own.text()} %.",
-        (_accuracy_table(config, own, kernels), _solver_table(config, runs)),
-        _figures(config, runs),
-        (
-            not_below(as_well, kernels[PATH], own, within=0.01),
-            not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
-        ),
-        (
-            "Network and kernels learn from the same examples; the network is taken after its last epoch.",
-            "The regression has not seen the held-out fifth that chooses the ridge, but the gates have.",
-            *_unconverged(runs),
-        ),
+        _accuracy_table(config, own, kernels),
+        _solver_table(config, runs),
+        *_figures(config, runs),
+        not_below(as_well, kernels[PATH], own, within=0.01),
+        not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
+        "Network and kernels learn from the same examples; the network is taken after its last epoch.",
+        "The regression has not seen the held-out fifth that chooses the ridge, but the gates have.",
+        *_unconverged(runs),
     )
 
 
@@ -255,18 +252,15 @@ def _unconverged(runs: Sequence[Result]) -> list[str]:
 
 
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-kernel-at-scale",
         "Ridge regression with the path kernel of a trained network, over all its training examples",
         AtScaleConfig,
-        {
-            "smoke": {"data": "digits", "train_size": 1000, "test_size": None, "eigenvalues": 20, "runs": 2}
-            | {"epochs": 30, "width": 64},
-            "quick": {},
-            "paper": {"train_size": None, "test_size": None, "runs": 2},
-        },
         cell_per_run,
         _work,
         _findings,
+        smoke={"data": "digits", "train_size": 1000, "test_size": None, "eigenvalues": 20, "runs": 2}
+        | {"epochs": 30, "width": 64},
+        paper={"train_size": None, "test_size": None, "runs": 2},
     ),
 )

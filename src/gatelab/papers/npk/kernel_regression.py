@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gatelab.data import Dataset, load
 from gatelab.kernels import infinite_width_ntk, neural_path_kernel
-from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.experiment import DataConfig, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
 from gatelab.lab.looks import Look
@@ -18,7 +18,7 @@ from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, greater, share_of_gap
-from gatelab.papers.common import figure
+from gatelab.papers.common import experiment, figure, findings
 from gatelab.papers.npk.table2 import Table2Config
 
 NETWORK, RANDOM, INFINITE = "the network itself", "path kernel, random gates", "infinite width, K^(d)"
@@ -94,18 +94,16 @@ def _regression_findings(config: RegressionConfig, results: Mapping[str, Result]
         tuple((name, ridge[name].text(), "" if name == NETWORK else svm[name].text()) for name in names),
         f"Kernels learn from {config.train_size} examples; gates and network from {part}.",
     )
-    return Findings(
+    return findings(
         f"Kernel machines with the path kernel, {config.train_size} examples of {config.data}",
         f"With late gates the path kernel gets {late.text()} % right, with random gates {ridge[RANDOM].text()} %; "
         f"the network has {own.text()} %. {_explained(late, ridge[RANDOM], own)}",
-        (table,),
-        (_figure(config, ridge, svm),),
-        (
-            greater("Late gates make a better kernel than random ones", late, ridge[RANDOM]),
-            greater("So they do for support vector machines", svm[last], svm[RANDOM]),
-            greater("Late gates make a better kernel than infinite width", late, ridge[INFINITE]),
-        ),
-        ("Gates have seen more examples than the kernels learn from: late gates carry what the network learnt.",),
+        table,
+        _figure(config, ridge, svm),
+        greater("Late gates make a better kernel than random ones", late, ridge[RANDOM]),
+        greater("So they do for support vector machines", svm[last], svm[RANDOM]),
+        greater("Late gates make a better kernel than infinite width", late, ridge[INFINITE]),
+        "Gates have seen more examples than the kernels learn from: late gates carry what the network learnt.",
     )
 
 
@@ -134,17 +132,14 @@ def _figure(config: RegressionConfig, ridge: Mapping[str, Sample], svm: Mapping[
 
 _SMOKE = {"train_size": 200, "test_size": 100, "network_size": 500, "epochs": (0, 1), "width": 32, "runs": 2}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-kernel-regression",
         "Kernel machines with the path kernel of random, early and late gates",
         RegressionConfig,
-        {
-            "smoke": _SMOKE,
-            "quick": {},
-            "paper": {"train_size": 10000, "test_size": 10000, "runs": 5, "epochs": (0, 1, 10, 50)},
-        },
         cell_per_run,
         _regression_work,
         _regression_findings,
+        smoke=_SMOKE,
+        paper={"train_size": 10000, "test_size": 10000, "runs": 5, "epochs": (0, 1, 10, 50)},
     ),
 )

@@ -9,11 +9,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from gatelab.kernels import cumulative_eigenvalues, neural_tangent_kernel, spectrum
-from gatelab.lab.experiment import Config, Experiment, SeededConfig
+from gatelab.lab.experiment import Config, SeededConfig
 from gatelab.lab.findings import Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.models import MemorisationNetwork
-from gatelab.papers.common import decided, figure, line, numbers
+from gatelab.papers.common import decided, experiment, figure, findings, line, numbers
 
 
 class SpectrumConfig(Config):
@@ -39,21 +39,21 @@ def _spectrum_findings(config: SpectrumConfig, results: Mapping[str, Result]) ->
     curves = [line(f"d = {depth}", index, results["ideal"][str(depth)]) for depth in config.depths]
     title, axes = "Cumulative eigenvalues of E[K₀]/d", ("index, smallest first", "sum of eigenvalues so far")
     caption = "A straight line to n is a kernel with all eigenvalues one."
-    return Findings(
+    return findings(
         "npk, Figure 5: ideal spectrum of a memorisation network",
         "The deeper the network, the closer its expected kernel is to the identity.",
-        figures=(figure(title, *axes, curves, caption),),
+        figure(title, *axes, curves, caption),
     )
 
 
-FIGURE5 = Experiment(
+FIGURE5 = experiment(
     "npk-figure5",
     "Ideal spectrum of a memorisation network",
     SpectrumConfig,
-    {"smoke": {"n": 20}, "quick": {}, "paper": {}},
     lambda _config: [Cell("ideal")],
     _spectrum_work,
     _spectrum_findings,
+    smoke={"n": 20},
 )
 
 
@@ -158,29 +158,26 @@ def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Res
         tuple(rows),
         f"More than {config.steps} steps are extrapolated at the mean rate.",
     )
-    return Findings(
+    return findings(
         "npk, Figure 6: memorisation over depth and width",
         "; ".join(claim.evidence for claim in claims) + ".",
-        (table,),
-        tuple(figures),
-        tuple(claims),
-        ("The paper sees the best depth near 8 at width 25 and near 12 at width 500; it prints no numbers.",),
+        table,
+        *figures,
+        *claims,
+        "The paper sees the best depth near 8 at width 25 and near 12 at width 500; it prints no numbers.",
     )
 
 
-FIGURE6 = Experiment(
+FIGURE6 = experiment(
     "npk-figure6",
     "Memorisation networks: spectra and training over depth and width",
     MemorisationConfig,
-    {
-        "smoke": {"n": 20, "widths": (10,), "depths": (2, 4, 8), "runs": 2, "steps": 20},
-        "quick": {"widths": (25, 500), "depths": (2, 4, 8, 12, 20), "runs": 3, "steps": 400},
-        "paper": {},
-    },
     lambda config: [
         Cell(_name(w, d), {"width": w, "depth": d}, weight=float(d * w)) for w in config.widths for d in config.depths
     ],
     _memorisation_work,
     _memorisation_findings,
+    smoke={"n": 20, "widths": (10,), "depths": (2, 4, 8), "runs": 2, "steps": 20},
+    quick={"widths": (25, 500), "depths": (2, 4, 8, 12, 20), "runs": 3, "steps": 400},
 )
 EXPERIMENTS = (FIGURE5, FIGURE6)

@@ -12,14 +12,14 @@ from gatelab import models
 from gatelab.convert import Regime
 from gatelab.data import Dataset, load
 from gatelab.figures import Curve
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import best_weights, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, close, greater, share_of_gap
-from gatelab.papers.common import figure, training
+from gatelab.papers.common import experiment, figure, findings, training
 
 COLUMNS = ("FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU")
 # (architecture, optimiser): mean and standard deviation over 5 runs, in the columns' order.
@@ -141,14 +141,14 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         "The best epoch is chosen on the test set, as in the paper; the last epoch is not chosen at all.",
     )
     random, learnt, relu = best["FRNPF (II)"], best["FLNPF"], best["ReLU"]
-    return Findings(
+    return findings(
         f"npk, Table 2: {config.arch.value.upper()}, {config.optimiser.value}, {next(iter(results.values()))['data']}",
         f"With the gates of a trained network and fresh values, accuracy is {learnt.text()} %; with random gates "
         f"{random.text()} %; the ReLU network itself has {relu.text()} %. {_gap(random, learnt, relu)}",
-        (table,),
-        (_figure(config, best),),
-        _claims(best),
-        _notes(config),
+        table,
+        _figure(config, best),
+        *_claims(best),
+        *_notes(config),
     )
 
 
@@ -214,17 +214,15 @@ def _quick(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-table2",
         "Generalisation with random, learnt, decoupled and ReLU gates",
         Table2Config,
-        {
-            "smoke": {"runs": 2, "epochs": 1, "train_size": 2000, "test_size": 1000, "width": 32, "channels": 0.0625},
-            "quick": _quick,
-            "paper": {"runs": 5, "epochs": 100},
-        },
         _cells,
         _work,
         _findings,
+        smoke={"runs": 2, "epochs": 1, "train_size": 2000, "test_size": 1000, "width": 32, "channels": 0.0625},
+        quick=_quick,
+        paper={"runs": 5, "epochs": 100},
     ),
 )

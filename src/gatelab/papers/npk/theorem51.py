@@ -8,13 +8,13 @@ from pydantic import Field
 
 from gatelab.data import load
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
-from gatelab.lab.experiment import Config, Experiment
+from gatelab.lab.experiment import Config
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import bernoulli_
-from gatelab.papers.common import decided, numbers, power_law
+from gatelab.papers.common import decided, experiment, findings, numbers, power_law
 
 
 class ConvergenceConfig(Config):
@@ -54,23 +54,24 @@ def _convergence_findings(config: ConvergenceConfig, results: Mapping[str, Resul
     plot = power_law("width w", "relative distance", list(samples), means, -0.5, "w^(−1/2)")
     rows = tuple((str(w), f"{s.mean:.3g} ± {s.spread:.2g}") for w, s in samples.items())
     vanishes = "The distance vanishes with width as w^(−1/2)"
-    return Findings(
+    return findings(
         "npk, Theorem 5.1: the tangent kernel tends to d σ^{2(d−1)} H",
         f"With fixed random gates and ±σ values the relative distance falls as w^{order:.2f}.",
-        (Table("‖K − d σ^{2(d−1)} H‖ / ‖d σ^{2(d−1)} H‖", ("width", "mean ± standard deviation"), rows),),
-        (FigureFacts("Convergence with width", plot, ""),),
-        (decided(vanishes, abs(order + 0.5) < 0.1, f"fitted exponent {order:.3f}"),),
-        ("The theorem bounds the variance by O(1/w), which makes the distance O(w^(−1/2)).",),
+        Table("‖K − d σ^{2(d−1)} H‖ / ‖d σ^{2(d−1)} H‖", ("width", "mean ± standard deviation"), rows),
+        FigureFacts("Convergence with width", plot, ""),
+        decided(vanishes, abs(order + 0.5) < 0.1, f"fitted exponent {order:.3f}"),
+        "The theorem bounds the variance by O(1/w), which makes the distance O(w^(−1/2)).",
     )
 
 
-CONVERGENCE = Experiment(
+CONVERGENCE = experiment(
     "npk-theorem51",
     "The tangent kernel tends to the path kernel with width",
     ConvergenceConfig,
-    {"smoke": {"widths": (16, 64), "draws": 4, "examples": 10}, "quick": {}, "paper": {"draws": 100}},
     lambda config: [Cell(f"w = {width}", {"width": width}, weight=float(width)) for width in config.widths],
     _convergence_work,
     _convergence_findings,
+    smoke={"widths": (16, 64), "draws": 4, "examples": 10},
+    paper={"draws": 100},
 )
 EXPERIMENTS = (CONVERGENCE,)

@@ -17,7 +17,7 @@ from gatelab.lab.measure import ErrorFlow, against, fitted_power, identity, rela
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepGatedNetwork, mlp
-from gatelab.papers.common import agrees, at_least, dots, equality, line
+from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
 from gatelab.paths import neural_path_features, neural_path_values
 from gatelab.paths.features import path_activity, path_gradients
 
@@ -52,12 +52,10 @@ def error_dynamics(seed: int) -> Measurement:
     errors = [relative_error(flow.descent_rate(step), predicted) for step in steps]
     order = fitted_power(steps, errors)
     descent = line("one step of descent", steps, errors)
-    return Measurement(
-        (
-            agrees("ė against −K e", flow.error_rate(SMALL_STEP), predicted, 1e-7, FINITE_DIFFERENCE),
-            Check("|order in the step of descent − 1|", abs(order - 1), 0.05, "forward difference: first order"),
-        ),
+    return measurement(
         Plot("step size of gradient descent", "relative error of −K e", (descent,), log=True),
+        agrees("ė against −K e", flow.error_rate(SMALL_STEP), predicted, 1e-7, FINITE_DIFFERENCE),
+        Check("|order in the step of descent − 1|", abs(order - 1), 0.05, "forward difference: first order"),
     )
 
 
@@ -105,17 +103,15 @@ def dynamics_between_switches(seed: int) -> Measurement:
         for start, end in zip([0, *instants], [*instants, STEPS], strict=True):
             moments += [_Moment(network, start, t) for t in sorted({start, (start + end) // 2})]
     measured, predicted, value_error = _rates(model, x, target, trajectory, gates, moments)
-    return Measurement(
-        (
-            agrees("ė against −Φᵀ𝒱Φ e", measured, predicted, 1e-6, FINITE_DIFFERENCE),
-            Check("v̇ against ⟨φ_p, Θ̇⟩, rel. error", value_error, 1e-6, FINITE_DIFFERENCE),
-            at_least("switching instants met", switches, 1, "with no switch the claim would not be tested"),
-        ),
+    return measurement(
         against(measured, predicted, "ė(s) between switching instants"),
-        (
+        agrees("ė against −Φᵀ𝒱Φ e", measured, predicted, 1e-6, FINITE_DIFFERENCE),
+        Check("v̇ against ⟨φ_p, Θ̇⟩, rel. error", value_error, 1e-6, FINITE_DIFFERENCE),
+        at_least("switching instants met", switches, 1, "with no switch the claim would not be tested"),
+        note=(
             f"{switches} switching instants were seen on steps of {STEP:g}, {undone} of them undone by the next step: "
             "there the flow slides along the boundary of a gate, both sides pushing towards it, the true instants "
-            "accumulate, and Definition 3.3's sequence of intervals ends.",
+            "accumulate, and Definition 3.3's sequence of intervals ends."
         ),
     )
 
@@ -202,12 +198,12 @@ def conditioning(seed: int) -> Measurement:
         proof_fails += int((bottom @ path_kernel @ bottom > smallest * (1 + 1e-9) + 1e-12).item())
     excess = max(a - b for a, b in zip(left, right, strict=True)) / max(right)
     networks = dots(f"{TRIALS} random networks", right, left)
-    return Measurement(
-        (Check("largest excess of the left side, relative", excess, 1e-10, "an inequality: float64 rounding only"),),
+    return measurement(
         Plot("ρ_min(H) ρ_max(𝒱)", "ρ_min(K)", (networks,), diagonal="both sides equal"),
-        (
+        Check("largest excess of the left side, relative", excess, 1e-10, "an inequality: float64 rounding only"),
+        note=(
             f"the printed proof needs ‖Φx'‖² ≤ ρ_min(H) at K's bottom eigenvector x'; this fails in {proof_fails} of "
-            f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim.",
+            f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim."
         ),
     )
 
@@ -226,14 +222,12 @@ def gated_dynamics(seed: int) -> Measurement:
     hard = DeepGatedNetwork(WIDTHS, dtype=torch.float64, generator=generator)
     through_hard_gates = neural_tangent_kernel(hard, x, wrt=hard.feature).abs().max().item()
     measured, predicted = (torch.cat(side) for side in zip(*rates, strict=True))
-    return Measurement(
-        (
-            agrees("FNPF: ė against −K^V e", *rates[0], 1e-6, FINITE_DIFFERENCE),
-            agrees("DNPFL: ė against −(K^V + K^F) e", *rates[1], 1e-6, FINITE_DIFFERENCE),
-            identity("K against K^V + K^F", neural_tangent_kernel(model, x), value_kernel + feature_kernel),
-            Check("K^F through hard gates", through_hard_gates, 0.0, "no gradient passes a step function"),
-        ),
+    return measurement(
         against(measured, predicted, "ė(s), both modes"),
+        agrees("FNPF: ė against −K^V e", *rates[0], 1e-6, FINITE_DIFFERENCE),
+        agrees("DNPFL: ė against −(K^V + K^F) e", *rates[1], 1e-6, FINITE_DIFFERENCE),
+        identity("K against K^V + K^F", neural_tangent_kernel(model, x), value_kernel + feature_kernel),
+        Check("K^F through hard gates", through_hard_gates, 0.0, "no gradient passes a step function"),
     )
 
 
@@ -244,7 +238,7 @@ def overlap_is_product(seed: int) -> Measurement:
     activity = path_activity(model, x).double()
     counted = activity @ activity.T / WIDTHS[0]
     multiplied = overlap_kernel(capture_gates(model, x), normalise=False)
-    return Measurement(
-        (Check("|Π τ_l − |A(s,s')| / d_in|", (multiplied - counted).abs().max().item(), 0.0, "whole numbers"),),
+    return measurement(
         against(multiplied, counted, "Λ(s, s')"),
+        Check("|Π τ_l − |A(s,s')| / d_in|", (multiplied - counted).abs().max().item(), 0.0, "whole numbers"),
     )

@@ -11,7 +11,7 @@ from gatelab.lab.measure import ErrorFlow, Mean, all_signs, fitted_power, identi
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models.init import initialise
-from gatelab.papers.common import agrees, dots, equality, power_law
+from gatelab.papers.common import agrees, dots, equality, measurement, power_law
 
 
 @theorem(
@@ -108,7 +108,7 @@ def gradient_flow_of_bundles(seed: int) -> Measurement:
             label, because = f"{name}, {regime.name}", "a central difference of step 1e-5"
             checks.append(agrees(f"{label}: ė", rate, predicted.detach(), 1e-6, because))
             curves.append(dots(label, predicted, rate))
-    return Measurement(tuple(checks), Plot("predicted ė", "measured ė", tuple(curves), diagonal="measured = predicted"))
+    return measurement(Plot("predicted ė", "measured ė", tuple(curves), diagonal="measured = predicted"), *checks)
 
 
 @theorem(
@@ -135,9 +135,7 @@ def expected_tangent_kernel_of_bundles(seed: int) -> Measurement:
         predicted = sum((n * sigma ** (2 * (n - 1)) * part for n, part in by_length.items()), torch.zeros_like(whole))
         checks.append(identity(f"{name}: E[K] over all {mean.count} sign patterns", mean.mean, predicted))
         curves.append(dots(name, predicted, mean.mean))
-    return Measurement(
-        tuple(checks), Plot("predicted", "E[K], measured", tuple(curves), diagonal="measured = predicted")
-    )
+    return measurement(Plot("predicted", "E[K], measured", tuple(curves), diagonal="measured = predicted"), *checks)
 
 
 @theorem(
@@ -164,10 +162,8 @@ def random_features(seed: int) -> Measurement:
         errors.append((torch.stack(grams) - exact).square().mean().sqrt().item() / exact.diagonal().mean().item())
     order = fitted_power(dims, errors)
     y_label = "root mean squared error, relative to the mean diagonal"
-    return Measurement(
-        (
-            Check(f"E⟨φ̂, φ̂'⟩ against H, {draws} sketches, |z|", max(z_scores), 5.0, "five standard errors"),
-            Check("|exponent of the error + ½|", abs(order + 0.5), 0.15, "three standard errors of the fit"),
-        ),
+    return measurement(
         power_law("dim", y_label, dims, errors, -0.5, "dim^(−1/2)"),
+        Check(f"E⟨φ̂, φ̂'⟩ against H, {draws} sketches, |z|", max(z_scores), 5.0, "five standard errors"),
+        Check("|exponent of the error + ½|", abs(order + 0.5), 0.15, "three standard errors of the fit"),
     )

@@ -37,7 +37,7 @@ from gatelab.lab.measure import (
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepGatedNetwork, mlp
-from gatelab.papers.common import dots, line, power_law
+from gatelab.papers.common import dots, line, measurement, power_law
 from gatelab.papers.npk.theorems import DEPTH, problem
 
 SIGMA = 0.9  # of exact expectations; σ = 1 would hide a wrong exponent
@@ -59,13 +59,11 @@ def path_gradients_are_orthogonal(seed: int) -> Measurement:
     mean = Mean(kernels)
     predicted = DEPTH * SIGMA ** (2 * (DEPTH - 1)) * torch.eye(mean.mean.shape[0], dtype=torch.float64)
     spread = mean.variance.diagonal().max().sqrt().item()
-    return Measurement(
-        (
-            identity(f"E[𝒱] over all {mean.count} sign patterns", mean.mean, predicted),
-            identity(f"𝒱 at {len(own)} of them against autograd", torch.stack(own), kernels[list(_SAMPLED)]),
-            Check("spread of ⟨φ_p, φ_p⟩ over patterns", spread, 1e-10, "it does not depend on the signs"),
-        ),
+    return measurement(
         against(mean.mean, predicted, "E⟨φ_p, φ_p'⟩"),
+        identity(f"E[𝒱] over all {mean.count} sign patterns", mean.mean, predicted),
+        identity(f"𝒱 at {len(own)} of them against autograd", torch.stack(own), kernels[list(_SAMPLED)]),
+        Check("spread of ⟨φ_p, φ_p⟩ over patterns", spread, 1e-10, "it does not depend on the signs"),
     )
 
 
@@ -123,14 +121,12 @@ def _over_sizes(
     z_scores, variances, errors = zip(*draws, strict=True)
     y_label = "variance of K(s, s'), relative to its mean diagonal squared"
     decay = fitted_power(sizes, variances)
-    return Measurement(
-        (
-            first,
-            Check(f"E[K] {which}, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
-            Check(f"exponent of Var[K] in {label[-1]}", decay, -0.85, AT_BOUND_RATE),
-            Check("K of some draws against autograd, rel. error", max(worst, *errors), IDENTITY, EXACT),
-        ),
+    return measurement(
         power_law(label, y_label, sizes, variances, -1, "1 / size"),
+        first,
+        Check(f"E[K] {which}, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
+        Check(f"exponent of Var[K] in {label[-1]}", decay, -0.85, AT_BOUND_RATE),
+        Check("K of some draws against autograd, rel. error", max(worst, *errors), IDENTITY, EXACT),
     )
 
 
@@ -186,13 +182,13 @@ def memorisation_spectrum(seed: int) -> Measurement:
     entries = Mean.of(torch.stack([k.diagonal().mean(), (k.sum() - k.trace()) / (n * n - n)]) for k in samples)
     predicted = torch.tensor([1.0, mu ** (depth - 1)], dtype=torch.float64)
     drawn = dots(f"one draw, w = {width}, d = {depth}", range(1, n + 1), cumulative_eigenvalues(samples[0]))
-    return Measurement(
-        (
-            Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
-            Check("E of diagonal and other entries, 200 draws, |z|", entries.z_score(predicted), 5.0, MONTE_CARLO),
-        ),
+    return measurement(
         Plot("index, smallest eigenvalue first", "cumulative eigenvalues of E[K₀]/d", (*ideal, drawn)),
-        (f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth.",),
+        Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
+        Check("E of diagonal and other entries, 200 draws, |z|", entries.z_score(predicted), 5.0, MONTE_CARLO),
+        note=(
+            f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth."
+        ),
     )
 
 
