@@ -1,6 +1,6 @@
 """gdln, Section 1: which data and activations make receptive fields local?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from statistics import mean
 
@@ -104,46 +104,40 @@ def _row(name: str, result: Result) -> tuple[str, ...]:
     return (name, ipr.text(), sites, neighbours, *gabor, f"{mean(result['loss']):.3f}")
 
 
-def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[Claim]:
+def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> Iterator[Claim]:
     # Gaussian noise has 3/n.
     local, zero = bound(6 / config.sites, config.runs), bound(0.0, config.runs)
     softest, *sharp = config.gain_names()
-    claims = []
     for activation in config.activations:
         for first in (True, False):
             names = {gain: _name(activation, gain, first) for gain in (softest, *sharp)}
-            claims.append(greater(f"{names[softest]}: not local (IPR)", local, _ipr(results[names[softest]])))
-            claims += [greater(f"{names[gain]}: local", _ipr(results[names[gain]]), local) for gain in sharp]
+            yield greater(f"{names[softest]}: not local (IPR)", local, _ipr(results[names[softest]]))
+            yield from [greater(f"{names[gain]}: local", _ipr(results[names[gain]]), local) for gain in sharp]
     if Activation.RELU in config.activations:
         smooth, rough = (
             numbers(results[_name(Activation.RELU, sharp[-1], first)]["neighbours"]) for first in (True, False)
         )
-        claims += [
-            greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, zero),
-            greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", zero, rough),
-        ]
+        yield greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, zero)
+        yield greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", zero, rough)
         ends = {kind: _ipr(results[_name(Activation.RELU, kind, True)]) for kind in PULSES}
-        claims += [greater(f"ReLU on {kind}, wide ones y = 1: local (IPR)", ipr, local) for kind, ipr in ends.items()]
-    return claims
+        yield from [greater(f"ReLU on {kind}, wide ones y = 1: local (IPR)", ipr, local) for kind, ipr in ends.items()]
 
 
-def _figures(config: LocalisationConfig, results: Mapping[str, Result]) -> list[FigureFacts]:
+def _figures(config: LocalisationConfig, results: Mapping[str, Result]) -> Iterator[FigureFacts]:
     def curves(activation: Activation, long_first: bool, curve: Callable[[str, Result], Curve]) -> list[Curve]:
         names = {gain: _name(activation, gain, long_first) for gain in config.gain_names()}
         return [curve(f"gain {gain}", results[name]) for gain, name in names.items()]
 
-    figures = []
     flat = f"1 is a single site, 1/n = {1 / config.sites:.3f} a flat field."
     for activation in config.activations:
         title = f"{activation}: localisation over training, {_order(True)}"
         ratios = curves(activation, True, lambda gain, result: line(gain, result["steps"], map(mean, result["ipr"])))
-        figures.append(figure(title, "step", "IPR", ratios, flat))
+        yield figure(title, "step", "IPR", ratios, flat)
     sites, shown = [site - config.sites // 2 for site in range(config.sites)], config.activations[0]
     for first in (True, False):
         title = f"{shown}: receptive fields at the end, {_order(first)}"
         fields = curves(shown, first, lambda gain, result: line(gain, sites, result["field"]))
-        figures.append(figure(title, "site, from the peak", "weight", fields, "One run each."))
-    return figures
+        yield figure(title, "site, from the peak", "weight", fields, "One run each.")
 
 
 def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:

@@ -1,7 +1,7 @@
 """gdln, 2.2 and 2.3: does the flow under frozen gates, or under renewed ones, predict what a ReLU network learns?"""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import mean
 
@@ -85,35 +85,31 @@ def _tick(name: str) -> str:
 Samples = Mapping[str, Mapping[str, Mapping[str, Sample]]]  # data → prediction → key → a number per run
 
 
-def _location_figures(samples: Samples) -> list[FigureFacts]:
+def _location_figures(samples: Samples) -> Iterator[FigureFacts]:
     ticks = tuple(map(_tick, next(iter(samples.values()))))
-    figures = []
     for key, label in (("hit", "share of units within one site"), ("error", "relative error of the field")):
         curves = [
             replace(mean_curve(name, range(len(own)), [predictor[key] for predictor in own.values()]), line=False)
             for name, own in samples.items()
         ]
-        figures.append(figure(label.capitalize(), "prediction", label, curves, ticks=ticks))
-    return figures
+        yield figure(label.capitalize(), "prediction", label, curves, ticks=ticks)
 
 
-def _location_claims(config: PredictConfig, samples: Samples) -> list[Claim]:
+def _location_claims(config: PredictConfig, samples: Samples) -> Iterator[Claim]:
     # Hits without a miss have no spread. If the true share is 75 %, 64 hits in a row have a chance of 1e-8.
     most, small = bound(0.75, config.runs), bound(0.05, config.runs)
-    claims = []
     for place, (name, own) in enumerate(samples.items()):
         text = f"{name}: with the final gates the flow reproduces the field (relative error below 0.05)"
-        claims.append(greater(text, small, own[_frozen(1.0)]["error"]))
+        yield greater(text, small, own[_frozen(1.0)]["error"])
         if place == 0:
             continue  # in the Gaussian limit fields are not local, so they have no location
         first = own[_frozen(0.0)]
         text = "tell the location better than that of other units (share within one site)"
-        claims.append(greater(f"{name}: {_frozen(0.0)} {text}", first["hit"], first["elsewhere"]))
-        claims += [
+        yield greater(f"{name}: {_frozen(0.0)} {text}", first["hit"], first["elsewhere"])
+        yield from [
             greater(f"{name}: {gates} tell the location of more than 0.75 of the units", own[gates]["hit"], most)
             for gates in (_frozen(config.moments[-2]), RENEWED)
         ]
-    return claims
 
 
 def _location_findings(config: PredictConfig, results: Mapping[str, Result]) -> Findings:

@@ -1,6 +1,6 @@
 """gdln, 2.1: how often do gates flip while a ReLU network trains?"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import mean
 
 import torch
@@ -43,14 +43,12 @@ FIGURES = {  # key of a result → title, label, caption
 }
 
 
-def _figures(results: Mapping[str, Result]) -> list[FigureFacts]:
+def _figures(results: Mapping[str, Result]) -> Iterator[FigureFacts]:
     ticks = tuple(f"{100 * share:g} %" for share in SHARES)
-    figures = []
     for key, (title, label, caption) in FIGURES.items():
         places = range(1 if key == "flips" else 0, len(SHARES))  # flips are between records
         curves = [line(name, places, result[key]) for name, result in results.items()]
-        figures.append(figure(title, "share of training", label, curves, caption, ticks=ticks))
-    return figures
+        yield figure(title, "share of training", label, curves, caption, ticks=ticks)
 
 
 def _findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:

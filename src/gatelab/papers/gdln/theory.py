@@ -1,6 +1,6 @@
 """gdln, Section 4: theory over simulation, for general, single, exclusive and redundant gates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from math import log10
 
@@ -89,8 +89,7 @@ def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
     }
 
 
-def _figures(results: Mapping[str, Result]) -> list[FigureFacts]:
-    figures = []
+def _figures(results: Mapping[str, Result]) -> Iterator[FigureFacts]:
     for what, label, log in (("loss", "L = ½⟨(y − ŷ)²⟩", True), ("weight", "the weight that moves most", False)):
         curves = []
         for case in Case:
@@ -99,8 +98,7 @@ def _figures(results: Mapping[str, Result]) -> list[FigureFacts]:
             curves.append(dots(f"{case}, simulation", shown["times"][1:], shown[what]["simulation"][1:]))
             curves.append(line(f"{case}, theory", shown["dense"], shown[what]["theory"]))
         caption = "Lines are the closed form, points the integrated gradient flow."
-        figures.append(figure(f"Theory over simulation: {what}", "time / τ", label, curves, caption, log=log))
-    return figures
+        yield figure(f"Theory over simulation: {what}", "time / τ", label, curves, caption, log=log)
 
 
 def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:

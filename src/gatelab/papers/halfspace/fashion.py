@@ -1,7 +1,7 @@
 """halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import torch
@@ -213,8 +213,7 @@ def _throughout(text: str, one: _FashionRuns) -> Claim:
     return Claim(text, verdict, f"{counts} of {len(looks)} looks")
 
 
-def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> list[FigureFacts]:
-    figures = []
+def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> Iterator[FigureFacts]:
     for what, (label, factor) in QUANTITIES.items():
         curves = []
         for kind, name in KINDS.items():
@@ -226,12 +225,10 @@ def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> list[Fig
                 curves.append(Curve(f"{name}, {part_name}", passes, means, spreads, line=True))
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part"
         caption, log_y = "Bars are standard deviations over runs.", what != "accuracy"
-        figures.append(figure(title, "passes over the data", label, curves, caption, log_y=log_y))
-    return figures
+        yield figure(title, "passes over the data", label, curves, caption, log_y=log_y)
 
 
-def _kernels(seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
-    figures = []
+def _kernels(seen: Mapping[str, _FashionRuns]) -> Iterator[FigureFacts]:
     for what, name in (("overlap", "Overlap kernel"), ("tangent", "Tangent kernel")):
         panels = tuple(
             Heatmap(when, tuple(map(tuple, one.first_run(place)[what])))
@@ -239,8 +236,7 @@ def _kernels(seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
             for when, place in one.moments.items()
         )
         caption = "Trace-normalised, averaged over pairs of classes, first run; the simple classes come first."
-        figures.append(FigureFacts(f"{name}, class by class", Panels(panels, 3, tuple(KINDS.values())), caption))
-    return tuple(figures)
+        yield FigureFacts(f"{name}, class by class", Panels(panels, 3, tuple(KINDS.values())), caption)
 
 
 def _normals(dlgn: _FashionRuns) -> FigureFacts:
