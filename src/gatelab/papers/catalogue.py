@@ -17,37 +17,34 @@ if TYPE_CHECKING:  # a wrong name is refused without loading torch
 # Module below gatelab.papers → what it holds, in the order in which lists show them.
 _EXPERIMENTS = {
     "npk.table2": "npk-table2",
-    "npk.figure3_stages": "npk-figure3-stages",
-    "npk.figure3_dynamics": "npk-figure3-dynamics",
-    "npk.figure3_kernels": "npk-figure3-kernels",
+    "npk.figure3": "npk-figure3-stages npk-figure3-dynamics npk-figure3-kernels",
     "npk.memorisation": "npk-figure5 npk-figure6",
     "npk.theorem51": "npk-theorem51",
     "npk.kernel_regression": "npk-kernel-regression",
     "npk.kernel_at_scale": "npk-kernel-at-scale",
     "halfspace.circle": "halfspace-circle",
     "halfspace.fashion": "halfspace-fashion",
-    "halfspace.table1": "halfspace-table1",
-    "halfspace.table2": "halfspace-table2",
+    "halfspace.tables": "halfspace-table1 halfspace-table2",
     "gdln.localisation": "gdln-localisation",
     "gdln.sign_flipping": "gdln-sign-flipping",
-    "gdln.predict_location": "gdln-predict-location",
-    "gdln.evolving_gates": "gdln-evolving-gates",
+    "gdln.predictions": "gdln-predict-location gdln-evolving-gates",
     "gdln.theory": "gdln-theory",
     "gdln.best_gates": "gdln-best-gates",
     "hierarchy.reformulation": "hierarchy-reformulation",
     "hierarchy.batchnorm": "hierarchy-batchnorm",
     "hierarchy.expressibility": "hierarchy-expressibility",
-    "hierarchy.disentangle": "hierarchy-disentangle",
+    "hierarchy.scores": "hierarchy-disentangle hierarchy-selectivity",
     "hierarchy.overfitting": "hierarchy-overfitting",
-    "hierarchy.selectivity": "hierarchy-selectivity",
 }
 _THEOREMS = {
     "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-C.2",
     "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_bundles": "npk-rotation npk-residual npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
     "halfspace.theorems": "halfspace-1 halfspace-2 halfspace-2.2 halfspace-fig1a halfspace-fig1b halfspace-3.1-regions",
-    "gdln.theorems": "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp",
-    "gdln.theorems_time": "gdln-circulant gdln-piecewise gdln-race",
+    "gdln.theorems": (
+        "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp "
+        "gdln-circulant gdln-piecewise gdln-race"
+    ),
     "gdln.theorems_printed": (
         "gdln-8-printed gdln-9-printed gdln-11-printed gdln-18-printed gdln-26-printed gdln-31-printed"
     ),

@@ -10,8 +10,8 @@ from gatelab.lab import Verdict
 from gatelab.models import CellGates, MeanReadoutNetwork
 from gatelab.papers import find_experiment
 from gatelab.papers.gdln.best_gates import off_diagonal_share, ring_half_spaces
-from gatelab.papers.gdln.evolving_gates import even_switches
-from gatelab.papers.gdln.fields import (
+from gatelab.papers.gdln.predictions import _hits_elsewhere, even_switches
+from gatelab.papers.gdln.training import (
     Activation,
     Descent,
     initial_weights,
@@ -21,7 +21,6 @@ from gatelab.papers.gdln.fields import (
     relu_descent,
     train_fields,
 )
-from gatelab.papers.gdln.predict_location import _hits_elsewhere
 from tests.lab.test_experiments import _run
 
 

@@ -17,7 +17,7 @@ from gatelab.papers.halfspace import circle_findings as halfspace_circle_finding
 from gatelab.papers.halfspace.circle import CircleConfig, halves, look, tilt
 from gatelab.papers.halfspace.circle_findings import CircleRuns, concentration
 from gatelab.papers.halfspace.fashion import class_means
-from gatelab.papers.halfspace.images import ImagesConfig
+from gatelab.papers.halfspace.tables import ImagesConfig
 from gatelab.regions import RegionPlan
 
 

@@ -2,69 +2,60 @@
 
 Theorems (``gatelab theorems gdln``):
 
-- ``theorems``: Sections 1 to 3, corrected; ``theorems_time``: Sections 2.3 and 5, and deeper networks;
+- ``theorems``: all equations, corrected, and deeper networks;
 - ``theorems_printed``: where the printed formulas fail, and by how much;
 - ``problem``: the small problems they share; ``gate_objective``: Eqs 16 and 18; ``simulation``: the flow step by step.
 
 Experiments (``gatelab run gdln-…``):
 
-- ``localisation``: Section 1, which data and activations localise; ``fields`` trains its networks;
-- ``sign_flipping``, ``predict_location``, ``evolving_gates``: Sections 2.1 to 2.3; ``training`` trains their networks;
-- ``best_gates``: Section 3.3, which gates are best; ``theory``: Section 4, theory over simulation;
-- ``samples``: the samples that their claims compare.
+- ``localisation``: Section 1, which data and activations localise;
+- ``sign_flipping``, ``predictions``: Section 2.1; Sections 2.2 and 2.3; ``training`` trains the networks of both;
+- ``best_gates``: Section 3.3, which gates are best; ``theory``: Section 4, theory over simulation.
 """
 
-_FLOW = "gatelab.dynamics.GatedLinearFlow"
-_MODES = "gatelab.dynamics.linear_flow.LinearFlow"
-_OBJECTIVE = "gatelab.papers.gdln.gate_objective"
-
-# Equation or claim of the notes → the gatelab name that computes it, or the theorem or experiment that measures it.
-EQUATIONS: dict[str, str] = {
-    "Eq. 1": "gatelab.models.MeanReadoutNetwork",
-    "Section 1, localisation": "gdln-localisation",
-    "Section 1, NLGP": "gdln-nlgp",
-    "Section 1, single pulse": "gatelab.data.SinglePulse",
-    "Eq. 2": "gatelab.models.MeanReadoutNetwork.frozen_gates",
-    "Section 2, ReLU is gate times linear": "gdln-2",
-    "Section 2.1": "gdln-sign-flipping",
-    "Section 2.2": "gdln-predict-location",
-    "Section 2.3": "gdln-evolving-gates",
-    "Eq. 3": "gatelab.models.GatedDeepLinearNetwork",
-    "Eq. 4": "gatelab.models.GatedDeepLinearNetwork.weights",
-    "Eq. 5": _FLOW,
-    "Eq. 6": "gatelab.dynamics.GatedMoments.input_output",
-    "Eq. 7": "gatelab.dynamics.GatedMoments.input_input",
-    "Section 3.2": "gdln-8",
-    "Section 3.2, descent": "gdln-descent",
-    "Eq. 8": _FLOW,
-    "Eq. 9": f"{_MODES}.at",
-    "Eq. 10": f"{_FLOW}.weights",
-    "Eq. 11": f"{_FLOW}.weights",
-    "Section 3.3, closed form": "gdln-11",
-    "Section 3.3, w(∞)": f"{_FLOW}.limit",
-    "Eq. 12": "gatelab.dynamics.moments.gated_inputs",
-    "Section 3.3, least squares": "gdln-limit",
-    **{f"Eq. {number}": "gatelab.dynamics.minimum_loss" for number in (13, 14, 15)},
-    "Eq. 16": f"{_OBJECTIVE}.minimum_loss_balanced",
-    "Section 3.3, least loss": "gdln-16",
-    "Section 3.3, which gates": "gdln-best-gates",
-    "Eq. 17": "gatelab.models.node_gates.NodeGates.opened",
-    "Eq. 18": f"{_OBJECTIVE}.objective",
-    "Section 3.4": "gdln-3.4",
-    "Eq. 19": _FLOW,
-    "Eq. 20": _MODES,
-    "Eq. 21": f"{_MODES}.at",
-    **{f"Eq. {number}": f"{_FLOW}.weights" for number in (22, 23, 24, 25)},
-    "Eq. 26": f"{_FLOW}.limit",
-    "Section 3.5": "gdln-3.5",
-    **{f"Eq. {number}": _FLOW for number in (27, 28, 29, 30)},
-    "Eq. 31": f"{_FLOW}.weights",
-    "Eq. 32": f"{_FLOW}.weights",
-    "Section 4.1": "gdln-theory",
-    "Section 4.2": "gdln-theory",
-    "Section 4.3": "gdln-theory",
-    "Section 5, gates vary in time": "gdln-piecewise",
-    "Section 5, one basis": "gdln-circulant",
-    "Beyond the notes": "gdln-race",
-    **{f"Eq. {number} as printed": f"gdln-{number}-printed" for number in (8, 9, 11, 18, 26, 31)},
+# Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
+_ITEMS = {
+    "gatelab.models.MeanReadoutNetwork": "Eq. 1",
+    "gdln-localisation": "Section 1, localisation",
+    "gdln-nlgp": "Section 1, NLGP",
+    "gatelab.data.SinglePulse": "Section 1, single pulse",
+    "gatelab.models.MeanReadoutNetwork.frozen_gates": "Eq. 2",
+    "gdln-2": "Section 2, ReLU is gate times linear",
+    "gdln-sign-flipping": "Section 2.1",
+    "gdln-predict-location": "Section 2.2",
+    "gdln-evolving-gates": "Section 2.3",
+    "gatelab.models.GatedDeepLinearNetwork": "Eq. 3",
+    "gatelab.models.GatedDeepLinearNetwork.weights": "Eq. 4",
+    "gatelab.dynamics.GatedLinearFlow": "Eq. 5; Eq. 8; Eq. 19; Eq. 27; Eq. 28; Eq. 29; Eq. 30",
+    "gatelab.dynamics.GatedMoments.input_output": "Eq. 6",
+    "gatelab.dynamics.GatedMoments.input_input": "Eq. 7",
+    "gdln-8": "Section 3.2",
+    "gdln-descent": "Section 3.2, descent",
+    "gatelab.dynamics.linear_flow.LinearFlow.at": "Eq. 9; Eq. 21",
+    "gatelab.dynamics.GatedLinearFlow.weights": "Eq. 10; Eq. 11; Eq. 22; Eq. 23; Eq. 24; Eq. 25; Eq. 31; Eq. 32",
+    "gdln-11": "Section 3.3, closed form",
+    "gatelab.dynamics.GatedLinearFlow.limit": "Section 3.3, w(∞); Eq. 26",
+    "gatelab.dynamics.moments.gated_inputs": "Eq. 12",
+    "gdln-limit": "Section 3.3, least squares",
+    "gatelab.dynamics.minimum_loss": "Eq. 13; Eq. 14; Eq. 15",
+    "gatelab.papers.gdln.gate_objective.minimum_loss_balanced": "Eq. 16",
+    "gdln-16": "Section 3.3, least loss",
+    "gdln-best-gates": "Section 3.3, which gates",
+    "gatelab.models.node_gates.NodeGates.opened": "Eq. 17",
+    "gatelab.papers.gdln.gate_objective.objective": "Eq. 18",
+    "gdln-3.4": "Section 3.4",
+    "gatelab.dynamics.linear_flow.LinearFlow": "Eq. 20",
+    "gdln-3.5": "Section 3.5",
+    "gdln-theory": "Section 4.1; Section 4.2; Section 4.3",
+    "gdln-piecewise": "Section 5, gates vary in time",
+    "gdln-circulant": "Section 5, one basis",
+    "gdln-race": "Beyond the notes",
+    "gdln-8-printed": "Eq. 8 as printed",
+    "gdln-9-printed": "Eq. 9 as printed",
+    "gdln-11-printed": "Eq. 11 as printed",
+    "gdln-18-printed": "Eq. 18 as printed",
+    "gdln-26-printed": "Eq. 26 as printed",
+    "gdln-31-printed": "Eq. 31 as printed",
 }
+EQUATIONS: dict[str, str] = {item: home for home, items in _ITEMS.items() for item in items.split("; ")}
+"""Item of the paper → the dotted name that computes it, or the id of the theorem or experiment that measures it."""

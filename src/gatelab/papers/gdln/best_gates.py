@@ -18,15 +18,17 @@ from gatelab.dynamics import (
     moments_of,
 )
 from gatelab.dynamics.gate_search import kmeans_cells, learnt_half_spaces, random_half_spaces
-from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.experiment import SeededConfig
+from gatelab.lab.findings import Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import greater
+from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models import ChosenGates, HalfSpaceGates, OpenGates
 from gatelab.models.node_gates import CodeGates, NodeGates
-from gatelab.papers.gdln.fields import pulse_widths
-from gatelab.papers.gdln.samples import bound, numbers, plain_claim
+from gatelab.papers.common import bound, cells_per_kind, decided, dots, experiment, figure, findings, numbers, runs_of
+from gatelab.papers.gdln.training import pulse_widths
+
+KINDS = ("NLGP", "pulses")
+LOSS = "least ⟨(y − ŷ)²⟩"
 
 
 class BestGatesConfig(SeededConfig):
@@ -53,14 +55,6 @@ class BestGatesConfig(SeededConfig):
         if kind == "NLGP":
             return NLGP(self.lengths, self.gain, (self.sites,))
         return SinglePulse(pulse_widths(self.sites), (self.sites,), inverted=True, centred=True)
-
-
-def _cells(config: BestGatesConfig) -> list[Cell]:
-    return [
-        Cell(f"{kind}, run {run}", {"kind": kind, "seed": seed})
-        for kind in ("NLGP", "pulses")
-        for run, seed in enumerate(config.seeds())
-    ]
 
 
 def off_diagonal_share(moments: GatedMoments) -> float:
@@ -135,85 +129,61 @@ def _work(config: BestGatesConfig, cell: Cell, context: Context) -> Result:
     }
 
 
+def _claims(config: BestGatesConfig, kind: str, losses: Mapping[str, Sample], own: list[Result]) -> list[Claim]:
+    exhaustive = losses[f"exhaustive, {config.pool} half-spaces"]
+    gap, (few, many) = max(result["gap"] for result in own), own[0]["tried"]
+    tiling = f"{kind}: gates that tile the space do better than overlapping half-spaces (loss)"
+    learnt = f"{kind}: the gates that a ReLU network learns do better than the best random ones of a pool"
+    diagonal = f"{kind}: more diagonal precision matrices mean less loss (rank correlation above 0)"
+    return [
+        greater(tiling, losses["random half-spaces"], losses["random tiling"]),
+        greater(learnt, exhaustive, losses["learnt half-spaces"]),
+        decided(
+            f"{kind}: a greedy search comes within 1 % of the loss of an exhaustive one",
+            gap < 0.01 * exhaustive.mean,
+            f"largest difference {gap:.2g}, {few} sets against {many}",
+        ),
+        greater(diagonal, numbers(result["rank"] for result in own), bound(0.0, config.runs)),
+    ]
+
+
 def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Findings:
     rows, claims, figures, answers = [], [], [], []
-    for kind in ("NLGP", "pulses"):
-        own = [result for name, result in results.items() if name.startswith(kind)]
+    for kind in KINDS:
+        own = runs_of(kind, results)
         losses = {name: numbers(result["losses"][name] for result in own) for name in own[0]["losses"]}
         rows += [(kind, name, loss.text()) for name, loss in losses.items()]
         best = min(losses, key=lambda name: losses[name].mean)
         answers.append(f"{kind}: {best} ({losses[best].mean:.3f}, no gates {losses['no gates'].mean:.3f})")
-        exhaustive = losses[f"exhaustive, {config.pool} half-spaces"]
-        gap, (few, many) = max(result["gap"] for result in own), own[0]["tried"]
-        ranks = numbers(result["rank"] for result in own)
-        claims += [
-            greater(
-                f"{kind}: gates that tile the space do better than overlapping half-spaces (loss)",
-                losses["random half-spaces"],
-                losses["random tiling"],
-            ),
-            greater(
-                f"{kind}: the gates that a ReLU network learns do better than the best random ones of a pool",
-                exhaustive,
-                losses["learnt half-spaces"],
-            ),
-            plain_claim(
-                f"{kind}: a greedy search comes within 1 % of the loss of an exhaustive one",
-                gap < 0.01 * exhaustive.mean,
-                f"largest difference {gap:.2g}, {few} sets against {many}",
-            ),
-            greater(
-                f"{kind}: more diagonal precision matrices mean less loss (rank correlation above 0)",
-                ranks,
-                bound(0.0, config.runs),
-            ),
-        ]
-        points = Curve("random sets", tuple(own[0]["shares"]), tuple(own[0]["random"]))
-        figures.append(
-            FigureFacts(
-                f"Least loss against the precision matrix, {kind}",
-                Plot("share of A⁺ off its diagonal blocks", "least ⟨(y − ŷ)²⟩", (points,)),
-                f"Rank correlation {ranks.mean:+.2f} over runs.",
-            )
-        )
-    return Findings(
+        claims += _claims(config, kind, losses, own)
+        title, axes = f"Least loss against the precision matrix, {kind}", ("share of A⁺ off its diagonal blocks", LOSS)
+        caption = f"Rank correlation {mean(result['rank'] for result in own):+.2f} over runs."
+        figures.append(figure(title, *axes, [dots("random sets", own[0]["shares"], own[0]["random"])], caption))
+    table = Table(
+        f"⟨(y − ŷ)²⟩ on examples that did not choose the weights, K = {config.units}, {config.runs} runs",
+        ("data", "gates", "loss"),
+        tuple(rows),
+        "ŷ = 0 leaves ½, ŷ = ½ leaves ¼.",
+    )
+    return findings(
         "gdln, 3.3: which gates are best?",
         f"Least loss with K = {config.units} gates: {'; '.join(answers)}.",
-        (
-            Table(
-                f"⟨(y − ŷ)²⟩ on examples that did not choose the weights, K = {config.units}, {config.runs} runs",
-                ("data", "gates", "loss"),
-                tuple(rows),
-                "ŷ = 0 leaves ½, ŷ = ½ leaves ¼.",
-            ),
-        ),
-        tuple(figures),
-        tuple(claims),
-        (
-            "The notes guess that tiling gates and a diagonal precision matrix are best.",
-            "Exclusive gates have a diagonal precision matrix by construction; the correlation is among half-spaces.",
-        ),
+        table,
+        *figures,
+        *claims,
+        "The notes guess that tiling gates and a diagonal precision matrix are best.",
+        "Exclusive gates have a diagonal precision matrix by construction; the correlation is among half-spaces.",
     )
 
 
-BEST_GATES = Experiment(
+BEST_GATES = experiment(
     "gdln-best-gates",
     "Which gates let a linear network do best",
     BestGatesConfig,
-    {
-        "smoke": {"runs": 2, "examples": 400, "steps": 20, "pool": 5, "random_sets": 4},
-        "quick": {},
-        "paper": {
-            "runs": 20,
-            "sites": 40,
-            "lengths": (3.0, 0.1),
-            "examples": 100_000,
-            "steps": 10_000,
-            "random_sets": 200,
-        },
-    },
-    _cells,
+    lambda config: cells_per_kind(config, *KINDS),
     _work,
     _findings,
+    smoke={"runs": 2, "examples": 400, "steps": 20, "pool": 5, "random_sets": 4},
+    paper={"runs": 20, "sites": 40, "lengths": (3.0, 0.1)} | {"examples": 100_000, "steps": 10_000, "random_sets": 200},
 )
 EXPERIMENTS = (BEST_GATES,)

@@ -1,6 +1,7 @@
 """gdln, Section 1: which data and activations make receptive fields local?"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from statistics import mean
 
 from pydantic import Field
@@ -8,13 +9,13 @@ from pydantic import Field
 from gatelab.data import NLGP, SinglePulse
 from gatelab.data.ring import TwoClasses
 from gatelab.dynamics import fit_gabor, inverse_participation_ratio
-from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.figures import Curve
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater
-from gatelab.papers.gdln.fields import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
-from gatelab.papers.gdln.samples import bound, numbers
+from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
+from gatelab.papers.gdln.training import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
 
 PULSES = ("pulses", "turned and centred pulses")
 
@@ -67,16 +68,12 @@ def _name(activation: Activation, kind: str, long_first: bool) -> str:
 
 
 def _cells(config: LocalisationConfig) -> list[Cell]:
-    return [
-        Cell(
-            _name(activation, kind, long_first),
-            {"activation": activation.value, "kind": kind, "first": long_first},
-            weight=1.0 if activation is Activation.RELU else 2.0,
-        )
-        for activation in config.activations
-        for kind in (*config.gain_names(), *PULSES)
-        for long_first in (True, False)
-    ]
+    cells = []
+    for activation, kind, first in product(config.activations, (*config.gain_names(), *PULSES), (True, False)):
+        parameters = {"activation": activation.value, "kind": kind, "first": first}
+        weight = 1.0 if activation is Activation.RELU else 2.0
+        cells.append(Cell(_name(activation, kind, first), parameters, weight=weight))
+    return cells
 
 
 def _work(config: LocalisationConfig, cell: Cell, context: Context) -> Result:
@@ -101,114 +98,81 @@ def _ipr(result: Result) -> Sample:
 
 
 def _row(name: str, result: Result) -> tuple[str, ...]:
-    ipr = _ipr(result)
-    width, frequency, r_squared = map(mean, zip(*result["gabor"], strict=True))
-    return (
-        name,
-        ipr.text(),
-        f"{1 / ipr.mean:.1f}",
-        f"{mean(result['neighbours']):+.2f}",
-        f"{width:.1f}",
-        f"{frequency:.2f}",
-        f"{r_squared:.2f}",
-        f"{mean(result['loss']):.3f}",
-    )
+    ipr, (width, frequency, r_squared) = _ipr(result), map(mean, zip(*result["gabor"], strict=True))
+    sites, neighbours = f"{1 / ipr.mean:.1f}", f"{mean(result['neighbours']):+.2f}"
+    gabor = (f"{width:.1f}", f"{frequency:.2f}", f"{r_squared:.2f}")
+    return (name, ipr.text(), sites, neighbours, *gabor, f"{mean(result['loss']):.3f}")
 
 
-def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> list[Claim]:
+def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> Iterator[Claim]:
     # Gaussian noise has 3/n.
     local, zero = bound(6 / config.sites, config.runs), bound(0.0, config.runs)
     softest, *sharp = config.gain_names()
-    claims = []
     for activation in config.activations:
         for first in (True, False):
             names = {gain: _name(activation, gain, first) for gain in (softest, *sharp)}
-            claims.append(greater(f"{names[softest]}: not local (IPR)", local, _ipr(results[names[softest]])))
-            claims += [greater(f"{names[gain]}: local", _ipr(results[names[gain]]), local) for gain in sharp]
+            yield greater(f"{names[softest]}: not local (IPR)", local, _ipr(results[names[softest]]))
+            yield from [greater(f"{names[gain]}: local", _ipr(results[names[gain]]), local) for gain in sharp]
     if Activation.RELU in config.activations:
         smooth, rough = (
             numbers(results[_name(Activation.RELU, sharp[-1], first)]["neighbours"]) for first in (True, False)
         )
-        claims += [
-            greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, zero),
-            greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", zero, rough),
-        ]
+        yield greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, zero)
+        yield greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", zero, rough)
         ends = {kind: _ipr(results[_name(Activation.RELU, kind, True)]) for kind in PULSES}
-        claims += [greater(f"ReLU on {kind}, wide ones y = 1: local (IPR)", ipr, local) for kind, ipr in ends.items()]
-    return claims
+        yield from [greater(f"ReLU on {kind}, wide ones y = 1: local (IPR)", ipr, local) for kind, ipr in ends.items()]
 
 
-def _figures(config: LocalisationConfig, results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
-    figures = []
-    gains = config.gain_names()
+def _figures(config: LocalisationConfig, results: Mapping[str, Result]) -> Iterator[FigureFacts]:
+    def curves(activation: Activation, long_first: bool, curve: Callable[[str, Result], Curve]) -> list[Curve]:
+        names = {gain: _name(activation, gain, long_first) for gain in config.gain_names()}
+        return [curve(f"gain {gain}", results[name]) for gain, name in names.items()]
+
+    flat = f"1 is a single site, 1/n = {1 / config.sites:.3f} a flat field."
     for activation in config.activations:
-        curves = []
-        for gain in gains:
-            result = results[_name(activation, gain, True)]
-            means = tuple(map(mean, result["ipr"]))
-            curves.append(Curve(f"gain {gain}", tuple(float(s) for s in result["steps"]), means, line=True))
         title = f"{activation}: localisation over training, {_order(True)}"
-        caption = f"1 is a single site, 1/n = {1 / config.sites:.3f} a flat field."
-        figures.append(FigureFacts(title, Plot("step", "IPR", tuple(curves)), caption))
-    sites = tuple(float(site - config.sites // 2) for site in range(config.sites))
-    shown = config.activations[0]
+        ratios = curves(activation, True, lambda gain, result: line(gain, result["steps"], map(mean, result["ipr"])))
+        yield figure(title, "step", "IPR", ratios, flat)
+    sites, shown = [site - config.sites // 2 for site in range(config.sites)], config.activations[0]
     for first in (True, False):
-        curves = tuple(
-            Curve(f"gain {gain}", sites, tuple(results[_name(shown, gain, first)]["field"]), line=True)
-            for gain in gains
-        )
         title = f"{shown}: receptive fields at the end, {_order(first)}"
-        figures.append(FigureFacts(title, Plot("site, from the peak", "weight", curves), "One run each."))
-    return tuple(figures)
+        fields = curves(shown, first, lambda gain, result: line(gain, sites, result["field"]))
+        yield figure(title, "site, from the peak", "weight", fields, "One run each.")
 
 
 def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Findings:
-    gains = config.gain_names()
-    shown = config.activations[0]
+    gains, shown = config.gain_names(), config.activations[0]
     sharp, soft = (_ipr(results[_name(shown, gain, True)]).mean for gain in (gains[-1], gains[0]))
-    return Findings(
+    table = Table(
+        f"Fields at the end of training, {config.runs} runs",
+        ("data", "IPR", "sites", "neighbours", "Gabor width", "frequency", "R²", "loss"),
+        tuple(_row(name, result) for name, result in results.items()),
+        "Neighbours: Σ w_i w_{i+1}/Σ w_i². Gabor: width in sites, frequency in cycles per site.",
+    )
+    return findings(
         "gdln, Section 1: localisation of receptive fields",
         f"With {shown} and ξ₁ > ξ₂ the inverse participation ratio (IPR) ends at {sharp:.2f} for the sharpest gain and "
         f"at {soft:.2f} in the Gaussian limit.",
-        (
-            Table(
-                f"Fields at the end of training, {config.runs} runs",
-                ("data", "IPR", "sites", "neighbours", "Gabor width", "frequency", "R²", "loss"),
-                tuple(_row(name, result) for name, result in results.items()),
-                "Neighbours: Σ w_i w_{i+1}/Σ w_i². Gabor: width in sites, frequency in cycles per site.",
-            ),
-        ),
-        _figures(config, results),
-        tuple(_claims(config, results)),
-        (
-            "Local means an IPR above 6/n, twice that of Gaussian noise.",
-            "Runs share their batches; they differ by their initial weights.",
-            "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
-            "The number of sites that are on separates the notes' pulses, and that needs no locality. It does not "
-            "separate pulses that are inverted with probability ½ and centred.",
-        ),
+        table,
+        *_figures(config, results),
+        *_claims(config, results),
+        "Local means an IPR above 6/n, twice that of Gaussian noise.",
+        "Runs share their batches; they differ by their initial weights.",
+        "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
+        "The number of sites that are on separates the notes' pulses, and that needs no locality. It does not "
+        "separate pulses that are inverted with probability ½ and centred.",
     )
 
 
-LOCALISATION = Experiment(
+_SMALL = {"runs": 2, "steps": 20, "batch": 50, "sites": 20, "lengths": (2.0, 0.1), "gains": (0.01, 100.0)}
+LOCALISATION = experiment(
     "gdln-localisation",
     "Which data and activations make receptive fields local",
     LocalisationConfig,
-    {
-        "smoke": {
-            "runs": 2,
-            "steps": 20,
-            "batch": 50,
-            "sites": 20,
-            "lengths": (2.0, 0.1),
-            "gains": (0.01, 100.0),
-            "activations": (Activation.RELU,),
-        },
-        "quick": {},
-        "paper": {"runs": 10, "steps": 4000, "batch": 2000},
-    },
     _cells,
     _work,
     _findings,
+    smoke={**_SMALL, "activations": (Activation.RELU,)},
+    paper={"runs": 10, "steps": 4000, "batch": 2000},
 )
 EXPERIMENTS = (LOCALISATION,)

@@ -9,11 +9,10 @@ from torch import Tensor
 from gatelab.dynamics import GatedLinearFlow, GatedMoments, moments_of
 from gatelab.dynamics.gate_search import random_half_spaces
 from gatelab.dynamics.moments import gated_inputs
-from gatelab.figures import Curve
-from gatelab.lab.measure import relative_error
 from gatelab.lab.verdicts import Check
 from gatelab.models import HalfSpaceGates
 from gatelab.models.node_gates import NodeGates
+from gatelab.papers.common import agrees
 from gatelab.papers.gdln.simulation import integrated
 
 D, UNITS, TAU = 6, 3, 0.7
@@ -83,14 +82,4 @@ def problem(seed: int, gates: NodeGates | None = None, n: int = 100) -> Problem:
 
 def follows(what: str, measured: Tensor, expected: Tensor) -> Check:
     """Check a closed form against an integrated flow."""
-    return Check(f"{what}, rel. error", relative_error(measured, expected), 1e-9, INTEGRATED)
-
-
-def at_least(what: str, value: float, bound: float, because: str) -> Check:
-    """Check that a value is not smaller than ``bound``."""
-    return Check(f"−({what})", -value, -bound, because)
-
-
-def points(label: str, predicted: Tensor, measured: Tensor) -> Curve:
-    """Return measured against predicted values as points of a plot."""
-    return Curve(label, tuple(predicted.flatten().tolist()), tuple(measured.flatten().tolist()))
+    return agrees(what, measured, expected, 1e-9, INTEGRATED)

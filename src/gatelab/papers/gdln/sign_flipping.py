@@ -1,18 +1,16 @@
 """gdln, 2.1: how often do gates flip while a ReLU network trains?"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import mean
 
 import torch
 
 from gatelab.dynamics import inverse_participation_ratio, sign_flip_rate
 from gatelab.dynamics.localisation import gate_agreement
-from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import greater
-from gatelab.papers.gdln.samples import bound, numbers
+from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of training, at which gates are compared
@@ -38,31 +36,24 @@ def _work(config: GatesConfig, cell: Cell, context: Context) -> Result:
     }
 
 
-def _figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
+FIGURES = {  # key of a result → title, label, caption
+    "final": ("Gates that are already final", "share of gates", "A gate is final if it equals the gate at the end."),
+    "flips": ("Gates that flipped since the record before", "share of gates", "Records are those on the axis."),
+    "ipr": ("Localisation meanwhile", "IPR", "Inverse participation ratio at the same records."),
+}
+
+
+def _figures(results: Mapping[str, Result]) -> Iterator[FigureFacts]:
     ticks = tuple(f"{100 * share:g} %" for share in SHARES)
-    figures = []
-    for title, label, key, caption in (
-        (
-            "Gates that are already final",
-            "share of gates",
-            "final",
-            "A gate is final if it equals the gate at the end.",
-        ),
-        ("Gates that flipped since the record before", "share of gates", "flips", "Records are those on the axis."),
-        ("Localisation meanwhile", "IPR", "ipr", "Inverse participation ratio at the same records."),
-    ):
-        first = 1 if key == "flips" else 0  # flips are between records
-        axis = tuple(float(place) for place in range(first, len(SHARES)))
-        curves = tuple(Curve(name, axis, tuple(r[key]), line=True) for name, r in results.items())
-        figures.append(FigureFacts(title, Plot("share of training", label, curves, ticks=ticks), caption))
-    return tuple(figures)
+    for key, (title, label, caption) in FIGURES.items():
+        places = range(1 if key == "flips" else 0, len(SHARES))  # flips are between records
+        curves = [line(name, places, result[key]) for name, result in results.items()]
+        yield figure(title, "share of training", label, curves, caption, ticks=ticks)
 
 
 def _findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
-    rows = tuple(
-        (name, *(numbers(r[key]).text() for key in ("from_start", "from_tenth", "ever", "direction", "growth")))
-        for name, r in results.items()
-    )
+    keys = ("from_start", "from_tenth", "ever", "direction", "growth")
+    rows = tuple((name, *(numbers(result[key]).text() for key in keys)) for name, result in results.items())
     claims = [
         greater(f"{name}: {text}", numbers(r[key]), bound(0.9, config.runs))
         for name, r in results.items()
@@ -73,38 +64,32 @@ def _findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
         )
     ]
     sharpest = list(results.values())[-1]
-    return Findings(
+    same = ("same at start and end", "same at a tenth and end", "ever flipped")
+    table = Table(
+        f"Gates of {config.units} ReLU units, {config.runs} runs, {config.examples} examples",
+        ("gain", *same, "cosine w(tenth), w(end)", "growth"),
+        rows,
+        "Shares of examples; growth is ‖w(end)‖/‖w(0)‖.",
+    )
+    return findings(
         "gdln, 2.1: sign flipping",
         f"Gates are not constant. At initialisation {100 * mean(sharpest['from_start']):.0f} % of them equal the final "
         f"gates, at a tenth of training {100 * mean(sharpest['from_tenth']):.1f} % (sharpest gain).",
-        (
-            Table(
-                f"Gates of {config.units} ReLU units, {config.runs} runs, {config.examples} examples",
-                (
-                    "gain",
-                    "same at start and end",
-                    "same at a tenth and end",
-                    "ever flipped",
-                    "cosine w(tenth), w(end)",
-                    "growth",
-                ),
-                rows,
-                "Shares of examples; growth is ‖w(end)‖/‖w(0)‖.",
-            ),
-        ),
-        _figures(results),
-        tuple(claims),
-        ("Networks descend on all of a fixed sample, so only learning flips a gate.",),
+        table,
+        *_figures(results),
+        *claims,
+        "Networks descend on all of a fixed sample, so only learning flips a gate.",
     )
 
 
-SIGN_FLIPPING = Experiment(
+SIGN_FLIPPING = experiment(
     "gdln-sign-flipping",
     "How often gates flip while a ReLU network trains",
     GatesConfig,
-    {"smoke": SMOKE, "quick": {}, "paper": {"runs": 50, "examples": 40_000, "rate": 0.03}},
     cell_per_gain,
     _work,
     _findings,
+    smoke=SMOKE,
+    paper={"runs": 50, "examples": 40_000, "rate": 0.03},
 )
 EXPERIMENTS = (SIGN_FLIPPING,)

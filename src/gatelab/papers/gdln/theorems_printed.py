@@ -1,7 +1,7 @@
 """Where the formulas that gdln prints fail, and by how much, as theorems.
 
 Each theorem states that a printed formula is wrong. It holds if the measured discrepancy is at least as large as the
-algebra predicts. ``theorems`` and ``theorems_time`` measure the corrected formulas.
+algebra predicts. ``theorems`` measures the corrected formulas.
 """
 
 from math import log
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from gatelab.dynamics import GatedMoments
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.lab.measure import EXACT, against, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import ChosenGates
+from gatelab.papers.common import agrees, at_least, dots, line, measurement
 from gatelab.papers.gdln.gate_objective import objective, printed_objective
-from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, at_least, generator, half_spaces, problem
+from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import integrated
 
 
@@ -31,12 +32,10 @@ def printed_flow_equation(seed: int) -> Measurement:
     m, w = given.moments, given.initial.flatten()
     true, printed = (m.b - m.A @ w / UNITS) / UNITS, (m.b - m.A @ w) / UNITS
     excess = torch.linalg.lstsq((m.A @ w)[:, None], (true - printed)[:, None] * UNITS).solution.item()
-    return Measurement(
-        (
-            at_least("rel. error of the printed rate", relative_error(printed, true), 0.5, "Aw counts K = 3 times"),
-            Check("|excess Aw − (1 − 1/K)|", abs(excess - (1 - 1 / UNITS)), 1e-9, "the effect of the missing 1/K"),
-        ),
+    return measurement(
         against(printed, true, "each weight"),
+        at_least("rel. error of the printed rate", relative_error(printed, true), 0.5, "Aw counts K = 3 times"),
+        Check("|excess Aw − (1 − 1/K)|", abs(excess - (1 - 1 / UNITS)), 1e-9, "the effect of the missing 1/K"),
     )
 
 
@@ -55,13 +54,10 @@ def printed_initial_condition(seed: int) -> Measurement:
         out_of_reach.append(rates * (vectors.T @ given.initial.flatten()) - vectors.T @ m.b <= 0)
     shares = torch.stack(out_of_reach).double().mean(dim=1)
     whole = int((shares == 0).sum())
-    curve = Curve("starts", tuple(range(50)), tuple(shares.tolist()))
-    return Measurement(
-        (
-            Check("|share of modes out of reach − ½|", abs(shares.mean().item() - 0.5), 0.1, "signs are random"),
-            Check("starts wholly within reach, of 50", whole, 0, f"each has one chance in 2^{UNITS * 6}"),
-        ),
-        Plot("start", "share of modes that the printed form cannot start from", (curve,)),
+    return measurement(
+        Plot("start", "share of modes that the printed form cannot start from", (dots("starts", range(50), shares),)),
+        Check("|share of modes out of reach − ½|", abs(shares.mean().item() - 0.5), 0.1, "signs are random"),
+        Check("starts wholly within reach, of 50", whole, 0, f"each has one chance in 2^{UNITS * 6}"),
     )
 
 
@@ -77,13 +73,11 @@ def printed_limit(seed: int) -> Measurement:
     ratio = float((end @ printed) / (printed @ printed))
     left = float(vectors[:, 0] @ (later - end) / (vectors[:, 0] @ (start - end)))
     times_larger = -t / log(left) * float(rates[0]) / (UNITS * TAU)
-    return Measurement(
-        (
-            Check("|w(∞)/(A⁻¹b) − K|", abs(ratio - UNITS), 1e-6, "integrated to t = 10⁴"),
-            Check("|slowest time constant/(Kτ/λ) − K|", abs(times_larger - UNITS), 1e-4, "one mode at one instant"),
-            at_least("rel. error of A⁻¹b", relative_error(printed, end), 0.5, "a factor K = 3 is missing"),
-        ),
+    return measurement(
         against(printed, end, "A⁻¹b against w(∞)"),
+        Check("|w(∞)/(A⁻¹b) − K|", abs(ratio - UNITS), 1e-6, "integrated to t = 10⁴"),
+        Check("|slowest time constant/(Kτ/λ) − K|", abs(times_larger - UNITS), 1e-4, "one mode at one instant"),
+        at_least("rel. error of A⁻¹b", relative_error(printed, end), 0.5, "a factor K = 3 is missing"),
     )
 
 
@@ -99,21 +93,13 @@ def printed_gate_objective(seed: int) -> Measurement:
     printed, corrected, losses = torch.tensor(rows, dtype=torch.float64).T
     flat = (printed - 1).abs().max().item()
     spread = (losses.max() - losses.min()).item()
+    curves = (dots("Eq. 18 as printed", losses, printed), dots("corrected", losses, corrected))
     agreement = (corrected - (1 - 2 * losses)).abs().max().item()
-    return Measurement(
-        (
-            Check("largest |printed − 1|", flat, 1e-9, "two means span a plane, which explains each of them in full"),
-            at_least("spread of the true least loss", spread, 0.01, "the gates do differ"),
-            Check("corrected − (1 − 2 × residual of least squares)", agreement, 1e-10, EXACT),
-        ),
-        Plot(
-            "residual of least squares",
-            "objective",
-            (
-                Curve("Eq. 18 as printed", tuple(losses.tolist()), tuple(printed.tolist())),
-                Curve("corrected", tuple(losses.tolist()), tuple(corrected.tolist())),
-            ),
-        ),
+    return measurement(
+        Plot("residual of least squares", "objective", curves),
+        Check("largest |printed − 1|", flat, 1e-9, "two means span a plane, which explains each of them in full"),
+        at_least("spread of the true least loss", spread, 0.01, "the gates do differ"),
+        Check("corrected − (1 − 2 × residual of least squares)", agreement, 1e-10, EXACT),
     )
 
 
@@ -133,12 +119,10 @@ def printed_exclusive_limit(seed: int) -> Measurement:
     limit = torch.linalg.solve(m.A, m.b)
     times = (0.0, 1.0, 4.0, 16.0, 64.0, 1e6)
     gaps = [relative_error(printed(t), limit) for t in times]
-    return Measurement(
-        (
-            at_least("rel. error of Eq. (26) at t = 0", gaps[0], 0.5, "C = 0: the exponential is 1"),
-            Check("rel. error at t = 10⁶", gaps[-1], 1e-9, "without the exponential it is the limit"),
-        ),
-        Plot("t", "rel. error of Eq. (26)", (Curve("C = 0", times[:-1], tuple(gaps[:-1]), line=True),)),
+    return measurement(
+        Plot("t", "rel. error of Eq. (26)", (line("C = 0", times[:-1], gaps[:-1]),)),
+        at_least("rel. error of Eq. (26) at t = 0", gaps[0], 0.5, "C = 0: the exponential is 1"),
+        Check("rel. error at t = 10⁶", gaps[-1], 1e-9, "without the exponential it is the limit"),
     )
 
 
@@ -163,11 +147,9 @@ def printed_redundant(seed: int) -> Measurement:
     printed = 0.5 * ((torch.exp(-TIMES[:, None] * rates / (2 * TAU)) * start + vectors.T @ b) / rates) @ vectors.T
     offset = (given.initial[0] - given.initial[1]) / 2
     conserved = relative_error(end - 0.5 * torch.linalg.solve(A, b), offset)
-    return Measurement(
-        (
-            at_least("rel. error of Eq. (31) over time", relative_error(printed, true), 0.1, "half the rate, no Δ"),
-            Check("(31) at t = 0, rel. error", relative_error(printed[0], true[0]), 1e-9, "C was chosen for that"),
-            Check("w₁(∞) − ½A⁻¹b against Δ, rel. error", conserved, 1e-6, "Δ is conserved; integrated to t = 10³"),
-        ),
+    return measurement(
         against(printed, true, "w₁ at five instants"),
+        at_least("rel. error of Eq. (31) over time", relative_error(printed, true), 0.1, "half the rate, no Δ"),
+        agrees("(31) at t = 0", printed[0], true[0], 1e-9, "C was chosen for that"),
+        Check("w₁(∞) − ½A⁻¹b against Δ, rel. error", conserved, 1e-6, "Δ is conserved; integrated to t = 10³"),
     )

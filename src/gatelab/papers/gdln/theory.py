@@ -1,6 +1,6 @@
 """gdln, Section 4: theory over simulation, for general, single, exclusive and redundant gates."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from math import log10
 
@@ -10,16 +10,15 @@ from pydantic import Field
 from gatelab.data import SinglePulse
 from gatelab.dynamics import GatedLinearFlow, exact_moments
 from gatelab.dynamics.gate_search import kmeans_cells, random_half_spaces
-from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.models import ChosenGates
 from gatelab.models.node_gates import NodeGates
-from gatelab.papers.gdln.fields import pulse_widths
-from gatelab.papers.gdln.samples import plain_claim
+from gatelab.papers.common import cells_per_kind, decided, dots, experiment, figure, findings, line, runs_of
 from gatelab.papers.gdln.simulation import descended, integrated
+from gatelab.papers.gdln.training import pulse_widths
 
 SHARES = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # of the time, at which theory meets simulation
 
@@ -57,16 +56,8 @@ class TheoryConfig(SeededConfig):
         return ChosenGates(halves, twice) if case is Case.REDUNDANT else halves
 
 
-def _cells(config: TheoryConfig) -> list[Cell]:
-    return [
-        Cell(f"{case}, run {run}", {"case": case.value, "seed": seed})
-        for case in Case
-        for run, seed in enumerate(config.seeds())
-    ]
-
-
 def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
-    case, generator = Case(cell.parameters["case"]), torch.Generator().manual_seed(int(cell.parameters["seed"]))
+    case, generator = Case(cell.parameters["kind"]), torch.Generator().manual_seed(int(cell.parameters["seed"]))
     gates = config.gates(case, generator)
     moments = exact_moments(config.source(), gates)
     initial = 0.1 * torch.randn(gates.count, config.sites, generator=generator, dtype=torch.float64)
@@ -98,46 +89,34 @@ def _work(config: TheoryConfig, cell: Cell, context: Context) -> Result:
     }
 
 
-def _figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
-    figures = []
+def _figures(results: Mapping[str, Result]) -> Iterator[FigureFacts]:
     for what, label, log in (("loss", "L = ½⟨(y − ŷ)²⟩", True), ("weight", "the weight that moves most", False)):
         curves = []
         for case in Case:
             shown = results[f"{case}, run 0"]
-            curves += [
-                Curve(f"{case}, simulation", tuple(shown["times"][1:]), tuple(shown[what]["simulation"][1:])),
-                Curve(f"{case}, theory", tuple(shown["dense"]), tuple(shown[what]["theory"]), line=True),
-            ]
+            # The start has no place on a logarithmic axis.
+            curves.append(dots(f"{case}, simulation", shown["times"][1:], shown[what]["simulation"][1:]))
+            curves.append(line(f"{case}, theory", shown["dense"], shown[what]["theory"]))
         caption = "Lines are the closed form, points the integrated gradient flow."
-        plot = Plot("time / τ", label, tuple(curves), log=log)
-        figures.append(FigureFacts(f"Theory over simulation: {what}", plot, caption))
-    return tuple(figures)
+        yield figure(f"Theory over simulation: {what}", "time / τ", label, curves, caption, log=log)
 
 
 def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
     rows, claims = [], []
     for case in Case:
-        own = [result for name, result in results.items() if name.startswith(f"{case}, ")]
+        own = runs_of(case, results)
         worst = max(result["difference"] for result in own)
         orders = [fitted_power([config.horizon / count for count in config.steps], result["descent"]) for result in own]
         shown_orders, shown = ", ".join(f"{order:.3f}" for order in orders), own[0]
-        rows.append(
-            (
-                case.value,
-                f"{worst:.1e}",
-                ", ".join(f"{gap:.1e}" for gap in shown["descent"]),
-                shown_orders,
-                str(shown["groups"]),
-                str(shown["components"]),
-            )
-        )
+        gaps = ", ".join(f"{gap:.1e}" for gap in shown["descent"])
+        rows.append((case.value, f"{worst:.1e}", gaps, shown_orders, str(shown["groups"]), str(shown["components"])))
         claims += [
-            plain_claim(
+            decided(
                 f"{case}: theory and simulated gradient flow differ by less than 1e-6",
                 worst < 1e-6,
                 f"largest difference of a weight over all times and runs {worst:.1e}",
             ),
-            plain_claim(
+            decided(
                 f"{case}: gradient descent approaches it linearly in the step",
                 max(abs(order - 1) for order in orders) < 0.05,
                 f"fitted orders {shown_orders}; linear means 1 ± 0.05",
@@ -146,42 +125,28 @@ def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
         if case is Case.REDUNDANT:
             drift = max(result["drift"] for result in own)
             evidence = f"largest drift in the simulation {drift:.1e}"
-            claims.append(plain_claim("redundant gates: w₁ − w₂ is conserved", drift < 1e-6, evidence))
+            claims.append(decided("redundant gates: w₁ − w₂ is conserved", drift < 1e-6, evidence))
     worst = max(result["difference"] for result in results.values())
-    return Findings(
+    descent = f"descent − theory, {' / '.join(map(str, config.steps))} steps"
+    columns = ("gates", "flow − theory", descent, "orders", "different gates", "solved separately")
+    return findings(
         "gdln, Section 4: theory over simulation",
         f"In all four cases the closed form and the simulated gradient flow differ by {worst:.1e} at most.",
-        (
-            Table(
-                f"Closed form against simulation, {config.runs} runs",
-                (
-                    "gates",
-                    "flow − theory",
-                    f"descent − theory, {' / '.join(map(str, config.steps))} steps",
-                    "orders",
-                    "different gates",
-                    "solved separately",
-                ),
-                tuple(rows),
-            ),
-        ),
-        _figures(results),
-        tuple(claims),
-        ("Single pulses, half of them inverted; moments are exact sums over their support.",),
+        Table(f"Closed form against simulation, {config.runs} runs", columns, tuple(rows)),
+        *_figures(results),
+        *claims,
+        "Single pulses, half of them inverted; moments are exact sums over their support.",
     )
 
 
-THEORY = Experiment(
+THEORY = experiment(
     "gdln-theory",
     "Closed-form learning curves over simulated ones, four kinds of gates",
     TheoryConfig,
-    {
-        "smoke": {"runs": 2, "sites": 12, "horizon": 20.0, "steps": (200, 400, 800)},
-        "quick": {},
-        "paper": {"runs": 10, "sites": 100, "units": 10, "steps": (20_000, 40_000, 80_000)},
-    },
-    _cells,
+    lambda config: cells_per_kind(config, *Case),
     _work,
     _findings,
+    smoke={"runs": 2, "sites": 12, "horizon": 20.0, "steps": (200, 400, 800)},
+    paper={"runs": 10, "sites": 100, "units": 10, "steps": (20_000, 40_000, 80_000)},
 )
 EXPERIMENTS = (THEORY,)

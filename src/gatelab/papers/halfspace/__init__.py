@@ -5,47 +5,34 @@
 - ``circle``: Figures 2–6, 9, 10, feature learning on the circle; its tables and claims are in ``circle_findings``, its
   pictures in ``circle_figures``
 - ``fashion``: Figures 7 and 11–16, simple and complex classes of Fashion-MNIST
-- ``table1``, ``table2``: Tables 1 and 2, accuracy on CIFAR; ``images`` holds what they share
+- ``tables``: Tables 1 and 2, accuracy on CIFAR
 """
 
-_MIXTURE = "gatelab.paths.mixture_of_experts"
-_GATING = "gatelab.paths.experts.MixtureOfExperts.gating"
-_EXPERT = "gatelab.paths.experts.MixtureOfExperts.expert"
-_DLGN = "gatelab.models.DeepLinearlyGatedNetwork"
-
-# Where each numbered item of the paper is computed: a dotted name, or the id of an experiment or theorem.
-EQUATIONS: dict[str, str] = {
-    "Eq. 1": _MIXTURE,
-    "Eq. 2": _GATING,
-    "Eq. 3": _EXPERT,
-    "Eq. 4": _GATING,
-    "Eq. 5": _EXPERT,
-    "Eq. 6": _DLGN,
-    "Eq. 7": "halfspace-2",
-    "Eq. 8": _MIXTURE,
-    "Eq. 9": "gatelab.models.mlp",
-    "Eq. 10": "halfspace-1",
-    "Eq. 11": _MIXTURE,
-    "Theorem 1": "halfspace-1",
-    "Theorem 2": "halfspace-2",
-    "Lemma 3": _MIXTURE,  # for the network up to layer ℓ
-    "Lemma 4": _MIXTURE,
-    "Section 2.2, A_π is convex": "halfspace-2.2",
-    "Section 2.2, half-spaces": "gatelab.regions.half_spaces",
-    "Section 2.3, DLGN-PWC": _DLGN,
-    "Section 3.1, A(x)": "gatelab.regions.count_active_paths",
-    "Section 3.1, A_π": "gatelab.regions.active_region",
-    "Section 3.1, A_b": "gatelab.regions.activation_region",
-    "Section 3.1, path regions against pattern regions": "halfspace-3.1-regions",
-    "Section 3.2, overlap kernel": "gatelab.kernels.overlap_kernel",
-    "Section 3.2, values for fixed gates": "gatelab.kernels.refit_values",
-    "Section 5, modified Fashion-MNIST": "gatelab.data.modified_fashion",
-    "Figure 1": "gatelab.papers.halfspace.figure1.figure1",
-    "Figure 1, left": "halfspace-fig1a",
-    "Figure 1, right": "halfspace-fig1b",
-    "Figure 8": _DLGN,
-    "Table 1": "halfspace-table1",
-    "Table 2": "halfspace-table2",
-    **{f"Figure {number}": "halfspace-circle" for number in (2, 3, 4, 5, 6, 9, 10)},
-    **{f"Figure {number}": "halfspace-fashion" for number in (7, 11, 12, 13, 14, 15, 16)},
+# Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
+_ITEMS = {
+    "gatelab.paths.mixture_of_experts": "Eq. 1; Eq. 8; Eq. 11; Lemma 3; Lemma 4",  # Lemma 3 up to layer ℓ
+    "gatelab.paths.experts.MixtureOfExperts.gating": "Eq. 2; Eq. 4",
+    "gatelab.paths.experts.MixtureOfExperts.expert": "Eq. 3; Eq. 5",
+    "gatelab.models.DeepLinearlyGatedNetwork": "Eq. 6; Section 2.3, DLGN-PWC; Figure 8",
+    "halfspace-2": "Eq. 7; Theorem 2",
+    "gatelab.models.mlp": "Eq. 9",
+    "halfspace-1": "Eq. 10; Theorem 1",
+    "halfspace-2.2": "Section 2.2, A_π is convex",
+    "gatelab.regions.half_spaces": "Section 2.2, half-spaces",
+    "gatelab.regions.count_active_paths": "Section 3.1, A(x)",
+    "gatelab.regions.active_region": "Section 3.1, A_π",
+    "gatelab.regions.activation_region": "Section 3.1, A_b",
+    "halfspace-3.1-regions": "Section 3.1, path regions against pattern regions",
+    "gatelab.kernels.overlap_kernel": "Section 3.2, overlap kernel",
+    "gatelab.kernels.refit_values": "Section 3.2, values for fixed gates",
+    "gatelab.data.modified_fashion": "Section 5, modified Fashion-MNIST",
+    "gatelab.papers.halfspace.figure1.figure1": "Figure 1",
+    "halfspace-fig1a": "Figure 1, left",
+    "halfspace-fig1b": "Figure 1, right",
+    "halfspace-table1": "Table 1",
+    "halfspace-table2": "Table 2",
+    "halfspace-circle": "Figure 2; Figure 3; Figure 4; Figure 5; Figure 6; Figure 9; Figure 10",
+    "halfspace-fashion": "Figure 7; Figure 11; Figure 12; Figure 13; Figure 14; Figure 15; Figure 16",
 }
+EQUATIONS: dict[str, str] = {item: home for home, items in _ITEMS.items() for item in items.split("; ")}
+"""Item of the paper → the dotted name that computes it, or the id of the theorem or experiment that measures it."""

@@ -14,12 +14,13 @@ from gatelab.data.circle_data import Regression
 from gatelab.gates import GatePattern, HardGate, SoftGate
 from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import Findings
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import Loss, TrainConfig
+from gatelab.lab.training import Loss
 from gatelab.lab.training_cells import train_and_look
+from gatelab.papers.common import experiment, findings, training
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
 from gatelab.regions import RegionPlan, half_spaces
@@ -113,13 +114,8 @@ def _work(config: CircleConfig, cell: Cell, context: Context) -> Result:
             return look(model, data, config.kernel_points, tangent=epoch in config.shown(), plan=plan)
         return {}  # between the epochs of the figures, only the first run is observed
 
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        loss=Loss.SQUARED,
-    )
-    return train_and_look(nets, seeds, data, training, context, (*config.moments(), *config.shown()), see)
+    epochs = (*config.moments(), *config.shown())
+    return train_and_look(nets, seeds, data, training(config, loss=Loss.SQUARED), context, epochs, see)
 
 
 def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
@@ -132,35 +128,27 @@ def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
         "Errors are mean squares, twice the training loss.",
         "Kernels, paths and half-spaces are those of hard gates, q > 0. Pictures show the first run.",
     )
-    return Findings(
+    return findings(
         "halfspace, Figures 2–6, 9, 10: feature learning on the circle",
         answer(seen),
-        tables(seen),
-        figures(seen, config.moments()),
-        claims(seen),
-        notes,
-        (animation(seen, config.moments()),),
+        *tables(seen),
+        *figures(seen, config.moments()),
+        *claims(seen),
+        *notes,
+        animation(seen, config.moments()),
     )
 
 
-_SMOKE: dict[str, Any] = {
-    "runs": 2,
-    "points": 20,
-    "layers": 3,
-    "width": 4,
-    "epochs": 6,
-    "batch_size": 10,
-    "frames": 4,
-    "kernel_points": 10,
-}
+_SMOKE: dict[str, Any] = {"runs": 2, "points": 20, "layers": 3, "width": 4, "epochs": 6, "batch_size": 10}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "halfspace-circle",
         "Half-spaces, overlap kernels and outputs while networks learn a target on the circle",
         CircleConfig,
-        {"smoke": _SMOKE, "quick": {}, "paper": {"epochs": 8000, "frames": 60}},
         lambda _config: [Cell(kind) for kind in KINDS],
         _work,
         _findings,
+        smoke={**_SMOKE, "frames": 4, "kernel_points": 10},
+        paper={"epochs": 8000, "frames": 60},
     ),
 )

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from math import atan2, pi
 from statistics import median
 
-from gatelab.figures import Curve, Heatmap, Panels, Plot, Shapes
+from gatelab.figures import Heatmap, Panels, Plot, Shapes
 from gatelab.lab.findings import Animation, FigureFacts, Frame
+from gatelab.papers.common import figure, line
 from gatelab.papers.halfspace.circle_findings import KINDS, LEARNT, CircleRuns
 from gatelab.regions.drawing import disc_panel
 
@@ -14,39 +15,29 @@ def figures(seen: CircleRuns, moments: Sequence[int]) -> tuple[FigureFacts, ...]
     """Return the paper's figures, in its order."""
     start, early, end = seen.shown
     times = {start: "start", early: f"epoch {early}", end: f"epoch {end}"}
-    target = Curve("target", _angles(seen), tuple(seen.data.train_y.tolist()), line=True)
+    target = line("target", _angles(seen), seen.data.train_y)
     outputs = tuple(_outputs(seen, kind, epoch, time) for kind in KINDS for epoch, time in times.items())
     overlaps, tangents = (
         tuple(_heatmap(seen, kind, what, epoch, time) for kind in ("relu", "dlgn") for epoch, time in times.items())
         for what in ("overlap", "tangent")
     )
+    ordered = "points are ordered by angle, the smooth half first (top left). Bright: many common paths."
+    discs = (
+        "Each disc is the unit disc of inputs, dark where the neuron's gate is open; two rows of discs for each layer, "
+        "the first layer on top."
+    )
+    smooth_first = "Trace-normalised, points ordered by angle, the smooth half first."
     return (
-        FigureFacts("The target", Plot("angle in units of π", "y", (target,)), "Smooth above, rough below."),
+        figure("The target", "angle in units of π", "y", [target], "Smooth above, rough below."),
         _losses(seen),
         _paths(seen, moments),
-        FigureFacts(
-            "Overlap kernels",
-            Panels(overlaps, 3, ("ReLU", "DLGN")),
-            "Trace-normalised; points are ordered by angle, the smooth half first (top left). Bright: many common "
-            "paths.",
-        ),
-        FigureFacts(
-            "Tangent kernels",
-            Panels(tangents, 3, ("ReLU", "DLGN")),
-            "Trace-normalised, points ordered by angle, the smooth half first.",
-        ),
+        FigureFacts("Overlap kernels", Panels(overlaps, 3, ("ReLU", "DLGN")), f"Trace-normalised; {ordered}"),
+        FigureFacts("Tangent kernels", Panels(tangents, 3, ("ReLU", "DLGN")), smooth_first),
         FigureFacts(
             "Outputs of the networks", Panels(outputs, 3, tuple(KINDS.values())), "Output and target over the angle."
         ),
-        *(
-            FigureFacts(
-                f"The DLGN's half-spaces {when}",
-                _discs(seen, epoch),
-                "Each disc is the unit disc of inputs, dark where the neuron's gate is open; two rows of discs for "
-                "each layer, the first layer on top.",
-            )
-            for epoch, when in ((start, "at the start"), (end, "at the end"))
-        ),
+        FigureFacts("The DLGN's half-spaces at the start", _discs(seen, start), discs),
+        FigureFacts("The DLGN's half-spaces at the end", _discs(seen, end), discs),
     )
 
 
@@ -78,28 +69,24 @@ def _angles(seen: CircleRuns) -> tuple[float, ...]:
 def _losses(seen: CircleRuns) -> FigureFacts:
     curves = []
     for kind, name in KINDS.items():
-        middle = tuple(median(losses) for losses in zip(*seen.losses(kind), strict=True))
-        curves.append(Curve(name, tuple(map(float, range(1, len(middle) + 1))), middle, line=True))
-    curves.append(Curve(f"{LEARNT:g}", (1.0, float(seen.shown[2])), (LEARNT, LEARNT), line=True))
-    return FigureFacts(
-        "Learning curves",
-        Plot("epoch", "mean squared error in training", tuple(curves), log_y=True),
+        middle = [median(losses) for losses in zip(*seen.losses(kind), strict=True)]
+        curves.append(line(name, range(1, len(middle) + 1), middle))
+    curves.append(line(f"{LEARNT:g}", (1, seen.shown[2]), (LEARNT, LEARNT)))
+    caption = (
         "Medians over runs. The paper's ReLU network and DLGN are below 0.01 after about 200 epochs, frozen gates "
-        "after more than 2000.",
+        "after more than 2000."
     )
+    return figure("Learning curves", "epoch", "mean squared error in training", curves, caption, log_y=True)
 
 
 def _paths(seen: CircleRuns, moments: Sequence[int]) -> FigureFacts:
     curves = []
     for kind in ("relu", "dlgn"):
         for half, place in (("smooth", 0), ("rough", 1)):
-            counts = tuple(float(seen.looks(kind, epoch)[0]["paths"][place]) for epoch in moments)
-            curves.append(Curve(f"{KINDS[kind]}, {half} half", tuple(map(float, moments)), counts, line=True))
-    return FigureFacts(
-        "Paths as a resource",
-        Plot("epoch", "active paths, mean over points", tuple(curves), log_y=True),
-        "First run only. The paper finds more paths on the easier half, early and until the end.",
-    )
+            counts = [seen.looks(kind, epoch)[0]["paths"][place] for epoch in moments]
+            curves.append(line(f"{KINDS[kind]}, {half} half", moments, counts))
+    caption = "First run only. The paper finds more paths on the easier half, early and until the end."
+    return figure("Paths as a resource", "epoch", "active paths, mean over points", curves, caption, log_y=True)
 
 
 def _heatmap(seen: CircleRuns, kind: str, what: str, epoch: int, title: str) -> Heatmap:
@@ -108,8 +95,8 @@ def _heatmap(seen: CircleRuns, kind: str, what: str, epoch: int, title: str) -> 
 
 def _outputs(seen: CircleRuns, kind: str, epoch: int, title: str) -> Plot:
     angles = _angles(seen)
-    output = Curve("output", angles, tuple(seen.looks(kind, epoch)[0]["outputs"]), line=True)
-    target = Curve("target", angles, tuple(round(y, 4) for y in seen.data.train_y.tolist()), line=True)
+    output = line("output", angles, seen.looks(kind, epoch)[0]["outputs"])
+    target = line("target", angles, [round(y, 4) for y in seen.data.train_y.tolist()])
     return Plot("angle / π", "", (output, target), title=title)
 
 

@@ -1,24 +1,17 @@
 """halfspace, Figures 2–6, 9 and 10: the answer, tables and claims of the circle experiment."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gatelab.data.circle_data import Regression
 from gatelab.lab.findings import Table
+from gatelab.lab.looks import Look
 from gatelab.lab.runs import Result
-from gatelab.lab.verdicts import (
-    Claim,
-    Sample,
-    Verdict,
-    greater,
-    greater_within_runs,
-    larger_within_runs,
-    readable,
-)
+from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs, larger_within_runs, readable
+from gatelab.papers.common import decided, numbers
 
 KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}
 LEARNT = 0.01  # the mean square below which the paper calls the target learnt
@@ -38,9 +31,14 @@ class CircleRuns:
     data: Regression
     shown: tuple[int, int, int]
 
-    def looks(self, kind: str, epoch: int) -> list[dict[str, Any]]:
+    def looks(self, kind: str, epoch: int) -> list[Look]:
         """Return the observation of each run at an epoch."""
         return next(seen["members"] for seen in self.results[kind]["seen"] if seen["epoch"] == epoch)
+
+    @property
+    def layers(self) -> int:
+        """The number of gated layers."""
+        return len(self.looks("dlgn", self.shown[0])[0]["tilt"])
 
     def losses(self, kind: str) -> list[list[float]]:
         """Return the mean square over epochs, for each run; the training loss has a factor ½."""
@@ -58,32 +56,33 @@ class CircleRuns:
         runs = {kind: map(str, self.epochs_to_learn(kind)) for kind in kinds}
         return ", ".join(f"{KINDS[kind]} {'/'.join(own)}" for kind, own in runs.items()).replace("None", "never")
 
+    def sample(self, kind: str, epoch: int, read: Callable[[Look], float]) -> Sample:
+        """Return what ``read`` finds in the observations at an epoch, over runs."""
+        return numbers(map(read, self.looks(kind, epoch)))
+
     def halves(self, kind: str, what: str, epoch: int) -> tuple[Sample, Sample]:
         """Return a quantity on the upper and on the lower half, over runs."""
-        upper, lower = zip(*(look[what] for look in self.looks(kind, epoch)), strict=True)
-        return _sample(upper), _sample(lower)
+        upper, lower = (self.sample(kind, epoch, lambda look, half=half: look[what][half]) for half in (0, 1))
+        return upper, lower
 
     def path_ratio(self, kind: str, epoch: int) -> Sample:
         """Return the ratio of active paths on the upper half to those on the lower, over runs."""
-        return _sample(upper / max(lower, 1e-9) for upper, lower in (look["paths"] for look in self.looks(kind, epoch)))
+        return self.sample(kind, epoch, lambda look: look["paths"][0] / max(look["paths"][1], 1e-9))
 
     def tilt(self, kind: str, epoch: int, layer: int) -> Sample:
         """Return how much more of the upper half the gates of a layer are open on, over runs."""
-        return _sample(look["tilt"][layer] for look in self.looks(kind, epoch))
+        return self.sample(kind, epoch, lambda look: look["tilt"][layer])
 
-    def concentration(self, epoch: int, layer: int) -> tuple[Sample, Sample]:
+    def concentration(self, epoch: int, layer: int) -> list[Sample]:
         """Return how much the DLGN's half-spaces of a layer point one way, and how much up, over runs."""
-        layers = (look["half_spaces"][layer] for look in self.looks("dlgn", epoch))
-        one_way, up = zip(*map(concentration, layers), strict=True)
-        return _sample(one_way), _sample(up)
+        return [
+            self.sample("dlgn", epoch, lambda look, part=part: concentration(look["half_spaces"][layer])[part])
+            for part in (0, 1)
+        ]
 
     def overlaps(self, kind: str, epoch: int) -> list[Tensor]:
         """Return the trace-normalised overlap kernels of the runs."""
         return [torch.tensor(look["overlap"], dtype=torch.float64) for look in self.looks(kind, epoch)]
-
-
-def _sample(values: Iterable[float]) -> Sample:
-    return Sample(tuple(values), percent=False)
 
 
 def concentration(half_spaces: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -117,22 +116,20 @@ def tables(seen: CircleRuns) -> tuple[Table, ...]:
     learning, paths = [], []
     for kind, name in KINDS.items():
         errors = [part.text() for epoch in (early, end) for part in seen.halves(kind, "error", epoch)]
-        final = _sample(history[-1] for history in seen.losses(kind))
+        final = numbers(history[-1] for history in seen.losses(kind))
         learning.append((name, *errors, final.text(), seen.epochs_text(kind).removeprefix(f"{name} ")))
         paths.append((name, *(seen.path_ratio(kind, epoch).text() for epoch in seen.shown)))
     tilts, normals = [], []
-    for layer in range(len(seen.looks("dlgn", start)[0]["tilt"])):
+    for layer in range(seen.layers):
         samples = [seen.tilt(kind, epoch, layer) for kind in ("relu", "dlgn") for epoch in (start, end)]
         tilts.append((f"{layer + 1}", *(sample.text() for sample in samples)))
         samples = [part for epoch in (start, end) for part in seen.concentration(epoch, layer)]
         normals.append((f"{layer + 1}", *(sample.text() for sample in samples)))
+    halves = [f"{when}, {half} half" for when in (f"epoch {early}", "end") for half in ("smooth", "rough")]
     return (
         Table(
             "Mean squared error, mean ± standard deviation over runs",
-            (
-                *("network", f"epoch {early}, smooth half", f"epoch {early}, rough half"),
-                *("end, smooth half", "end, rough half", "last epoch's mean", f"epochs to {LEARNT:g}, each run"),
-            ),
+            ("network", *halves, "last epoch's mean", f"epochs to {LEARNT:g}, each run"),
             tuple(learning),
             "The paper: about 200 epochs for ReLU and DLGN, more than 2000 with frozen gates.",
         ),
@@ -170,49 +167,33 @@ def claims(seen: CircleRuns) -> tuple[Claim, ...]:
             more.append(larger_within_runs(text, *seen.halves(kind, "paths", epoch), evidence))
         text = f"{KINDS[kind]}: the share of paths on the smooth half grows (ratio at the end against the start)"
         grown.append(larger_within_runs(text, seen.path_ratio(kind, end), seen.path_ratio(kind, start)))
-    last = len(seen.looks("dlgn", start)[0]["tilt"]) - 1
-    final, gathered = seen.tilt("dlgn", end, last), seen.concentration(end, last)[0]
+    last = seen.layers - 1
+    tilted, gathered = seen.tilt("dlgn", end, last), seen.concentration(end, last)[0]
+    learnt = [epoch is not None for kind in ("relu", "dlgn") for epoch in seen.epochs_to_learn(kind)]
+    turn = "The gates of the DLGN's last layer turn to the smooth half (tilt at the end against the start)"
+    gather = "The half-spaces of the DLGN's last layer gather around one direction (concentration, end against start)"
+    more_gather = "Those of the last layer more than those of the first (concentration at the end)"
+    rough_first = f"DLGN: the smooth half is learnt first (errors at epoch {early}, rough over smooth half)"
+    frozen, free = (seen.halves(kind, "error", end)[0] for kind in ("frozen", "dlgn"))
     return (
-        _learn(seen),
+        decided(
+            f"ReLU and DLGN bring the mean square below {LEARNT:g} in all runs",
+            all(learnt),
+            f"epochs: {seen.epochs_text('relu', 'dlgn')}",
+        ),
         _slow(seen),
         *more,
         *grown,
         *(_early(seen, kind) for kind in ("relu", "dlgn")),
-        greater(
-            f"DLGN: the smooth half is learnt first (errors at epoch {early}, rough over smooth half)",
-            *reversed(seen.halves("dlgn", "error", early)),
-        ),
+        greater(rough_first, *reversed(seen.halves("dlgn", "error", early))),
+        greater_within_runs(turn, tilted, seen.tilt("dlgn", start, last)),
         greater_within_runs(
-            "The gates of the DLGN's last layer turn to the smooth half (tilt at the end against the start)",
-            final,
-            seen.tilt("dlgn", start, last),
+            "The last layer's more than the first's (tilts at the end)", tilted, seen.tilt("dlgn", end, 0)
         ),
-        greater_within_runs(
-            "The last layer's more than the first's (tilts at the end)", final, seen.tilt("dlgn", end, 0)
-        ),
-        greater_within_runs(
-            "The half-spaces of the DLGN's last layer gather around one direction (concentration, end against start)",
-            gathered,
-            seen.concentration(start, last)[0],
-        ),
-        greater_within_runs(
-            "Those of the last layer more than those of the first (concentration at the end)",
-            gathered,
-            seen.concentration(end, 0)[0],
-        ),
-        greater(
-            "Frozen gates leave larger errors on the smooth half at the end",
-            seen.halves("frozen", "error", end)[0],
-            seen.halves("dlgn", "error", end)[0],
-        ),
+        greater_within_runs(gather, gathered, seen.concentration(start, last)[0]),
+        greater_within_runs(more_gather, gathered, seen.concentration(end, 0)[0]),
+        greater("Frozen gates leave larger errors on the smooth half at the end", frozen, free),
     )
-
-
-def _learn(seen: CircleRuns) -> Claim:
-    learnt = [epoch is not None for kind in ("relu", "dlgn") for epoch in seen.epochs_to_learn(kind)]
-    verdict = Verdict.HOLDS if all(learnt) else Verdict.FAILS
-    text = f"ReLU and DLGN bring the mean square below {LEARNT:g} in all runs"
-    return Claim(text, verdict, f"epochs: {seen.epochs_text('relu', 'dlgn')}")
 
 
 def _slow(seen: CircleRuns) -> Claim:
@@ -221,7 +202,7 @@ def _slow(seen: CircleRuns) -> Claim:
     A run that never learns counts as the last epoch. If that could change the verdict, nothing is decided.
     """
     frozen, learnt = (
-        _sample(float(seen.shown[2] if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind))
+        numbers(float(seen.shown[2] if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind))
         for kind in ("frozen", "dlgn")
     )
     ratio = readable(frozen.mean / learnt.mean)
@@ -237,7 +218,7 @@ def _slow(seen: CircleRuns) -> Claim:
 def _early(seen: CircleRuns, kind: str) -> Claim:
     """Decide whether the overlap kernel at the early epoch is nearer to its end than to its start."""
     triples = list(zip(*(seen.overlaps(kind, epoch) for epoch in seen.shown), strict=True))
-    back = _sample(float((early - start).norm()) for start, early, _ in triples)
-    ahead = _sample(float((early - end).norm()) for _, early, end in triples)
+    back = numbers(float((early - start).norm()) for start, early, _ in triples)
+    ahead = numbers(float((early - end).norm()) for _, early, end in triples)
     text = f"{KINDS[kind]}: at epoch {seen.shown[1]} the overlap kernel is nearer to its end than to its start"
     return greater_within_runs(f"{text} (‖Λ − Λ_start‖ against ‖Λ − Λ_end‖)", back, ahead)

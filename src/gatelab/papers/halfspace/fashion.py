@@ -1,7 +1,7 @@
 """halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import torch
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.fashion_clusters import SIMPLE
-from gatelab.figures import Curve, Heatmap, Panels, Plot
+from gatelab.figures import Curve, Heatmap, Panels
 from gatelab.gates import SoftGate, capture_gates
 from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
+from gatelab.papers.common import experiment, figure, findings, first_of_each_class, training
 from gatelab.regions import half_spaces
 from gatelab.regions.census import active_path_counts
 
@@ -78,17 +78,15 @@ def _data(root: str | None, train_size: int | None, seed: int) -> Dataset:
 
 def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: bool) -> Look:
     """Observe paths, tangent kernel and accuracy on both parts, and kernels averaged over classes."""
-    probes, labels = _probes(data, config.per_class)
-    simple, tests = labels < SIMPLE, data.test_y < SIMPLE
-    gates = capture_gates(model, probes)
+    probes, labels = first_of_each_class(data, data.test_x, data.test_y, config.per_class)
+    gates, tangent = capture_gates(model, probes), neural_tangent_kernel(model, probes)
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
-    tangent = neural_tangent_kernel(model, probes)
     with torch.no_grad():
         right = (model(data.inputs(data.test_x)).argmax(dim=1) == data.test_y).double()
     seen: Look = {
-        "paths": [float(paths[part].mean()) for part in (simple, ~simple)],
-        "diagonal": [float(tangent.diagonal()[part].mean()) for part in (simple, ~simple)],
-        "accuracy": [float(right[part].mean()) for part in (tests, ~tests)],
+        "paths": _parts(paths, labels),
+        "diagonal": _parts(tangent.diagonal(), labels),
+        "accuracy": _parts(right, data.test_y),
         "overlap": short(class_means(trace_normalised(overlap_kernel(gates)), labels)),
         "tangent": short(class_means(trace_normalised(tangent), labels)),
     }
@@ -98,11 +96,9 @@ def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: b
     return seen
 
 
-def _probes(data: Dataset, per_class: int) -> tuple[Tensor, Tensor]:
-    """The first test examples of each class, class after class."""
-    places = [(data.test_y == label).nonzero()[:per_class, 0] for label in range(len(data.classes))]
-    chosen = torch.cat(places)
-    return data.inputs(data.test_x[chosen]), data.test_y[chosen]
+def _parts(values: Float[Tensor, " n"], labels: Tensor) -> list[float]:
+    """Return the means over the simple and over the complex classes."""
+    return [float(values[part].mean()) for part in (labels < SIMPLE, labels >= SIMPLE)]
 
 
 def class_means(kernel: Float[Tensor, "n n"], labels: Tensor) -> Float[Tensor, "c c"]:
@@ -119,14 +115,8 @@ def _work(config: FashionConfig, cell: Cell, context: Context) -> Result:
         last = epoch == config.epochs and place == 0 and cell.name == "dlgn"
         return _look(model, data, config, pictures=last)
 
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        epoch_examples=config.epoch_examples,
-    )
     nets = [config.make(cell.name, seed) for seed in seeds]
-    return train_and_look(nets, seeds, data, training, context, config.looks_at(), see)
+    return train_and_look(nets, seeds, data, training(config), context, config.looks_at(), see)
 
 
 class _FashionRuns:
@@ -159,22 +149,24 @@ def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
     seen = {kind: _FashionRuns(results[kind]) for kind in KINDS}
     dlgn, passes = seen["dlgn"], config.epochs * config.epoch_examples / 60000
     simple, other = (dlgn.part("paths", part, -1).mean for part in (0, 1))
-    return Findings(
+    return findings(
         f"halfspace, Figures 7, 11–16: {results['relu']['data']}",
         f"At the end the DLGN-PWC opens {readable(simple)} paths for an image of the simple classes and "
         f"{readable(other)} for one of the complex ones, on average. It gets "
         f"{dlgn.part('accuracy', 0, -1).text()} % of the simple and {dlgn.part('accuracy', 1, -1).text()} % of the "
         "complex test images right.",
-        (_table(seen),),
-        (*_curves(config, seen), *_kernels(seen), _normals(dlgn)),
-        _claims(seen),
+        _table(seen),
+        *_curves(config, seen),
+        *_kernels(seen),
+        _normals(dlgn),
+        *_claims(seen),
+        "The paper does not name its clustering: ours is k-means, 5 clusters in each of the last 5 classes, dealt "
+        "to labels 6 to 10 at random, 5 to each.",
         (
-            "The paper does not name its clustering: ours is k-means, 5 clusters in each of the last 5 classes, dealt "
-            "to labels 6 to 10 at random, 5 to each.",
             f"{passes:.3g} passes over 60,000 images, Adam {config.learning_rate:g}, batches of {config.batch_size}; "
-            "the paper does not say how long it trains.",
-            f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
+            "the paper does not say how long it trains."
         ),
+        f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
     )
 
 
@@ -188,9 +180,8 @@ def _table(seen: Mapping[str, _FashionRuns]) -> Table:
     note = f"The middle is the first look at which the first run gets {MIDDLE:.0%} of the simple test images right."
     for never in (name for kind, name in KINDS.items() if not seen[kind].has_learnt):
         note += f" {never} never did: its middle is the look half-way."
-    return Table(
-        "Simple and complex classes, mean ± standard deviation over runs", ("network", *columns), tuple(rows), note
-    )
+    title = "Simple and complex classes, mean ± standard deviation over runs"
+    return Table(title, ("network", *columns), tuple(rows), note)
 
 
 def _claims(seen: Mapping[str, _FashionRuns]) -> tuple[Claim, ...]:
@@ -222,8 +213,7 @@ def _throughout(text: str, one: _FashionRuns) -> Claim:
     return Claim(text, verdict, f"{counts} of {len(looks)} looks")
 
 
-def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
-    figures = []
+def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> Iterator[FigureFacts]:
     for what, (label, factor) in QUANTITIES.items():
         curves = []
         for kind, name in KINDS.items():
@@ -233,14 +223,12 @@ def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> tuple[Fi
                 means = tuple(factor * sample.mean for sample in samples)
                 spreads = tuple(factor * sample.spread for sample in samples)
                 curves.append(Curve(f"{name}, {part_name}", passes, means, spreads, line=True))
-        plot = Plot("passes over the data", label, tuple(curves), log_y=what != "accuracy")
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part"
-        figures.append(FigureFacts(title, plot, "Bars are standard deviations over runs."))
-    return tuple(figures)
+        caption, log_y = "Bars are standard deviations over runs.", what != "accuracy"
+        yield figure(title, "passes over the data", label, curves, caption, log_y=log_y)
 
 
-def _kernels(seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
-    figures = []
+def _kernels(seen: Mapping[str, _FashionRuns]) -> Iterator[FigureFacts]:
     for what, name in (("overlap", "Overlap kernel"), ("tangent", "Tangent kernel")):
         panels = tuple(
             Heatmap(when, tuple(map(tuple, one.first_run(place)[what])))
@@ -248,8 +236,7 @@ def _kernels(seen: Mapping[str, _FashionRuns]) -> tuple[FigureFacts, ...]:
             for when, place in one.moments.items()
         )
         caption = "Trace-normalised, averaged over pairs of classes, first run; the simple classes come first."
-        figures.append(FigureFacts(f"{name}, class by class", Panels(panels, 3, tuple(KINDS.values())), caption))
-    return tuple(figures)
+        yield FigureFacts(f"{name}, class by class", Panels(panels, 3, tuple(KINDS.values())), caption)
 
 
 def _normals(dlgn: _FashionRuns) -> FigureFacts:
@@ -267,13 +254,14 @@ def _normals(dlgn: _FashionRuns) -> FigureFacts:
 
 _SMOKE = {"runs": 2, "width": 16, "layers": 3, "train_size": 1000, "epochs": 2, "epoch_examples": 500}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "halfspace-fashion",
         "Paths, kernels and accuracy on simple and complex classes of the modified Fashion-MNIST",
         FashionConfig,
-        {"smoke": {**_SMOKE, "per_class": 4, "pictures": 2}, "quick": {}, "paper": {"epochs": 500}},
         lambda _config: [Cell("relu"), Cell("dlgn", weight=2.0)],
         _work,
         _findings,
+        smoke={**_SMOKE, "per_class": 4, "pictures": 2},
+        paper={"epochs": 500},
     ),
 )

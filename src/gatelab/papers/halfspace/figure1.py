@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gatelab.figures import Curve, Plot, Shapes
+from gatelab.figures import Plot, Shapes
 from gatelab.figures.facts import Polygon
+from gatelab.papers.common import line
 from gatelab.regions import linear_regions_1d, linear_regions_2d
 
 RED_GREEN = (0, 0)
@@ -78,11 +79,9 @@ def figure1(epsilons: tuple[float, ...] = (0.1, -0.1)) -> Figure1:
 
 def line_panel(facts: Figure1) -> Plot:
     """Return green's input over x, and the intervals where the path through red and green is active."""
-    active = tuple(
-        Curve(f"red and green open on ]{low:g}, {high:g}[", (low, high), (0.0, 0.0), line=True)
-        for low, high in facts.intervals
-    )
-    given = Curve("green's input", facts.ends, facts.green, line=True)
+    open_on = "red and green open on"
+    active = [line(f"{open_on} ]{low:g}, {high:g}[", (low, high), (0, 0)) for low, high in facts.intervals]
+    given = line("green's input", facts.ends, facts.green)
     return Plot("x", "", (given, *active), title="active on two intervals")
 
 

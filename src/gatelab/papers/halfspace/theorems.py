@@ -12,15 +12,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gatelab.figures import Curve, Panels, Plot
+from gatelab.figures import Panels, Plot
 from gatelab.gates import HardGate, capture_gates
-from gatelab.lab.measure import EXACT, against, identity
+from gatelab.lab.measure import EXACT
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
+from gatelab.papers.common import at_least, dots, equality, measurement
 from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
 from gatelab.regions import RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts
 
+MIXTURE = "Σ_π f_π g_π against ŷ"
 WIDTHS = (3, 4, 3, 4, 1)
 BOUNDS = ((-3.0, 3.0), (-3.0, 3.0))
 EPSILONS = (1.0, 1e-1, 1e-3, 1e-6, 1e-9, -1e-9, -1e-6, -1e-3, -1e-1, -1.0)
@@ -43,17 +45,13 @@ def _inputs(seed: int) -> tuple[torch.Generator, Tensor]:
     return generator, torch.randn(7, WIDTHS[0], generator=generator, dtype=torch.float64)
 
 
-def _compared(mixture: Tensor, output: Tensor) -> Measurement:
-    return Measurement((identity("Σ_π f_π g_π against ŷ", mixture, output),), against(mixture, output, "ŷ(x)"))
-
-
 @theorem("halfspace-1", "Theorem 1", "A ReLU network is a mixture of linear experts, one for each path")
 def relu_network_is_a_mixture(seed: int) -> Measurement:
     """Recompute the gates layer by layer from their definition, and sum over the paths."""
     generator, x = _inputs(seed)
     model = mlp(WIDTHS, dtype=torch.float64, generator=generator)
     weights = [layer.weight.detach() for layer in model if isinstance(layer, nn.Linear)]
-    return _compared(_mixture(_relu_gates(model)(x), weights, x), model(x).detach()[:, 0])
+    return equality(MIXTURE, _mixture(_relu_gates(model)(x), weights, x), model(x).detach()[:, 0], "ŷ(x)")
 
 
 @theorem("halfspace-2", "Theorem 2", "A DLGN is a mixture of linear experts that half-spaces of the input gate")
@@ -62,7 +60,7 @@ def linearly_gated_network_is_a_mixture(seed: int) -> Measurement:
     generator, x = _inputs(seed)
     model = DeepLinearlyGatedNetwork(WIDTHS, gate=HardGate(), dtype=torch.float64, generator=generator)
     weights = [weight.detach() for weight in model.value.parameters()]
-    return _compared(_mixture(_dlgn_gates(model)(x), weights, x), model(x).detach()[:, 0])
+    return equality(MIXTURE, _mixture(_dlgn_gates(model)(x), weights, x), model(x).detach()[:, 0], "ŷ(x)")
 
 
 @theorem(
@@ -92,20 +90,15 @@ def active_regions_are_convex(seed: int) -> Measurement:
             closes = torch.stack([(a & ~b).any(dim=1) for a, b in zip(both, codes[2], strict=True)]).any(dim=0)
             tried[name].append(int(completes.sum()))
             violations[name].append(int((completes & closes).sum()))
-    return Measurement(
-        (
-            Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
-            Check("−(segments tried)", -sum(tried["DLGN"]), -1000, "with few segments the claim would not be tested"),
-        ),
-        Plot(
-            "network",
-            "share of segments that leave a path's active region",
-            tuple(
-                Curve(name, tuple(range(1, 11)), tuple(v / max(1, t) for v, t in zip(left, tried[name], strict=True)))
-                for name, left in violations.items()
-            ),
-        ),
-        (f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",),
+    curves = tuple(
+        dots(name, range(1, 11), [v / max(1, t) for v, t in zip(left, tried[name], strict=True)])
+        for name, left in violations.items()
+    )
+    return measurement(
+        Plot("network", "share of segments that leave a path's active region", curves),
+        Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
+        at_least("segments tried", sum(tried["DLGN"]), 1000, "with few segments the claim would not be tested"),
+        note=f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",
     )
 
 
@@ -139,14 +132,12 @@ def path_region_is_disconnected(seed: int) -> Measurement:
     pattern = capture_gates(disconnected_network(), x)
     opened = pattern["1"][:, 0] & pattern["3"][:, 0]
     inside = torch.stack([(x[:, 0] > low) & (x[:, 0] < high) for low, high in facts.intervals]).any(dim=0)
-    return Measurement(
-        (
-            Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
-            Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
-            Check("inputs whose gates disagree", int((opened != inside).sum()), 0, "the region is exact"),
-        ),
+    return measurement(
         line_panel(facts),
-        ("the paper gives no weights; these are ours. Its gates also open at 0, so its intervals are closed.",),
+        Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
+        Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
+        Check("inputs whose gates disagree", int((opened != inside).sum()), 0, "the region is exact"),
+        note="the paper gives no weights; these are ours. Its gates also open at 0, so its intervals are closed.",
     )
 
 
@@ -163,14 +154,12 @@ def path_region_jumps(seed: int) -> Measurement:
     quadrant = max(abs(area - 1) for epsilon, area in facts.areas.items() if epsilon < 0)
     polygons = [polygon for epsilon, region in facts.regions.items() if epsilon < 0 for polygon in region]
     outside = max(max(0.0, -s, -t) for polygon in polygons for s, t in polygon)
-    return Measurement(
-        (
-            Check("ε > 0: |area − 2|", half, 1e-12, "the right half of the square, for every ε > 0"),
-            Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
-            Check("ε < 0: distance by which the region leaves the first quadrant", outside, 1e-12, EXACT),
-        ),
+    return measurement(
         Panels(tuple(square_panel(facts, epsilon) for epsilon in facts.regions), len(EPSILONS) // 2),
-        ("the parameters ε = ±1e-9 differ by 2e-9; the smaller region has half the area of the larger.",),
+        Check("ε > 0: |area − 2|", half, 1e-12, "the right half of the square, for every ε > 0"),
+        Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
+        Check("ε < 0: distance by which the region leaves the first quadrant", outside, 1e-12, EXACT),
+        note="the parameters ε = ±1e-9 differ by 2e-9; the smaller region has half the area of the larger.",
     )
 
 
@@ -195,31 +184,22 @@ def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
     formal = sum(all(bits[m * layer] for layer in range(layers)) for bits in product((0, 1), repeat=m * layers))
     sizes = (2, 3, 4, 5, 6, 8, 10)
     counts = [region_counts(_dlgn(size, layers, generator), bounds=BOUNDS) for size in sizes]
-    curves = {
-        "paths, m^(L−1)": [count.paths for count in counts],
-        "path regions that are not empty": [count.active_paths for count in counts],
-        "activation-pattern regions": [count.patterns for count in counts],
-        "most that lines allow": [count.most_patterns for count in counts],
-    }
+    curves = (
+        dots("paths, m^(L−1)", sizes, [count.paths for count in counts]),
+        dots("path regions that are not empty", sizes, [count.active_paths for count in counts]),
+        dots("activation-pattern regions", sizes, [count.patterns for count in counts]),
+        dots("most that lines allow", sizes, [count.most_patterns for count in counts]),
+    )
+    beyond = max(count.patterns - count.most_patterns for count in counts)
     return Measurement(
         (
             Check("area of A_π: half-spaces against cells", max(errors) / 36, 1e-8, "linear programmes reach 1e-10"),
             Check("|bit patterns that open π − 2^((m−1)(L−1))|", abs(formal - claimed), 0, "counted one by one"),
             Check("pattern regions in one A_π − that many", max(occurring) - claimed, 0, "a part cannot be more"),
             Check("faces of A_π − (L − 1)", max(faces) - layers, 0, "one half-space per gate"),
-            Check(
-                "pattern regions − (1 + N + N(N−1)/2)",
-                max(count.patterns - count.most_patterns for count in counts),
-                0,
-                "N lines in a plane",
-            ),
+            Check("pattern regions − (1 + N + N(N−1)/2)", beyond, 0, "N lines in a plane"),
         ),
-        Plot(
-            "m",
-            f"number of regions, L − 1 = {layers}, two inputs",
-            tuple(Curve(name, tuple(map(float, sizes)), tuple(map(float, values))) for name, values in curves.items()),
-            log=True,
-        ),
+        Plot("m", f"number of regions, L − 1 = {layers}, two inputs", curves, log=True),
         (
             f'"precisely 2^((m−1)(L−1))" counts bit patterns, empty regions included: for m = {m}, L − 1 = {layers} '
             f"it is {claimed}, but a path's region holds at most {max(occurring)} pattern regions of some area, "

@@ -8,7 +8,6 @@ from pydantic import Field
 from torch import nn
 
 from gatelab.data import load
-from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     NodeOptions,
@@ -20,16 +19,16 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.batchnorm import row_energy
 from gatelab.hierarchy.rules import random_table
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.looks import Look
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import Optimiser, TrainConfig
+from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models.init import initialise
-from gatelab.papers.hierarchy.common import decided, numbers
+from gatelab.papers.common import cells_per_kind, decided, experiment, figure, findings, line, over, runs_of, training
 
 _PLACES = ("before the ReLU", "after the ReLU")
 
@@ -75,133 +74,101 @@ def _projection(config: BatchNormConfig, seed: int, place: str, context: Context
             "leak": max(layer.leak.max().item() for layer in report),
         }
 
-    training = TrainConfig(
-        epochs=config.epochs,
-        batch_size=config.batch,
-        optimiser=Optimiser.SGD,
-        learning_rate=config.learning_rate,
-        epoch_examples=examples // config.batch * config.batch,  # whole batches: one example has no variance
-    )
-    result = train_and_look([net], [seed], data, training, context, range(config.epochs + 1), see)
+    whole_batches = examples // config.batch * config.batch  # a last batch of one example would have no variance
+    how = training(config, batch_size=config.batch, optimiser=Optimiser.SGD, epoch_examples=whole_batches)
+    result = train_and_look([net], [seed], data, how, context, range(config.epochs + 1), see)
     return {"records": [seen["members"][0] for seen in result["seen"]]}
 
 
-def _energy(config: BatchNormConfig, seed: int, context: Context) -> Result:
-    """Measure how much ½‖w_j‖² of hidden nodes changes within the horizon, for each step size and place of norm."""
+def _drift(norm: Norm, step: float, steps: int, seed: int) -> float:
+    """Return the mean change of ½‖w_j‖² of hidden nodes, relative to their mean, after some steps."""
+    generator = torch.Generator().manual_seed(seed)
+    teacher = Teacher(string_fields(6, [3]), random_table(4, generator), top=random_table(2, generator))
+    hidden = NodeOptions(norm=norm, bias=False, eps=1e-12)
+    student = student_for(teacher, 6, hidden=hidden, dtype=torch.float64, generator=generator)
+    weights = [student.weights[region] for region in student.fields.hidden]
+    with torch.no_grad():
+        for weight in weights:
+            weight.uniform_(0.1, 1.0, generator=generator)  # positive: no node starts closed for all inputs
+    before = torch.cat([row_energy(weight.detach()) for weight in weights])
+    trainer = GradientTrainer(student, teacher, step)
+    for _ in range(steps):
+        trainer.step()
+    after = torch.cat([row_energy(weight.detach()) for weight in weights])
+    return ((after - before).abs().mean() / before.mean()).item()
+
+
+def _work(config: BatchNormConfig, cell: Cell, context: Context) -> Result:
+    seed, kind = int(cell.parameters["seed"]), cell.parameters["kind"]
+    if kind != "energy":
+        return _projection(config, seed, kind, context)
     drifts: dict[str, list[float]] = {}
     for norm in Norm:
-        drifts[norm.value] = []
-        for step in config.step_sizes:
-            generator = torch.Generator().manual_seed(seed)
-            teacher = Teacher(string_fields(6, [3]), random_table(4, generator), top=random_table(2, generator))
-            hidden = NodeOptions(norm=norm, bias=False, eps=1e-12)
-            student = student_for(teacher, 6, hidden=hidden, dtype=torch.float64, generator=generator)
-            weights = [student.weights[region] for region in student.fields.hidden]
-            with torch.no_grad():
-                for weight in weights:
-                    weight.uniform_(0.1, 1.0, generator=generator)  # positive: no node starts closed for all inputs
-            before = torch.cat([row_energy(weight.detach()) for weight in weights])
-            trainer = GradientTrainer(student, teacher, step)
-            for _ in range(round(config.horizon / step)):
-                trainer.step()
-            after = torch.cat([row_energy(weight.detach()) for weight in weights])
-            drifts[norm.value].append(((after - before).abs().mean() / before.mean()).item())
+        drifts[norm.value] = [_drift(norm, step, round(config.horizon / step), seed) for step in config.step_sizes]
         context.tell(1.0, norm.value)
     return {"drifts": drifts}
 
 
-def _work(config: BatchNormConfig, cell: Cell, context: Context) -> Result:
-    seed, place = int(cell.parameters["seed"]), cell.parameters["place"]
-    return _energy(config, seed, context) if place is None else _projection(config, seed, place, context)
-
-
-def _cells(config: BatchNormConfig) -> list[Cell]:
-    return [
-        *(
-            Cell(f"{place}, run {run}", {"seed": seed, "place": place}, weight=2.0)
-            for place in _PLACES
-            for run, seed in enumerate(config.seeds())
-        ),
-        *(Cell(f"energy, run {run}", {"seed": seed, "place": None}) for run, seed in enumerate(config.seeds())),
-    ]
-
-
 def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Findings:
-    records = {place: [results[f"{place}, run {run}"]["records"] for run in range(config.runs)] for place in _PLACES}
-    flat = [record for runs in records.values() for run in runs for record in run]
+    runs = {place: [result["records"] for result in runs_of(place, results)] for place in _PLACES}
+    flat = [record for own in runs.values() for records in own for record in records]
     removed, along_one = (
-        {
-            place: [Sample(tuple(r[what] for r in epoch)) for epoch in zip(*records[place], strict=True)]
-            for place in _PLACES
-        }
+        {place: [Sample(tuple(r[what] for r in epoch)) for epoch in zip(*runs[place], strict=True)] for place in runs}
         for what in ("removed", "mean")
     )
-    energies = [results[f"energy, run {run}"]["drifts"] for run in range(config.runs)]
-    drifts = {
-        norm: [numbers(found[norm.value][i] for found in energies) for i in range(len(config.step_sizes))]
-        for norm in Norm
-    }
-    orders = {norm: fitted_power(config.step_sizes, [s.mean for s in drifts[norm]]) for norm in Norm}
+    energies, sizes = [result["drifts"] for result in runs_of("energy", results)], config.step_sizes
+    drifts = {norm: over(energies, len(sizes), lambda own, i, n=norm.value: own[n][i]) for norm in Norm}
+    orders = {norm: fitted_power(sizes, [sample.mean for sample in drifts[norm]]) for norm in Norm}
     chance = 2 / config.batch  # what the projection removes of a random gradient, on average
     first = {place: samples[0].text() for place, samples in removed.items()}
-    return Findings(
+    shares = Table(
+        "Share of ‖gradient‖² that batch norm removes, %",
+        ("batch norm", "at the start", f"after {config.epochs} epochs", "of that along 1"),
+        tuple((p, first[p], removed[p][-1].text(), along_one[p][-1].text()) for p in _PLACES),
+        f"{config.data}, batches of {config.batch}, mean over layers and channels; ± over {config.runs} runs.",
+    )
+    changes = Table(
+        f"Mean relative change of ½‖w_j‖² within η · steps = {config.horizon:g}",
+        ("batch norm", *(f"η = {step:g}" for step in sizes), "exponent"),
+        tuple((norm.value, *(s.text() for s in drifts[norm]), f"{orders[norm]:.2f}") for norm in Norm),
+    )
+    return findings(
         "hierarchy, Section 4: batch norm as a projection",
         f"At the start batch norm removes {first[_PLACES[0]]} % of the gradient's energy (before the ReLU) and "
         f"{first[_PLACES[1]]} % (after); two random directions of {config.batch} are {100 * chance:.1f} %. "
         f"Energies ½‖w_j‖² drift as η^{orders[Norm.AFTER_RELU]:.2f} with batch norm after the ReLU, as "
         f"η^{orders[Norm.NONE]:.2f} without.",
-        (
-            Table(
-                "Share of ‖gradient‖² that batch norm removes, %",
-                ("batch norm", "at the start", f"after {config.epochs} epochs", "of that along 1"),
-                tuple((p, first[p], removed[p][-1].text(), along_one[p][-1].text()) for p in _PLACES),
-                f"{config.data}, batches of {config.batch}, mean over layers and channels; ± over {config.runs} runs.",
-            ),
-            Table(
-                f"Mean relative change of ½‖w_j‖² within η · steps = {config.horizon:g}",
-                ("batch norm", *(f"η = {step:g}" for step in config.step_sizes), "exponent"),
-                tuple((norm.value, *(s.text() for s in drifts[norm]), f"{orders[norm]:.2f}") for norm in Norm),
-            ),
-        ),
-        _figures(config, removed, drifts, chance),
-        _claims(config, max(record["residual"] for record in flat), removed, orders, chance),
-        (
-            f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
-            "a node that does not vary over the batch.",
-            "The paper claims the energy for batch norm after the ReLU; after the linear map the argument is the same.",
-        ),
+        shares,
+        changes,
+        *_figures(config, removed, drifts, chance),
+        *_claims(max(record["residual"] for record in flat), removed, orders, Sample((chance,) * config.runs)),
+        f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
+        "a node that does not vary over the batch.",
+        "The paper claims the energy for batch norm after the ReLU; after the linear map the argument is the same.",
     )
 
 
 def _figures(
     config: BatchNormConfig, removed: Mapping[str, list[Sample]], drifts: Mapping[Norm, list[Sample]], chance: float
 ) -> tuple[FigureFacts, ...]:
-    epochs = tuple(float(epoch) for epoch in range(config.epochs + 1))
+    epochs = tuple(map(float, range(config.epochs + 1)))
     shares = [mean_curve(f"batch norm {place}", epochs, samples) for place, samples in removed.items()]
-    by_chance = Curve("two random directions", epochs, (chance,) * len(epochs), line=True)
-    energies = tuple(mean_curve(f"batch norm: {norm.value}", config.step_sizes, drifts[norm]) for norm in Norm)
+    shares.append(line("two random directions", epochs, [chance] * len(epochs)))
+    energies = [mean_curve(f"batch norm: {norm.value}", config.step_sizes, drifts[norm]) for norm in Norm]
+    seen = "Mean over layers and channels on one batch before each epoch, and its standard error over runs."
+    limit = "Gradient flow (η → 0) conserves the energy of nodes with batch norm behind them."
+    change = "mean relative change of ½‖w_j‖²"
     return (
-        FigureFacts(
-            "What batch norm removes",
-            Plot("epoch", "share of the gradient's energy", (*shares, by_chance)),
-            "Mean over layers and channels on one batch before each epoch, and its standard error over runs.",
-        ),
-        FigureFacts(
-            "Energy against step size",
-            Plot("step η", "mean relative change of ½‖w_j‖²", energies, log=True),
-            "Gradient flow (η → 0) conserves the energy of nodes with batch norm behind them.",
-        ),
+        figure("What batch norm removes", "epoch", "share of the gradient's energy", shares, seen),
+        figure("Energy against step size", "step η", change, energies, limit, log=True),
     )
 
 
 def _claims(
-    config: BatchNormConfig,
-    residual: float,
-    removed: Mapping[str, list[Sample]],
-    orders: Mapping[Norm, float],
-    chance: float,
+    residual: float, removed: Mapping[str, list[Sample]], orders: Mapping[Norm, float], chance: Sample
 ) -> tuple[Claim, ...]:
     kept, free = orders[Norm.AFTER_RELU], orders[Norm.NONE]
+    more = "removes more than two random directions would"
     return (
         decided(
             "What comes back is (c₁/σ) P^⊥ g (Thm. 5, with ε in the formula)",
@@ -209,11 +176,7 @@ def _claims(
             f"autograd against the formula: at most {residual:.1e}, relative",
         ),
         *(
-            greater(
-                f"Batch norm {place} removes more than two random directions would, {when}",
-                samples[at],
-                Sample((chance,) * config.runs),
-            )
+            greater(f"Batch norm {place} {more}, {when}", samples[at], chance)
             for place, samples in removed.items()
             for when, at in (("at the start", 0), ("after training", -1))
         ),
@@ -226,17 +189,14 @@ def _claims(
     )
 
 
-BATCHNORM = Experiment(
+BATCHNORM = experiment(
     "hierarchy-batchnorm",
     "Batch norm as a projection, and the energy it conserves",
     BatchNormConfig,
-    {
-        "smoke": {"runs": 1, "width": 8, "epochs": 2, "horizon": 0.12, "step_sizes": (0.04, 0.02)},
-        "quick": {},
-        "paper": {"runs": 10, "width": 128, "epochs": 100, "step_sizes": (0.04, 0.02, 0.01, 0.005, 0.0025)},
-    },
-    _cells,
+    lambda config: [*cells_per_kind(config, *_PLACES, weight=2.0), *cells_per_kind(config, "energy")],
     _work,
     _findings,
+    smoke={"runs": 1, "width": 8, "epochs": 2, "horizon": 0.12, "step_sizes": (0.04, 0.02)},
+    paper={"runs": 10, "width": 128, "epochs": 100, "step_sizes": (0.04, 0.02, 0.01, 0.005, 0.0025)},
 )
 EXPERIMENTS = (BATCHNORM,)

@@ -6,7 +6,6 @@ from itertools import pairwise
 import torch
 from pydantic import Field
 
-from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     LocalNetwork,
     NodeOptions,
@@ -18,11 +17,11 @@ from gatelab.hierarchy import (
     string_fields,
 )
 from gatelab.hierarchy.rules import joint
-from gatelab.lab.experiment import Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
+from gatelab.lab.experiment import SeededConfig
+from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Verdict, readable
-from gatelab.papers.hierarchy.common import decided, numbers
+from gatelab.papers.common import decided, dots, experiment, figure, findings, line, numbers
 
 
 class ExpressibilityConfig(SeededConfig):
@@ -64,14 +63,12 @@ def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
 
 def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Findings:
     found = [results[f"{size} bits"] for size in config.sizes]
-    places = tuple(float(place) for place in range(len(config.sizes)))
-    linear = [result["linear"] for result in found]
+    linear, relu = ([result[kind] for result in found] for kind in ("linear", "relu"))
     ratios = [b / a for a, b in pairwise(linear)]
-    relu = max(result["relu"] for result in found)
-    trained = [numbers(result["trained ReLU"]) for result in found]
-    trained_linear = [numbers(result["trained linear"]) for result in found]
+    trained, trained_linear = ([numbers(r[f"trained {kind}"]) for r in found] for kind in ("ReLU", "linear"))
     excess = max(abs(sample.mean - best) / best for sample, best in zip(trained_linear, linear, strict=True))
-    reached = [f"{sample.mean:.2g} at {size} bits" for size, sample in zip(config.sizes, trained, strict=True)]
+    by_size = zip(config.sizes, trained, strict=True)
+    reached = ", ".join(f"{sample.mean:.2g} at {size} bits" for size, sample in by_size)
     rows = tuple(
         (
             *(str(size), str(r["events"]), readable(r["linear"]), t_linear.text(), f"{r['relu']:.1e}", t_relu.text()),
@@ -79,73 +76,54 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
         )
         for size, r, t_linear, t_relu in zip(config.sizes, found, trained_linear, trained, strict=True)
     )
+    table = Table(
+        "‖F_ω − I‖² over d bits",
+        (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
+        rows,
+        "Closed: the nodes of the trained ReLU networks that are zero for their own event. Trained by"
+        f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
+    )
+    places = tuple(map(float, range(len(config.sizes))))
+    curves = (
+        line("best linear network, 2^d − d − 1", places, linear),
+        dots("linear, trained", places, [sample.mean for sample in trained_linear]),
+        mean_curve("ReLU, trained", places, trained),
+        dots("ReLU, constructed", places, relu),
+    )
+    axes = ("bits d under the region", "‖F_ω − I‖²")
+    caption = "There are m = 2^d events; F_ω = 0 has the loss m."
     growth = f"each bit multiplies it by {', '.join(f'{ratio:.2f}' for ratio in ratios)}"
+    bounded = "Descent on a linear network ends at the Eckart–Young bound"
+    zero = "Gradient descent finds the zero that Theorem 6 constructs"
     exponential = "The linear loss is exponential in the region's size"
-    return Findings(
+    return findings(
         "hierarchy, Theorem 6: expressibility against region size",
         f"The best linear network's loss grows from {readable(linear[0])} to {readable(linear[-1])}, by at least "
-        f"{min(ratios, default=1):.2g} with each bit; the constructed ReLU network's is {relu:.1e} throughout.",
-        (
-            Table(
-                "‖F_ω − I‖² over d bits",
-                (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
-                rows,
-                "Closed: the nodes of the trained ReLU networks that are zero for their own event. Trained by"
-                f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
-            ),
-        ),
-        (
-            FigureFacts(
-                "Loss against region size",
-                Plot(
-                    "bits d under the region",
-                    "‖F_ω − I‖²",
-                    (
-                        Curve("best linear network, 2^d − d − 1", places, tuple(linear), line=True),
-                        Curve("linear, trained", places, tuple(s.mean for s in trained_linear)),
-                        mean_curve("ReLU, trained", places, trained),
-                        Curve("ReLU, constructed", places, tuple(r["relu"] for r in found)),
-                    ),
-                    ticks=tuple(map(str, config.sizes)),
-                ),
-                "There are m = 2^d events; F_ω = 0 has the loss m.",
-            ),
-        ),
+        f"{min(ratios, default=1):.2g} with each bit; the constructed ReLU network's is {max(relu):.1e} throughout.",
+        table,
+        figure("Loss against region size", *axes, curves, caption, ticks=tuple(map(str, config.sizes))),
         (
             decided(exponential, min(ratios) >= 2, growth)
             if ratios
-            else Claim(exponential, Verdict.UNDECIDED, "there is only one size"),
-            decided("ReLU networks reach zero loss", relu < 1e-10, f"constructed: at most {relu:.1e}"),
-            decided(
-                "Descent on a linear network ends at the Eckart–Young bound",
-                excess < 1e-3,
-                f"relative distance at most {excess:.1e}",
-            ),
-            decided(
-                "Gradient descent finds the zero that Theorem 6 constructs",
-                all(sample.mean < 1e-3 for sample in trained),
-                f"mean loss after training: {', '.join(reached)}",
-            ),
+            else Claim(exponential, Verdict.UNDECIDED, "there is only one size")
         ),
-        (
-            "The paper assumes that each P_αβ alone is all-vert. Here none is (rows repeat), yet the rows of all "
-            "children side by side are vertices, which is enough: the theorem needs less than it assumes.",
-            "The last claim is ours, not the paper's.",
-        ),
+        decided("ReLU networks reach zero loss", max(relu) < 1e-10, f"constructed: at most {max(relu):.1e}"),
+        decided(bounded, excess < 1e-3, f"relative distance at most {excess:.1e}"),
+        decided(zero, all(sample.mean < 1e-3 for sample in trained), f"mean loss after training: {reached}"),
+        "The paper assumes that each P_αβ alone is all-vert. Here none is (rows repeat), yet the rows of all "
+        "children side by side are vertices, which is enough: the theorem needs less than it assumes.",
+        "The last claim is ours, not the paper's.",
     )
 
 
-EXPRESSIBILITY = Experiment(
+EXPRESSIBILITY = experiment(
     "hierarchy-expressibility",
     "What linear and ReLU networks can express, against region size",
     ExpressibilityConfig,
-    {
-        "smoke": {"runs": 1, "sizes": (2, 3), "steps": 10},
-        "quick": {},
-        "paper": {"runs": 10, "sizes": (2, 3, 4, 5, 6, 7, 8), "steps": 10000},
-    },
     lambda config: [Cell(f"{size} bits", {"size": size}, weight=4.0**size) for size in config.sizes],
     _work,
     _findings,
+    smoke={"runs": 1, "sizes": (2, 3), "steps": 10},
+    paper={"runs": 10, "sizes": (2, 3, 4, 5, 6, 7, 8), "steps": 10000},
 )
 EXPERIMENTS = (EXPRESSIBILITY,)

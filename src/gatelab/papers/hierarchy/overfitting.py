@@ -8,7 +8,6 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from gatelab.figures import Curve, Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
@@ -21,12 +20,12 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.hierarchy.rules import from_function, parity
-from gatelab.lab.experiment import Experiment, SeededConfig
+from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, greater, greater_within_runs
-from gatelab.papers.hierarchy.common import decided, numbers
+from gatelab.papers.common import cells_per_kind, decided, dots, experiment, figure, findings, numbers, runs_of
 
 
 class OverfittingConfig(SeededConfig):
@@ -103,60 +102,49 @@ def _noise(config: OverfittingConfig, seed: int) -> Result:
 
 def _work(config: OverfittingConfig, cell: Cell, context: Context) -> Result:
     del context
-    seed, samples = int(cell.parameters["seed"]), cell.parameters.get("samples")
-    return _noise(config, seed) if samples is None else _train(config, seed, int(samples))
+    seed, kind = int(cell.parameters["seed"]), cell.parameters["kind"]
+    return _noise(config, seed) if kind == "noise" else _train(config, seed, int(kind.removesuffix(" samples")))
 
 
 def _cells(config: OverfittingConfig) -> list[Cell]:
-    return [
-        *(
-            Cell(f"{count} samples, run {run}", {"seed": seed, "samples": count})
-            for count in config.samples
-            for run, seed in enumerate(config.seeds())
-        ),
-        *(Cell(f"noise, run {run}", {"seed": seed}, weight=2.0) for run, seed in enumerate(config.seeds())),
-    ]
+    sizes = [f"{count} samples" for count in config.samples]
+    return [*cells_per_kind(config, *sizes), *cells_per_kind(config, "noise", weight=2.0)]
+
+
+Found = Mapping[tuple[str, str], list[Sample]]  # (trainer, quantity) → a sample for each number of examples
 
 
 def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findings:
-    def over_sizes(read: Callable[[Result], float]) -> list[Sample]:
-        names = [[f"{count} samples, run {run}" for run in range(config.runs)] for count in config.samples]
-        return [numbers(read(results[name]) for name in group) for group in names]
-
+    by_size = [runs_of(f"{count} samples", results) for count in config.samples]
     found = {
-        (name, what): over_sizes(lambda result, n=name, w=what: result[n][w])
+        (name, what): [numbers(run[name][what] for run in runs) for runs in by_size]
         for name in ("GD", "SGD")
         for what in ("alpha", "gamma", "test")
     }
-    epsilons = [sample.mean for sample in over_sizes(lambda result: result["epsilon"])]
-    noise = [results[f"noise, run {run}"] for run in range(config.runs)]
+    epsilons = [numbers(run["epsilon"] for run in runs).mean for runs in by_size]
+    noise = runs_of("noise", results)
     ratios = {name: numbers(r[name] / r["observed"] for r in noise) for name in ("full", "lossy")}
     few, many = config.samples[0], config.samples[-1]
     true, spurious = found["GD", "alpha"], found["GD", "gamma"]
-    return Findings(
+    noises = Table(
+        f"Noise of ΔW over batches of {config.batch}, predicted from resampled P̃ over observed",
+        ("z", "ratio of standard deviations"),
+        (("determines x", ratios["full"].text()), ("lossy", ratios["lossy"].text())),
+    )
+    return findings(
         "hierarchy, Section 6: overfitting to an obvious spurious cause",
         f"With {few} samples the output depends on the spurious cause by {spurious[0].mean:.2f} and on the true one by "
         f"{true[0].mean:.2f}; with {many} by {spurious[-1].mean:.2f} and {true[-1].mean:.2f}.",
-        (
-            _dependence(config, epsilons, found),
-            Table(
-                f"Noise of ΔW over batches of {config.batch}, predicted from resampled P̃ over observed",
-                ("z", "ratio of standard deviations"),
-                (("determines x", ratios["full"].text()), ("lossy", ratios["lossy"].text())),
-            ),
-        ),
-        (_figure(config, epsilons, found),),
-        _claims(config, epsilons, found, ratios),
-        (
-            "In the paper a random start cannot see the subtle cause at all. Parity is nearly so: no single bit "
-            "carries information about it.",
-        ),
+        _dependence(config, epsilons, found),
+        noises,
+        _figure(config, epsilons, found),
+        *_claims(config, epsilons, found, ratios),
+        "In the paper a random start cannot see the subtle cause at all. Parity is nearly so: no single bit "
+        "carries information about it.",
     )
 
 
-def _dependence(
-    config: OverfittingConfig, epsilons: list[float], found: Mapping[tuple[str, str], list[Sample]]
-) -> Table:
+def _dependence(config: OverfittingConfig, epsilons: list[float], found: Found) -> Table:
     labels = {"alpha": "on α (true)", "gamma": "on γ (spurious)", "test": "test loss"}
     names = {"GD": "GD", "SGD": f"SGD({config.batch})"}
     rows = tuple(
@@ -172,38 +160,27 @@ def _dependence(
     )
 
 
-def _figure(
-    config: OverfittingConfig, epsilons: list[float], found: Mapping[tuple[str, str], list[Sample]]
-) -> FigureFacts:
-    sizes = tuple(map(float, config.samples))
-    causes = {"alpha": "true cause α", "gamma": "spurious cause γ"}
+def _figure(config: OverfittingConfig, epsilons: list[float], found: Found) -> FigureFacts:
+    sizes, causes = tuple(map(float, config.samples)), {"alpha": "true cause α", "gamma": "spurious cause γ"}
     curves = [
-        mean_curve(f"{cause}, {name}", sizes, found[name, what])
-        for name in ("GD", "SGD")
-        for what, cause in causes.items()
+        mean_curve(f"{causes[what]}, {name}", sizes, samples)
+        for (name, what), samples in found.items()
+        if what in causes
     ]
-    spurious = Curve(f"ε, exponent {fitted_power(sizes, epsilons):.2f}", sizes, tuple(epsilons))
-    return FigureFacts(
-        "What the output depends on",
-        Plot("samples", "standard deviation of E[f_ω | z]", (*curves, spurious), log=True),
-        "Mean and standard error.",
-    )
+    curves.append(dots(f"ε, exponent {fitted_power(sizes, epsilons):.2f}", sizes, epsilons))
+    axes = ("samples", "standard deviation of E[f_ω | z]")
+    return figure("What the output depends on", *axes, curves, "Mean and standard error.", log=True)
 
 
 def _claims(
-    config: OverfittingConfig,
-    epsilons: list[float],
-    found: Mapping[tuple[str, str], list[Sample]],
-    ratios: Mapping[str, Sample],
+    config: OverfittingConfig, epsilons: list[float], found: Found, ratios: Mapping[str, Sample]
 ) -> tuple[Claim, ...]:
     few, many, middle = config.samples[0], config.samples[-1], len(config.samples) // 2
     true, spurious = found["GD", "alpha"], found["GD", "gamma"]
-    order = fitted_power(config.samples, epsilons)
+    order, falls = fitted_power(config.samples, epsilons), "The spurious correlation ε falls as n^(−1/2)"
     full, lossy = ratios["full"], ratios["lossy"]
     return (
-        decided(
-            "The spurious correlation ε falls as n^(−1/2)", abs(order + 0.5) < 0.15, f"fitted exponent {order:.2f}"
-        ),
+        decided(falls, abs(order + 0.5) < 0.15, f"fitted exponent {order:.2f}"),
         greater_within_runs(f"With {few} samples the spurious cause outweighs the true one", spurious[0], true[0]),
         greater_within_runs(f"With {many} samples the true cause outweighs it", true[-1], spurious[-1]),
         greater("More data mean less weight on the spurious cause", spurious[0], spurious[-1]),
@@ -220,17 +197,14 @@ def _claims(
     )
 
 
-OVERFITTING = Experiment(
+OVERFITTING = experiment(
     "hierarchy-overfitting",
     "A subtle true cause beside an obvious spurious one; SGD as a noisy P",
     OverfittingConfig,
-    {
-        "smoke": {"runs": 2, "bits": 2, "samples": (8, 32), "steps": 5, "draws": 10},
-        "quick": {},
-        "paper": {"runs": 30, "steps": 1000, "draws": 1000},
-    },
     _cells,
     _work,
     _findings,
+    smoke={"runs": 2, "bits": 2, "samples": (8, 32), "steps": 5, "draws": 10},
+    paper={"runs": 30, "steps": 1000, "draws": 1000},
 )
 EXPERIMENTS = (OVERFITTING,)

@@ -1,13 +1,12 @@
 """Theorems 2 to 4: how far training on z departs from training on x, as z carries more information."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 
 import torch
 from pydantic import Field
 from torch.nn.utils import parameters_to_vector
 
-from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     ReformulatedTrainer,
@@ -22,11 +21,11 @@ from gatelab.hierarchy import (
 )
 from gatelab.hierarchy.events import Events
 from gatelab.hierarchy.rules import random_table
-from gatelab.lab.experiment import Experiment, SeededConfig, cell_per_run
-from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
+from gatelab.lab.experiment import SeededConfig, cell_per_run
+from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict, greater_within_runs, readable
-from gatelab.papers.hierarchy.common import decided, numbers
+from gatelab.lab.verdicts import Claim, Verdict, greater_within_runs, readable
+from gatelab.papers.common import decided, experiment, figure, findings, numbers, over
 
 _GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
 
@@ -90,15 +89,11 @@ def information(events: Events, bits: int) -> float:
 
 
 def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Findings:
-    runs = [result["records"] for result in results.values()]
-
-    def over_keeps(read: Callable[[Result], float]) -> list[Sample]:
-        return [numbers(read(records[place]) for records in runs) for place in range(len(config.keeps))]
-
-    shares = tuple(sample.mean for sample in over_keeps(lambda record: record["information"]))
-    own, measured = (over_keeps(lambda record, n=name: record["update"][n]) for name in ("own", "measured"))
-    apart, loss = over_keeps(lambda record: record["apart"]), over_keeps(lambda record: record["loss"])
-    gaps = {name: over_keeps(lambda record, n=name: record["gaps"][n]) for name in _GAPS}
+    runs, count = [result["records"] for result in results.values()], len(config.keeps)
+    shares = tuple(sample.mean for sample in over(runs, count, lambda run, i: run[i]["information"]))
+    own, measured = (over(runs, count, lambda run, i, n=name: run[i]["update"][n]) for name in ("own", "measured"))
+    apart, loss = (over(runs, count, lambda run, i, w=what: run[i][w]) for what in ("apart", "loss"))
+    gaps = {name: over(runs, count, lambda run, i, n=name: run[i]["gaps"][n]) for name in _GAPS}
     by_descent = numbers(result["loss"] for result in results.values())
     after = f"after {config.steps} steps"
     columns = ("positions kept", "information in z", "error of ΔW, own gates", "error of ΔW, measured gates")
@@ -106,73 +101,58 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
         (str(keep), f"{shares[i]:.2f}", own[i].text(), measured[i].text(), apart[i].text(), loss[i].text())
         for i, keep in enumerate(config.keeps)
     )
+    training = Table(
+        f"Training on z, {len(runs)} teachers",
+        (*columns, f"distance {after}", "loss on inputs"),
+        rows,
+        f"Training on inputs ends at a loss of {by_descent.text()}. Errors are relative: of ΔW at the start to "
+        "ΔW's norm, of the parameters to how far training on inputs moved them.",
+    )
+    conditions_hold = Table(
+        "Theorem 2's conditions at the start: largest gap in the network",
+        ("positions kept", *_GAPS),
+        tuple((str(keep), *(gaps[name][i].text() for name in _GAPS)) for i, keep in enumerate(config.keeps)),
+        "0 means that the condition holds.",
+    )
     x_label = "share of the regions' information in z"
     departures = (
         mean_curve("ΔW at the start, own gates", shares, own),
         mean_curve("ΔW at the start, measured gates", shares, measured),
         mean_curve(f"parameters {after}", shares, apart),
     )
-    return Findings(
+    reasons = [mean_curve(name, shares, gaps[name]) for name in _GAPS]
+    over_teachers = "Mean and standard error over teachers."
+    at_start = "Theorem 2's conditions, measured on the student at its start."
+    exact, largest = "If z determines x, both trainings agree to 1e-10 (Thm. 3)", max(apart[-1].values)
+    better = "Measured gating probabilities make the first update better than own ones"
+    return findings(
         "hierarchy, Theorems 2–4: training on z beside training on x",
         f"As z carries from {shares[0]:.0%} to {shares[-1]:.0%} of the information, the distance between the two "
         f"students goes from {readable(apart[0].mean)} to {readable(apart[-1].mean)} of the distance that training "
         "covers.",
+        training,
+        conditions_hold,
+        figure("Departure against information", x_label, "relative departure", departures, over_teachers),
+        figure("Why it departs", x_label, "largest gap", reasons, at_start),
         (
-            Table(
-                f"Training on z, {len(runs)} teachers",
-                (*columns, f"distance {after}", "loss on inputs"),
-                rows,
-                f"Training on inputs ends at a loss of {by_descent.text()}. Errors are relative: of ΔW at the start to "
-                "ΔW's norm, of the parameters to how far training on inputs moved them.",
-            ),
-            Table(
-                "Theorem 2's conditions at the start: largest gap in the network",
-                ("positions kept", *_GAPS),
-                tuple((str(keep), *(gaps[name][i].text() for name in _GAPS)) for i, keep in enumerate(config.keeps)),
-                "0 means that the condition holds.",
-            ),
+            decided(exact, largest < 1e-10, f"largest distance {largest:.1e} {after}")
+            if config.keeps[-1] >= config.bits
+            else Claim(exact, Verdict.UNDECIDED, "z never determines x here")
         ),
-        (
-            FigureFacts(
-                "Departure against information",
-                Plot(x_label, "relative departure", departures),
-                "Mean and standard error over teachers.",
-            ),
-            FigureFacts(
-                "Why it departs",
-                Plot(x_label, "largest gap", tuple(mean_curve(name, shares, gaps[name]) for name in _GAPS)),
-                "Theorem 2's conditions, measured on the student at its start.",
-            ),
-        ),
-        (
-            _exactness(config, max(apart[-1].values)),
-            greater_within_runs("With more information in z the departure is smaller", apart[0], apart[-2]),
-            greater_within_runs(
-                "Measured gating probabilities make the first update better than own ones", own[0], measured[0]
-            ),
-        ),
-        ("z keeps the teacher's variable and the first positions of its region; labels are the same throughout.",),
+        greater_within_runs("With more information in z the departure is smaller", apart[0], apart[-2]),
+        greater_within_runs(better, own[0], measured[0]),
+        "z keeps the teacher's variable and the first positions of its region; labels are the same throughout.",
     )
 
 
-def _exactness(config: ReformulationConfig, largest: float) -> Claim:
-    text = "If z determines x, both trainings agree to 1e-10 (Thm. 3)"
-    if config.keeps[-1] < config.bits:
-        return Claim(text, Verdict.UNDECIDED, "z never determines x here")
-    return decided(text, largest < 1e-10, f"largest distance {largest:.1e} after {config.steps} steps")
-
-
-REFORMULATION = Experiment(
+REFORMULATION = experiment(
     "hierarchy-reformulation",
     "Training on the teacher's variables against training on inputs",
     ReformulationConfig,
-    {
-        "smoke": {"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 6, "nodes": 4},
-        "quick": {},
-        "paper": {"runs": 10, "bits": 12, "keeps": (0, 1, 2, 3, 4, 8, 12), "steps": 500},
-    },
     cell_per_run,
     _work,
     _findings,
+    smoke={"runs": 2, "bits": 4, "keeps": (0, 2, 4), "steps": 6, "nodes": 4},
+    paper={"runs": 10, "bits": 12, "keeps": (0, 1, 2, 3, 4, 8, 12), "steps": 500},
 )
 EXPERIMENTS = (REFORMULATION,)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
@@ -32,6 +32,7 @@ from gatelab.hierarchy.rules import from_function, random_table
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.papers.common import dots, measurement
 
 
 def _lossy(seed: int) -> tuple[torch.Generator, Teacher, LocalNetwork]:
@@ -66,12 +67,10 @@ def marginalised_gradients(seed: int) -> Measurement:
         collected.append(seen.states[region].gate * sums)
         own.append(seen.given_contents(seen.gradients[region], region))
     direct, recursive, collected, own = map(parameters_to_vector, (direct, recursive, collected, own))
-    return Measurement(
-        (
-            identity("g_j(x_k) against the average of g_j(x_j)", recursive, direct),
-            identity("Eq. 4: g_k(x_k) against f'_k Σ_j w_jk g_j(x_k)", collected, own),
-        ),
+    return measurement(
         against(recursive, direct, "g_j(x_k)"),
+        identity("g_j(x_k) against the average of g_j(x_j)", recursive, direct),
+        identity("Eq. 4: g_k(x_k) against f'_k Σ_j w_jk g_j(x_k)", collected, own),
     )
 
 
@@ -152,22 +151,16 @@ def reformulation(seed: int) -> Measurement:
     measured = parameters_to_vector(found for found, _, _ in departures)
     predicted = parameters_to_vector(expected for _, expected, _ in departures)
     share = max(m.abs().max().item() / size for m, _, size in departures)
-    return Measurement(
-        (
-            Check("forgotten noise: largest gap of the conditions", max(gaps), IDENTITY, EXACT),
-            Check("forgotten noise: error of Eq. 7, rel.", exact, IDENTITY, EXACT),
-            identity("lossy teacher: error of Eq. 7 against the gaps", measured, predicted),
-        ),
+    return measurement(
         against(measured, predicted, "error of Eq. 7, lossy teacher"),
-        (f"with the lossy teacher Eq. 7 is wrong by up to {share:.0%} of the largest entry.",),
+        Check("forgotten noise: largest gap of the conditions", max(gaps), IDENTITY, EXACT),
+        Check("forgotten noise: error of Eq. 7, rel.", exact, IDENTITY, EXACT),
+        identity("lossy teacher: error of Eq. 7 against the gaps", measured, predicted),
+        note=f"with the lossy teacher Eq. 7 is wrong by up to {share:.0%} of the largest entry.",
     )
 
 
-@theorem(
-    "hierarchy-3",
-    "Theorem 3",
-    "If z_α determines x_α, the conditions hold, and training on z is training on x",
-)
+@theorem("hierarchy-3", "Theorem 3", "If z_α determines x_α, the conditions hold, and training on z is training on x")
 def exactness(seed: int) -> Measurement:
     """Train twenty steps both ways from the same weights, on overlapping regions, with and without batch norm."""
     generator, lossy, _ = _lossy(seed)
@@ -180,15 +173,15 @@ def exactness(seed: int) -> Measurement:
         twin = deepcopy(student)
         on_z, on_x = ReformulatedTrainer(twin, events, 0.3), GradientTrainer(student, teacher, 0.3)
         losses_x, losses_z = zip(*((on_x.step(), on_z.step()) for _ in range(20)), strict=True)
-        curves.append(Curve(f"batch norm: {norm.value}", losses_x, losses_z))
+        curves.append(dots(f"batch norm: {norm.value}", losses_x, losses_z))
         differences.append(relative_error(*(parameters_to_vector(n.parameters()).detach() for n in (twin, student))))
-    return Measurement(
-        (
-            Check("largest gap of the conditions", worst, IDENTITY, EXACT),
-            Check("parameters after 20 steps, rel. error", max(differences), IDENTITY, EXACT),
-        ),
+    return measurement(
         Plot("loss on inputs", "loss on z", tuple(curves), diagonal="equal"),
-        ("the top variable must determine the input, too: with z_ω the label alone, back-propagation is not exact.",),
+        Check("largest gap of the conditions", worst, IDENTITY, EXACT),
+        Check("parameters after 20 steps, rel. error", max(differences), IDENTITY, EXACT),
+        note=(
+            "the top variable must determine the input, too: with z_ω the label alone, back-propagation is not exact."
+        ),
     )
 
 
@@ -219,11 +212,9 @@ def matrix_form(seed: int) -> Measurement:
     }
     moves = parameters_to_vector(found.weights.values())
     descent = parameters_to_vector(GradientTrainer(student, teacher, 1.0).update().values())
-    return Measurement(
-        (
-            *(identity(name, parameters_to_vector(a), parameters_to_vector(b)) for name, (a, b) in pairs.items()),
-            identity("ΔW against autograd", moves, descent),
-            Check("Λ_β (P^b)ᵀ = Pᵀ Λ_α, rel. error", max(bayes), IDENTITY, EXACT),
-        ),
+    return measurement(
         against(moves, descent, "Δw_jk"),
+        *(identity(name, parameters_to_vector(a), parameters_to_vector(b)) for name, (a, b) in pairs.items()),
+        identity("ΔW against autograd", moves, descent),
+        Check("Λ_β (P^b)ᵀ = Pᵀ Λ_α, rel. error", max(bayes), IDENTITY, EXACT),
     )

@@ -4,19 +4,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.hierarchy import LocalNetwork, NodeOptions, Norm, Teacher, string_fields
 from gatelab.hierarchy.batchnorm import batch_norm_backward, batch_norm_jacobian, projection, row_energy, standardise
 from gatelab.hierarchy.rules import random_table
 from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, fitted_power, identity, moved, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.papers.common import at_least, dots, line, measurement
 
 
 @theorem(
-    "hierarchy-5",
-    "Theorem 5",
-    "Batch norm passes back (c₁/σ) P^⊥_{f,1} of a gradient; its parameters get S(f)ᵀ g",
+    "hierarchy-5", "Theorem 5", "Batch norm passes back (c₁/σ) P^⊥_{f,1} of a gradient; its parameters get S(f)ᵀ g"
 )
 def batch_norm_projects(seed: int) -> Measurement:
     """Compare with torch.nn.BatchNorm1d at ε = 0 and 1e-5, and the form weighted by P(z) (Eq. 83) with autograd."""
@@ -35,16 +34,14 @@ def batch_norm_projects(seed: int) -> Measurement:
     by_formula, *_ = batch_norm_backward(standardise(f, weights), g, scale, weights)
     # Eq. 83 projects g = Λ⁻¹ ∂L/∂f, in the inner product of Λ.
     projected = [batch_norm_jacobian(f[:, j], scale[j].item(), weights) @ (g[:, j] / weights) for j in range(3)]
-    return Measurement(
-        (
-            identity("ε = 0: (c₁/σ) P^⊥ g against BatchNorm1d", ours, exact),
-            identity("ε = 0: S(f)ᵀ g against BatchNorm1d", parameters, torch.stack([to_scale, to_shift])),
-            identity("Eq. 83, weighted by P(z), against autograd", by_formula, weighted),
-            identity("Eq. 83 as a projection", torch.stack(projected, dim=1) * weights.unsqueeze(1), weighted),
-            identity("ε = 1e-5, with ε in the formula", with_eps, smoothed),
-        ),
+    return measurement(
         against(ours, exact, "∂L/∂f, ε = 0"),
-        (f"ε = 1e-5 changes the gradient by {relative_error(smoothed, exact):.1e}: it is not a projection then.",),
+        identity("ε = 0: (c₁/σ) P^⊥ g against BatchNorm1d", ours, exact),
+        identity("ε = 0: S(f)ᵀ g against BatchNorm1d", parameters, torch.stack([to_scale, to_shift])),
+        identity("Eq. 83, weighted by P(z), against autograd", by_formula, weighted),
+        identity("Eq. 83 as a projection", torch.stack(projected, dim=1) * weights.unsqueeze(1), weighted),
+        identity("ε = 1e-5, with ε in the formula", with_eps, smoothed),
+        note=f"ε = 1e-5 changes the gradient by {relative_error(smoothed, exact):.1e}: it is not a projection then.",
     )
 
 
@@ -80,10 +77,8 @@ def null_space(seed: int) -> Measurement:
             identity(f"{name}: P^⊥ P^⊥ = P^⊥", onto @ onto, onto),
             Check(f"{name}: |rank P^⊥ − (n − 2)|", abs(onto.trace().item() - 8), IDENTITY, "the trace of a projection"),
         ]
-    rows = tuple(float(row) for row in range(10))
-    names = ("J f_bn", "J 1", "J f")
-    curves = tuple(Curve(name, rows, tuple(products[0][:, i].abs().tolist())) for i, name in enumerate(names))
-    return Measurement(tuple(checks), Plot("entry", "absolute value", curves))
+    curves = [dots(f"J {name}", range(10), products[0][:, i].abs()) for i, name in enumerate(("f_bn", "1", "f"))]
+    return measurement(Plot("entry", "absolute value", tuple(curves)), *checks)
 
 
 @theorem(
@@ -117,38 +112,17 @@ def conserved_energy(seed: int) -> Measurement:
     sizes = [change.abs().max().item() for change in after]
     order = fitted_power(steps, sizes)
     predicted = steps[0] ** 2 * _energies(velocity)
-    return Measurement(
-        (
-            Check(
-                "flow: drift of ½‖w_j‖², rel.",
-                drifts[Norm.AFTER_RELU],
-                1e-6,
-                "fourth-order steps of 1e-4",
-            ),
-            Check(
-                "−(how far the weights moved, rel.)",
-                -travelled[Norm.AFTER_RELU],
-                -1e-2,
-                "weights at rest conserve everything",
-            ),
-            Check("descent: |order of one step's drift − 2|", abs(order - 2), 1e-3, "η² exactly, up to rounding"),
-            Check(
-                "descent: drift against ½ η² ‖Δw_j‖², rel.",
-                relative_error(after[0], predicted),
-                1e-8,
-                "the change is a small difference of energies",
-            ),
-        ),
-        Plot(
-            "step η",
-            "largest change of ½‖w_j‖² in one step",
-            (
-                Curve(f"measured, order {order:.2f}", tuple(steps), tuple(sizes)),
-                Curve("η²", tuple(steps), tuple(sizes[0] * (s / steps[0]) ** 2 for s in steps), line=True),
-            ),
-            log=True,
-        ),
-        (f"without batch norm the same flow changes the energy by {drifts[Norm.NONE]:.1%}.",),
+    drift, at_rest = drifts[Norm.AFTER_RELU], "weights at rest conserve everything"
+    small = "the change is a small difference of energies"
+    squares = [sizes[0] * (step / steps[0]) ** 2 for step in steps]
+    curves = (dots(f"measured, order {order:.2f}", steps, sizes), line("η²", steps, squares))
+    return measurement(
+        Plot("step η", "largest change of ½‖w_j‖² in one step", curves, log=True),
+        Check("flow: drift of ½‖w_j‖², rel.", drift, 1e-6, "fourth-order steps of 1e-4"),
+        at_least("how far the weights moved, rel.", travelled[Norm.AFTER_RELU], 1e-2, at_rest),
+        Check("descent: |order of one step's drift − 2|", abs(order - 2), 1e-3, "η² exactly, up to rounding"),
+        Check("descent: drift against ½ η² ‖Δw_j‖², rel.", relative_error(after[0], predicted), 1e-8, small),
+        note=f"without batch norm the same flow changes the energy by {drifts[Norm.NONE]:.1%}.",
     )
 
 

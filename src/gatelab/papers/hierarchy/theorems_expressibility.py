@@ -7,13 +7,14 @@ from jaxtyping import Bool, Float
 from scipy.spatial import ConvexHull
 from torch import Tensor
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.hierarchy import Teacher, exact_events, expressibility, given_events, string_fields
 from gatelab.hierarchy.expressive_power import vertices
 from gatelab.hierarchy.rules import joint
 from gatelab.lab.measure import EXACT, IDENTITY, identity
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.papers.common import at_least, dots, line, measurement
 
 
 def _round(rows: int, columns: int, generator: torch.Generator) -> Float[Tensor, "m n"]:
@@ -51,37 +52,27 @@ def expressible(seed: int) -> Measurement:
     excess = [abs(case.linear - case.bound) / case.events for case in (deep, *found)]
     worst = max(case.relu for case in (deep, *found))
     growth = min(b / a for a, b in pairwise(linear.tolist()))
-    bits = tuple(map(float, sizes))
-    return Measurement(
-        (
-            Check("deep hierarchy: rows of P that are not vertices", inside, 0, "the theorem's assumption"),
-            Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
-            Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
-            identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
-            Check("−(deep hierarchy: linear loss)", -deep.linear, -0.5, "m ≤ rank would show nothing"),
-            Check("−(growth of the linear loss per bit)", -growth, -2.0, "exponential: each bit at least doubles it"),
-        ),
-        Plot(
-            "bits d under one region",
-            "‖F_ω − I‖²",
-            (
-                Curve("best linear network", bits, tuple(linear.tolist())),
-                Curve("2^d − d − 1", bits, tuple(formula), line=True),
-                Curve("constructed ReLU network", bits, tuple(case.relu for case in found)),
-            ),
-        ),
-        (
+    curves = (
+        dots("best linear network", sizes, linear),
+        line("2^d − d − 1", sizes, formula),
+        dots("constructed ReLU network", sizes, [case.relu for case in found]),
+    )
+    return measurement(
+        Plot("bits d under one region", "‖F_ω − I‖²", curves),
+        Check("deep hierarchy: rows of P that are not vertices", inside, 0, "the theorem's assumption"),
+        Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
+        Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
+        identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
+        at_least("deep hierarchy: linear loss", deep.linear, 0.5, "m ≤ rank would show nothing"),
+        at_least("growth of the linear loss per bit", growth, 2.0, "exponential: each bit at least doubles it"),
+        note=(
             "on d bits each P_αβ alone is not all-vert (its rows repeat); the rows of all children side by side are, "
-            "and that is enough.",
+            "and that is enough."
         ),
     )
 
 
-@theorem(
-    "hierarchy-7",
-    "Theorem 7",
-    "If F has full row rank, P F has the vertices of P; so P F is all-vert iff P is",
-)
+@theorem("hierarchy-7", "Theorem 7", "If F has full row rank, P F has the vertices of P; so P F is all-vert iff P is")
 def vertices_survive(seed: int) -> Measurement:
     """Draw P with rows inside the hull of others, and F; compare linear programmes with each other and with Qhull."""
     generator = torch.Generator().manual_seed(seed)
@@ -99,13 +90,11 @@ def vertices_survive(seed: int) -> Measurement:
         for values, count in zip(counts.values(), found, strict=True):
             values.append(float(count))
     total, _, thin_total = (int(sum(values)) for values in counts.values())
-    draws = tuple(float(draw) for draw in range(1, 11))
-    return Measurement(
-        (
-            Check("rows that are a vertex of only one of P and P F", disagreements, 0, "the theorem's statement"),
-            Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
-            Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
-        ),
-        Plot("draw", "rows that are vertices", tuple(Curve(n, draws, tuple(v)) for n, v in counts.items())),
-        (f"(2) needs the rank too: with F of rank one, {total - thin_total} of {total} vertices are lost.",),
+    curves = tuple(dots(name, range(1, 11), values) for name, values in counts.items())
+    return measurement(
+        Plot("draw", "rows that are vertices", curves),
+        Check("rows that are a vertex of only one of P and P F", disagreements, 0, "the theorem's statement"),
+        Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
+        Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
+        note=f"(2) needs the rank too: with F of rank one, {total - thin_total} of {total} vertices are lost.",
     )

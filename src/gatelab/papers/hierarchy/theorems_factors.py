@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.hierarchy import (
     LocalNetwork,
     NodeOptions,
@@ -27,6 +27,7 @@ from gatelab.hierarchy.events import Events
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.papers.common import at_least, line, measurement
 
 _SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""
@@ -48,12 +49,10 @@ def closed_under_operations(seed: int) -> Measurement:
     }
     distances = {name: nearest_disentangled(matrix).relative for name, matrix in cases.items()}
     entangled = nearest_disentangled(parts[0] + parts[1].flip(1)).relative
-    return Measurement(
-        (
-            *(Check(f"{name}: distance, rel.", d, IDENTITY, EXACT) for name, d in distances.items()),
-            Check("−(columns swapped: distance)", -entangled, -0.1, "the measure must see entangled columns"),
-        ),
+    return measurement(
         against(cases["(1) weighted sum"], nearest_disentangled(cases["(1) weighted sum"]).matrix, "entries"),
+        *(Check(f"{name}: distance, rel.", d, IDENTITY, EXACT) for name, d in distances.items()),
+        at_least("columns swapped: distance", entangled, 0.1, "the measure must see entangled columns"),
     )
 
 
@@ -111,13 +110,11 @@ def disentangled_forward(seed: int) -> Measurement:
     contrast = nearest_disentangled(reformulate(mixed, events).activations["top"]).relative
     children = zip(events.fields.children("top"), _SETS, strict=True)
     products = [nearest_factorised(events.matrix("top", child), sets).relative for child, sets in children]
-    return Measurement(
-        (
-            *checks,
-            Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
-            Check("−(entangled weights: distance)", -contrast, -1e-2, "the measure must see entangled nodes"),
-        ),
+    return measurement(
         against(output, nearest_disentangled(output).matrix, "F_α"),
+        *checks,
+        Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
+        at_least("entangled weights: distance", contrast, 1e-2, "the measure must see entangled nodes"),
     )
 
 
@@ -140,40 +137,33 @@ def separable_updates(seed: int) -> Measurement:
         )
     apart: dict[str, list[float]] = {}
     travelled: dict[str, float] = {}
-    for name, train in (("batch norm", _step), ("centred", _centred_step), ("neither", _step)):
+    for name in ("batch norm", "centred", "neither"):
         norm = Norm.AFTER_LINEAR if name == "batch norm" else Norm.NONE
         student = _separable_student(generator, events, encodings, NodeOptions(relu=False, norm=norm, bias=False))
         start = student.weights["top"].detach().clone()
         apart[name] = []
         for _ in range(50):
-            train(student, events)
+            if name == "centred":
+                _centred_step(student, events)
+            else:
+                ReformulatedTrainer(student, events, 0.1).step()
             apart[name].append(_entangled_share(student))
         travelled[name] = relative_error(student.weights["top"].detach(), start)
-    steps = tuple(float(step) for step in range(1, 51))
-    return Measurement(
-        (
-            Check("ΔW of a centred G̃, distance from separable, rel.", share["centred"], IDENTITY, EXACT),
-            Check("−(ΔW of an uncentred G̃)", -share["uncentred"], -1e-3, "centring makes the difference"),
-            Check("W after 50 centred steps, rel.", apart["centred"][-1], IDENTITY, EXACT),
-            Check("−(how far those steps moved W, rel.)", -travelled["centred"], -1e-4, "W at rest stays separable"),
-            Check("W after 50 steps under batch norm, rel.", apart["batch norm"][-1], IDENTITY, EXACT),
-            Check("how far batch norm let W move, rel.", travelled["batch norm"], IDENTITY, "f_j and 1 span it all"),
-            Check("−(W after 50 steps without either)", -apart["neither"][-1], -1e-3, "centring makes the difference"),
-        ),
-        Plot(
-            "step",
-            "distance of W from separable, rel.",
-            tuple(Curve(name, steps, tuple(values), line=True) for name, values in apart.items()),
-        ),
-        (
+    curves = tuple(line(name, range(1, 51), values) for name, values in apart.items())
+    return measurement(
+        Plot("step", "distance of W from separable, rel.", curves),
+        Check("ΔW of a centred G̃, distance from separable, rel.", share["centred"], IDENTITY, EXACT),
+        at_least("ΔW of an uncentred G̃", share["uncentred"], 1e-3, "centring makes the difference"),
+        Check("W after 50 centred steps, rel.", apart["centred"][-1], IDENTITY, EXACT),
+        at_least("how far those steps moved W, rel.", travelled["centred"], 1e-4, "W at rest stays separable"),
+        Check("W after 50 steps under batch norm, rel.", apart["batch norm"][-1], IDENTITY, EXACT),
+        Check("how far batch norm let W move, rel.", travelled["batch norm"], IDENTITY, "f_j and 1 span it all"),
+        at_least("W after 50 steps without either", apart["neither"][-1], 1e-3, "centring makes the difference"),
+        note=(
             "Batch norm keeps W separable by not moving it at all: a disentangled node is a function of one binary "
-            "factor, so {f_j, 1} spans every gradient it can get, and Theorem 5's projection removes all of it.",
+            "factor, so {f_j, 1} spans every gradient it can get, and Theorem 5's projection removes all of it."
         ),
     )
-
-
-def _step(student: LocalNetwork, events: Events) -> None:
-    ReformulatedTrainer(student, events, 0.1).step()
 
 
 @torch.no_grad()
@@ -217,12 +207,10 @@ def backward_entangles(seed: int) -> Measurement:
     one_to_one = factorised([single, single.flip(0)], [(0,), (1,)])
     kept = one_to_one.T @ above @ torch.diag(weight[:2, 0])
     safe = nearest_disentangled(kept, factor_marginals(kron(chances) @ one_to_one)).relative
-    return Measurement(
-        (
-            identity("Pᵀ G̃ Wᵀ against Eq. 105", below, predicted),
-            Check("−(distance from disentangled, rel.)", -distance, -1e-3, "a negative result: far from rounding"),
-            Check("one factor below each factor: distance, rel.", safe, IDENTITY, EXACT),
-        ),
+    return measurement(
         against(below, predicted, "G̃_β"),
-        (f"the back-propagated gradient lies {distance:.0%} away from the nearest disentangled one.",),
+        identity("Pᵀ G̃ Wᵀ against Eq. 105", below, predicted),
+        at_least("distance from disentangled, rel.", distance, 1e-3, "a negative result: far from rounding"),
+        Check("one factor below each factor: distance, rel.", safe, IDENTITY, EXACT),
+        note=f"the back-propagated gradient lies {distance:.0%} away from the nearest disentangled one.",
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,18 +15,18 @@ from torch import Tensor, nn
 
 from gatelab import models
 from gatelab.data import Dataset, load
-from gatelab.figures import Curve, Plot
 from gatelab.kernels import OverlapKernel, PathKernel, compute, kernel_ridge, kernel_ridges, top_eigenpairs
 from gatelab.kernels.solve.blocks import BlockedKernel, kernel_part
 from gatelab.kernels.solve.products import kernel_times
 from gatelab.kernels.solve.ridge import PassObserver
-from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.experiment import DataConfig, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, not_below, readable
+from gatelab.papers.common import experiment, figure, findings, line
 from gatelab.work.files import write_json
 from gatelab.work.progress import Silent
 
@@ -57,6 +58,12 @@ def _examples(config: AtScaleConfig, seed: int) -> Dataset:
     return replace(data, train_x=data.train_x[order], train_y=data.train_y[order])
 
 
+def _solver(config: AtScaleConfig, seed: int) -> dict[str, Any]:
+    """The options of all regressions; every solver draws from a generator of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    return {"preconditioner_rank": config.rank, "tolerance": config.tolerance, "generator": generator}
+
+
 def held_out_accuracies(
     kernel: BlockedKernel,
     labels: Tensor,
@@ -68,15 +75,8 @@ def held_out_accuracies(
     """For each ridge, the accuracy on the last fifth of the examples of a regression on the others."""
     n = len(labels)
     cut = n * 4 // 5
-    fits = kernel_ridges(
-        kernel_part(kernel, slice(0, cut), slice(0, cut)),
-        targets[:cut],
-        config.ridges,
-        preconditioner_rank=config.rank,
-        tolerance=config.tolerance,
-        watch=watch,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    part = kernel_part(kernel, slice(0, cut), slice(0, cut))
+    fits = kernel_ridges(part, targets[:cut], config.ridges, watch=watch, **_solver(config, seed))
     others = kernel_part(kernel, slice(cut, n), slice(0, cut))
     answers = kernel_times(others, torch.cat([fit.dual for fit in fits], dim=1)).unflatten(1, (len(fits), -1))
     right = answers.argmax(dim=2) == labels[cut:, None]
@@ -129,24 +129,12 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     steps = pairwise((0.0, 0.5, 0.7, 0.9, 1.0))
     tiles, ridges, solving, testing = (_share(context, low, high) for low, high in steps)
     kernel = compute(asked, x, store=folder / "train.zarr", memory=MEMORY, progress=_KernelProgress(tiles, kind))
-    held_out = held_out_accuracies(
-        kernel, data.train_y, targets, config, seed, _watch(ridges, f"{kind}, ridges", config.tolerance)
-    )
-    fit = kernel_ridge(
-        kernel,
-        targets,
-        best_ridge(config.ridges, held_out),
-        preconditioner_rank=config.rank,
-        tolerance=config.tolerance,
-        watch=_watch(solving, kind, config.tolerance),
-        generator=torch.Generator().manual_seed(seed),
-    )
-    pairs = top_eigenpairs(
-        kernel,
-        min(config.eigenvalues, len(x)),
-        tolerance=config.tolerance,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    choosing = _watch(ridges, f"{kind}, ridges", config.tolerance)
+    held_out = held_out_accuracies(kernel, data.train_y, targets, config, seed, choosing)
+    ridge, watch = best_ridge(config.ridges, held_out), _watch(solving, kind, config.tolerance)
+    fit = kernel_ridge(kernel, targets, ridge, watch=watch, **_solver(config, seed))
+    count, generator = min(config.eigenvalues, len(x)), torch.Generator().manual_seed(seed)
+    pairs = top_eigenpairs(kernel, count, tolerance=config.tolerance, generator=generator)
     trace = kernel.diagonal().double().sum()
     progress = _KernelProgress(testing, f"{kind}, test examples")
     cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)
@@ -193,23 +181,19 @@ def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
     own = Sample(tuple(run[NETWORK] for run in runs))
     kernels = {kind: Sample(tuple(run[kind]["accuracy"] for run in runs)) for kind in KERNELS}
     n = runs[0]["n"]
-    return Findings(
+    as_well = "The path kernel classifies as well as the network, within a point"
+    return findings(
         f"Ridge regression with the path kernel of a trained network, {n:,} examples of {runs[0]['data']}",
         f"With the path kernel of its {n:,} training examples {kernels[PATH].text()} % of the test examples are "
         f"classified correctly, with the overlap alone {kernels[OVERLAP].text()} %; the network has {own.text()} %.",
-        (_accuracy_table(config, own, kernels), _solver_table(config, runs)),
-        (_spectrum_figure(runs), _ridge_figure(config, runs)),
-        (
-            not_below(
-                "The path kernel classifies as well as the network, within a point", kernels[PATH], own, within=0.01
-            ),
-            not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
-        ),
-        (
-            "Network and kernels learn from the same examples; the network is taken after its last epoch.",
-            "The regression has not seen the held-out fifth that chooses the ridge, but the gates have.",
-            *_unconverged(runs),
-        ),
+        _accuracy_table(config, own, kernels),
+        _solver_table(config, runs),
+        *_figures(config, runs),
+        not_below(as_well, kernels[PATH], own, within=0.01),
+        not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
+        "Network and kernels learn from the same examples; the network is taken after its last epoch.",
+        "The regression has not seen the held-out fifth that chooses the ridge, but the gates have.",
+        *_unconverged(runs),
     )
 
 
@@ -224,60 +208,37 @@ def _accuracy_table(config: AtScaleConfig, own: Sample, kernels: Mapping[str, Sa
 
 
 def _solver_table(config: AtScaleConfig, runs: Sequence[Result]) -> Table:
-    rows = [
-        (
-            kind,
-            str(number),
-            f"{run[kind]['ridge']:g}",
-            str(run[kind]["iterations"]),
-            f"{run[kind]['residual']:.1e}",
-            str(run[kind]["passes"]),
-            readable(100 * run[kind]["eigenvalues"][0]),
-            readable(100 * sum(run[kind]["eigenvalues"])),
-        )
-        for kind in KERNELS
-        for number, run in enumerate(runs)
-    ]
-    count = len(runs[0][PATH]["eigenvalues"])
+    rows = []
+    for kind in KERNELS:
+        for number, run in enumerate(runs):
+            r, shares = run[kind], [100 * value for value in run[kind]["eigenvalues"]]
+            solver = (f"{r['ridge']:g}", str(r["iterations"]), f"{r['residual']:.1e}", str(r["passes"]))
+            rows.append((kind, str(number), *solver, readable(shares[0]), readable(sum(shares))))
+    columns = ("kernel", "run", "ridge", "steps", "residual", "passes for eigenvalues", "largest, %")
     return Table(
         "What the solvers did",
-        (
-            *("kernel", "run", "ridge", "steps", "residual", "passes for eigenvalues", "largest, %"),
-            f"{count} largest, %",
-        ),
+        (*columns, f"{len(runs[0][PATH]['eigenvalues'])} largest, %"),
         tuple(rows),
         f"The ridge is relative to the mean diagonal, eigenvalues are in percent of the trace. Residuals, of which the "
         f"largest is given, were to reach {config.tolerance:g}.",
     )
 
 
-def _spectrum_figure(runs: Sequence[Result]) -> FigureFacts:
-    values = runs[0][PATH]["eigenvalues"]
-    ranks = tuple(float(place + 1) for place in range(len(values)))
-    curves = tuple(Curve(kind, ranks, tuple(runs[0][kind]["eigenvalues"]), line=True) for kind in KERNELS)
-    return FigureFacts(
-        "The largest eigenvalues",
-        Plot("rank", "eigenvalue / trace", curves, log=True),
-        "Of the first run. A low-rank approximation of the kernel loses what lies far to the right.",
-    )
-
-
-def _ridge_figure(config: AtScaleConfig, runs: Sequence[Result]) -> FigureFacts:
+def _figures(config: AtScaleConfig, runs: Sequence[Result]) -> tuple[FigureFacts, ...]:
+    values = {kind: runs[0][kind]["eigenvalues"] for kind in KERNELS}
+    spectra = [line(kind, range(1, len(own) + 1), own) for kind, own in values.items()]
+    lost = "Of the first run. A low-rank approximation of the kernel loses what lies far to the right."
     places = tuple(map(float, range(len(config.ridges))))
-    samples = {
-        kind: [Sample(tuple(run[kind]["held_out"][place] for run in runs)) for place in range(len(config.ridges))]
-        for kind in KERNELS
-    }
-    curves = tuple(percent_curve(kind, places, of_kind) for kind, of_kind in samples.items())
-    return FigureFacts(
-        "How the ridge is chosen",
-        Plot(
-            "ridge, relative to the mean diagonal",
-            "held-out accuracy in percent",
-            curves,
-            ticks=tuple(f"{ridge:g}" for ridge in config.ridges),
-        ),
-        "Accuracy on the last fifth of the training examples, from a regression on the others.",
+    held_out = []
+    for kind in KERNELS:
+        by_ridge = zip(*(run[kind]["held_out"] for run in runs), strict=True)
+        held_out.append(percent_curve(kind, places, [Sample(accuracies) for accuracies in by_ridge]))
+    chosen = "Accuracy on the last fifth of the training examples, from a regression on the others."
+    axes = ("ridge, relative to the mean diagonal", "held-out accuracy in percent")
+    ticks = tuple(f"{ridge:g}" for ridge in config.ridges)
+    return (
+        figure("The largest eigenvalues", "rank", "eigenvalue / trace", spectra, lost, log=True),
+        figure("How the ridge is chosen", *axes, held_out, chosen, ticks=ticks),
     )
 
 
@@ -291,25 +252,15 @@ def _unconverged(runs: Sequence[Result]) -> list[str]:
 
 
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-kernel-at-scale",
         "Ridge regression with the path kernel of a trained network, over all its training examples",
         AtScaleConfig,
-        {
-            "smoke": {
-                "data": "digits",
-                "train_size": 1000,
-                "test_size": None,
-                "epochs": 30,
-                "width": 64,
-                "eigenvalues": 20,
-                "runs": 2,
-            },
-            "quick": {},
-            "paper": {"train_size": None, "test_size": None, "runs": 2},
-        },
         cell_per_run,
         _work,
         _findings,
+        smoke={"data": "digits", "train_size": 1000, "test_size": None, "eigenvalues": 20, "runs": 2}
+        | {"epochs": 30, "width": 64},
+        paper={"train_size": None, "test_size": None, "runs": 2},
     ),
 )

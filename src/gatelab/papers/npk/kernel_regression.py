@@ -8,9 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from gatelab.data import Dataset, load
-from gatelab.figures import Plot
 from gatelab.kernels import infinite_width_ntk, neural_path_kernel
-from gatelab.lab.experiment import DataConfig, Experiment, cell_per_run
+from gatelab.lab.experiment import DataConfig, cell_per_run
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
 from gatelab.lab.kernel_machines import best_accuracy, ridge_answers, support_vector_answers
 from gatelab.lab.looks import Look
@@ -19,6 +18,7 @@ from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Sample, greater, share_of_gap
+from gatelab.papers.common import experiment, figure, findings
 from gatelab.papers.npk.table2 import Table2Config
 
 NETWORK, RANDOM, INFINITE = "the network itself", "path kernel, random gates", "infinite width, K^(d)"
@@ -85,28 +85,25 @@ def _regression_findings(config: RegressionConfig, results: Mapping[str, Result]
         {name: Sample(tuple(result[name][machine] for result in results.values())) for name in names}
         for machine in ("ridge", "svm")
     )
-    late, own = ridge[_kernel_name(max(config.epochs))], ridge[NETWORK]
+    last = _kernel_name(max(config.epochs))
+    late, own = ridge[last], ridge[NETWORK]
     part = "all of it" if config.network_size is None else f"{config.network_size} examples"
-    rows = [(name, ridge[name].text(), "" if name == NETWORK else svm[name].text()) for name in names]
-    return Findings(
+    table = Table(
+        "Test accuracy in percent, mean ± standard deviation over runs",
+        ("kernel", "ridge regression", "support vector machine"),
+        tuple((name, ridge[name].text(), "" if name == NETWORK else svm[name].text()) for name in names),
+        f"Kernels learn from {config.train_size} examples; gates and network from {part}.",
+    )
+    return findings(
         f"Kernel machines with the path kernel, {config.train_size} examples of {config.data}",
         f"With late gates the path kernel gets {late.text()} % right, with random gates {ridge[RANDOM].text()} %; "
         f"the network has {own.text()} %. {_explained(late, ridge[RANDOM], own)}",
-        (
-            Table(
-                "Test accuracy in percent, mean ± standard deviation over runs",
-                ("kernel", "ridge regression", "support vector machine"),
-                tuple(rows),
-                f"Kernels learn from {config.train_size} examples; gates and network from {part}.",
-            ),
-        ),
-        (_figure(config, ridge, svm),),
-        (
-            greater("Late gates make a better kernel than random ones", late, ridge[RANDOM]),
-            greater("So they do for support vector machines", svm[_kernel_name(max(config.epochs))], svm[RANDOM]),
-            greater("Late gates make a better kernel than infinite width", late, ridge[INFINITE]),
-        ),
-        ("Gates have seen more examples than the kernels learn from: late gates carry what the network learnt.",),
+        table,
+        _figure(config, ridge, svm),
+        greater("Late gates make a better kernel than random ones", late, ridge[RANDOM]),
+        greater("So they do for support vector machines", svm[last], svm[RANDOM]),
+        greater("Late gates make a better kernel than infinite width", late, ridge[INFINITE]),
+        "Gates have seen more examples than the kernels learn from: late gates carry what the network learnt.",
     )
 
 
@@ -120,38 +117,29 @@ def _explained(late: Sample, random: Sample, own: Sample) -> str:
 def _figure(config: RegressionConfig, ridge: Mapping[str, Sample], svm: Mapping[str, Sample]) -> FigureFacts:
     epochs = sorted(config.epochs)
     places, ends = tuple(map(float, range(len(epochs)))), (0.0, len(epochs) - 1.0)
-    curves = tuple(
+    curves = [
         percent_curve(f"path kernel, {machine}", places, [samples[_kernel_name(epoch)] for epoch in epochs])
         for machine, samples in (("ridge regression", ridge), ("support vector machine", svm))
-    )
-    lines = tuple(percent_level(name, ends, ridge[name]) for name in (NETWORK, INFINITE))
+    ]
+    curves += [percent_level(name, ends, ridge[name]) for name in (NETWORK, INFINITE)]
     ticks = tuple("random gates" if epoch == 0 else f"after {epoch} epochs" for epoch in epochs)
-    return FigureFacts(
-        "Learnt gates make a better kernel",
-        Plot("gates of the path kernel", "test accuracy in percent", (*curves, *lines), ticks=ticks),
-        "A rise of the points from left to right is what the gates have learnt; no other weight enters the kernel.",
+    title, axes = "Learnt gates make a better kernel", ("gates of the path kernel", "test accuracy in percent")
+    caption = (
+        "A rise of the points from left to right is what the gates have learnt; no other weight enters the kernel."
     )
+    return figure(title, *axes, curves, caption, ticks=ticks)
 
 
+_SMOKE = {"train_size": 200, "test_size": 100, "network_size": 500, "epochs": (0, 1), "width": 32, "runs": 2}
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-kernel-regression",
         "Kernel machines with the path kernel of random, early and late gates",
         RegressionConfig,
-        {
-            "smoke": {
-                "train_size": 200,
-                "test_size": 100,
-                "network_size": 500,
-                "epochs": (0, 1),
-                "width": 32,
-                "runs": 2,
-            },
-            "quick": {},
-            "paper": {"train_size": 10000, "test_size": 10000, "runs": 5, "epochs": (0, 1, 10, 50)},
-        },
         cell_per_run,
         _regression_work,
         _regression_findings,
+        smoke=_SMOKE,
+        paper={"train_size": 10000, "test_size": 10000, "runs": 5, "epochs": (0, 1, 10, 50)},
     ),
 )

@@ -8,13 +8,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from gatelab.figures import Curve, Plot
 from gatelab.kernels import cumulative_eigenvalues, neural_tangent_kernel, spectrum
-from gatelab.lab.experiment import Config, Experiment, SeededConfig
-from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.experiment import Config, SeededConfig
+from gatelab.lab.findings import Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict
 from gatelab.models import MemorisationNetwork
+from gatelab.papers.common import decided, experiment, figure, findings, line, numbers
 
 
 class SpectrumConfig(Config):
@@ -36,32 +35,25 @@ def _spectrum_work(config: SpectrumConfig, cell: Cell, context: Context) -> Resu
 
 
 def _spectrum_findings(config: SpectrumConfig, results: Mapping[str, Result]) -> Findings:
-    index = tuple(float(k) for k in range(1, config.n + 1))
-    curves = tuple(
-        Curve(f"d = {depth}", index, tuple(results["ideal"][str(depth)]), line=True) for depth in config.depths
-    )
-    return Findings(
+    index = range(1, config.n + 1)
+    curves = [line(f"d = {depth}", index, results["ideal"][str(depth)]) for depth in config.depths]
+    title, axes = "Cumulative eigenvalues of E[K₀]/d", ("index, smallest first", "sum of eigenvalues so far")
+    caption = "A straight line to n is a kernel with all eigenvalues one."
+    return findings(
         "npk, Figure 5: ideal spectrum of a memorisation network",
         "The deeper the network, the closer its expected kernel is to the identity.",
-        (),
-        (
-            FigureFacts(
-                "Cumulative eigenvalues of E[K₀]/d",
-                Plot("index, smallest first", "sum of eigenvalues so far", curves),
-                "A straight line to n is a kernel with all eigenvalues one.",
-            ),
-        ),
+        figure(title, *axes, curves, caption),
     )
 
 
-FIGURE5 = Experiment(
+FIGURE5 = experiment(
     "npk-figure5",
     "Ideal spectrum of a memorisation network",
     SpectrumConfig,
-    {"smoke": {"n": 20}, "quick": {}, "paper": {}},
     lambda _config: [Cell("ideal")],
     _spectrum_work,
     _spectrum_findings,
+    smoke={"n": 20},
 )
 
 
@@ -140,64 +132,52 @@ def _name(width: int, depth: int) -> str:
 
 def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Result]) -> Findings:
     figures, claims, rows = [], [], []
+    index, ends = range(1, config.n + 1), (config.depths[0], config.depths[-1])
     for width in config.widths:
-        index = tuple(float(k) for k in range(1, config.n + 1))
         of_width = {depth: results[_name(width, depth)] for depth in config.depths}
-        ecdfs = tuple(Curve(f"d = {depth}", index, tuple(r["ecdf"]), line=True) for depth, r in of_width.items())
-        errors = tuple(
-            Curve(
-                f"d = {d}", tuple(float(k * r["every"]) for k in range(len(r["error"]))), tuple(r["error"]), line=True
-            )
+        ecdfs = [line(f"d = {d}", index, r["ecdf"]) for d, r in of_width.items()]
+        errors = [
+            line(f"d = {d}", range(0, r["every"] * len(r["error"]), r["every"]), r["error"])
             for d, r in of_width.items()
-        )
-        figures += [
-            FigureFacts(
-                f"Spectrum, w = {width}", Plot("index, smallest first", "cumulative eigenvalues of K₀/d", ecdfs), ""
-            ),
-            FigureFacts(f"Training, w = {width}", Plot("step", "‖e‖² / ‖y‖²", errors), "Steps of 0.1 / ρ_max(K₀)."),
         ]
-        needed = {depth: Sample(tuple(r["needed"])) for depth, r in of_width.items()}
-        rows += [
-            (str(width), str(depth), f"{needed[depth].mean:.0f} ± {needed[depth].spread:.0f}", f"{mean(r['last']):.2g}")
-            for depth, r in of_width.items()
-        ]
+        cumulative, step = "cumulative eigenvalues of K₀/d", "Steps of 0.1 / ρ_max(K₀)."
+        figures.append(figure(f"Spectrum, w = {width}", "index, smallest first", cumulative, ecdfs))
+        figures.append(figure(f"Training, w = {width}", "step", "‖e‖² / ‖y‖²", errors, step))
+        needed = {depth: numbers(r["needed"]) for depth, r in of_width.items()}
+        for depth, r in of_width.items():
+            steps = f"{needed[depth].mean:.0f} ± {needed[depth].spread:.0f}"
+            rows.append((str(width), str(depth), steps, f"{mean(r['last']):.2g}"))
         best = min(needed, key=lambda depth: needed[depth].mean)
-        first, last = (needed[depth].mean for depth in (config.depths[0], config.depths[-1]))
+        first, last = (needed[depth].mean for depth in ends)
         evidence = f"w = {width}: fewest steps to 1 % of the error, {needed[best].mean:.0f}, at d = {best}; "
-        evidence += f"d = {config.depths[0]} needs {first:.0f}, d = {config.depths[-1]} {last:.0f}"
-        inner = best not in (config.depths[0], config.depths[-1])
-        verdict = Verdict.HOLDS if inner else Verdict.FAILS
-        claims.append(Claim(f"At width {width} depth helps up to a point, then hurts", verdict, evidence))
-    return Findings(
+        evidence += f"d = {ends[0]} needs {first:.0f}, d = {ends[1]} {last:.0f}"
+        claims.append(decided(f"At width {width} depth helps up to a point, then hurts", best not in ends, evidence))
+    table = Table(
+        f"Training by steps of 0.1 / ρ_max(K₀), {config.runs} runs",
+        ("width", "depth", "steps to 1 % of the error", f"‖e‖² / ‖y‖² after {config.steps} steps"),
+        tuple(rows),
+        f"More than {config.steps} steps are extrapolated at the mean rate.",
+    )
+    return findings(
         "npk, Figure 6: memorisation over depth and width",
         "; ".join(claim.evidence for claim in claims) + ".",
-        (
-            Table(
-                f"Training by steps of 0.1 / ρ_max(K₀), {config.runs} runs",
-                ("width", "depth", "steps to 1 % of the error", f"‖e‖² / ‖y‖² after {config.steps} steps"),
-                tuple(rows),
-                f"More than {config.steps} steps are extrapolated at the mean rate.",
-            ),
-        ),
-        tuple(figures),
-        tuple(claims),
-        ("The paper sees the best depth near 8 at width 25 and near 12 at width 500; it prints no numbers.",),
+        table,
+        *figures,
+        *claims,
+        "The paper sees the best depth near 8 at width 25 and near 12 at width 500; it prints no numbers.",
     )
 
 
-FIGURE6 = Experiment(
+FIGURE6 = experiment(
     "npk-figure6",
     "Memorisation networks: spectra and training over depth and width",
     MemorisationConfig,
-    {
-        "smoke": {"n": 20, "widths": (10,), "depths": (2, 4, 8), "runs": 2, "steps": 20},
-        "quick": {"widths": (25, 500), "depths": (2, 4, 8, 12, 20), "runs": 3, "steps": 400},
-        "paper": {},
-    },
     lambda config: [
         Cell(_name(w, d), {"width": w, "depth": d}, weight=float(d * w)) for w in config.widths for d in config.depths
     ],
     _memorisation_work,
     _memorisation_findings,
+    smoke={"n": 20, "widths": (10,), "depths": (2, 4, 8), "runs": 2, "steps": 20},
+    quick={"widths": (25, 500), "depths": (2, 4, 8, 12, 20), "runs": 3, "steps": 400},
 )
 EXPERIMENTS = (FIGURE5, FIGURE6)

@@ -11,14 +11,15 @@ from torch import nn
 from gatelab import models
 from gatelab.convert import Regime
 from gatelab.data import Dataset, load
-from gatelab.figures import Curve, Plot
-from gatelab.lab.experiment import DataConfig, Experiment
+from gatelab.figures import Curve
+from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.training import Optimiser, TrainConfig
+from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import best_weights, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, close, greater, share_of_gap
+from gatelab.papers.common import experiment, figure, findings, training
 
 COLUMNS = ("FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU")
 # (architecture, optimiser): mean and standard deviation over 5 runs, in the columns' order.
@@ -94,81 +95,60 @@ def _cells(config: Table2Config) -> list[Cell]:
 
 
 def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
-    kind, rate = cell.parameters["kind"], cell.parameters["rate"]
-    seeds = config.seeds()
+    kind, seeds = cell.parameters["kind"], config.seeds()
+    order = seeds * 3 if kind == "fixed" else seeds
+
+    def twins(regime: Regime) -> list[nn.Module]:
+        return [twin(config.make, regime, seed, config.beta) for seed in seeds]
+
     if kind == "relu":
-        nets, order = [network(config.make, seed) for seed in seeds], seeds
+        nets = [network(config.make, seed) for seed in seeds]
     elif kind == "dnpfl":
-        nets, order = [twin(config.make, Regime.DNPFL, seed, config.beta) for seed in seeds], seeds
+        nets = twins(Regime.DNPFL)
     else:
         (trained,) = context.folders.values()
-        nets = [
-            twin(config.make, regime, seed, config.beta)
-            for regime in (Regime.FRNPF_II, Regime.FRNPF_DI)
-            for seed in seeds
-        ]
-        nets += learnt_twins(config.make, seeds, config.beta, best_weights(trained, len(seeds)))
-        order = seeds * 3
-    training = TrainConfig(
-        epochs=config.epochs, batch_size=config.batch_size, optimiser=config.optimiser, learning_rate=rate
-    )
-    return train_cell(nets, order, config.data(), training, context)
+        learnt = learnt_twins(config.make, seeds, config.beta, best_weights(trained, len(seeds)))
+        nets = [*twins(Regime.FRNPF_II), *twins(Regime.FRNPF_DI), *learnt]
+    how = training(config, learning_rate=cell.parameters["rate"])
+    return train_cell(nets, order, config.data(), how, context)
 
 
-def _samples(config: Table2Config, results: Mapping[str, Result], rate: float, *, best: bool) -> dict[str, Sample]:
-    n, sample = config.runs, Sample.best if best else Sample.last
-    fixed = results[f"fixed/{rate:g}"]["test_accuracy"]
-    return {
-        "FRNPF (II)": sample(fixed[:n]),
-        "FRNPF (DI)": sample(fixed[n : 2 * n]),
-        "DNPFL": sample(results[f"dnpfl/{rate:g}"]["test_accuracy"]),
-        "FLNPF": sample(fixed[2 * n :]),
-        "ReLU": sample(results[f"relu/{rate:g}"]["test_accuracy"]),
-    }
-
-
-def _best_rates(config: Table2Config, results: Mapping[str, Result]) -> dict[str, float]:
-    """For each column the step size of the best mean accuracy."""
-    return {
-        column: max(config.rates(), key=lambda rate: _samples(config, results, rate, best=True)[column].mean)
-        for column in COLUMNS
-    }
+def _histories(config: Table2Config, results: Mapping[str, Result], rate: float) -> dict[str, list[list[float]]]:
+    """For each column the test accuracy of its runs over epochs."""
+    n = config.runs
+    fixed, dnpfl, relu = (results[f"{kind}/{rate:g}"]["test_accuracy"] for kind in ("fixed", "dnpfl", "relu"))
+    return dict(zip(COLUMNS, (fixed[:n], fixed[n : 2 * n], dnpfl, fixed[2 * n :], relu), strict=True))
 
 
 def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
-    rates = _best_rates(config, results)
-    best = {column: _samples(config, results, rate, best=True)[column] for column, rate in rates.items()}
-    last = {column: _samples(config, results, rate, best=False)[column] for column, rate in rates.items()}
-    published: dict[str, tuple[float, float]] = dict(
-        zip(COLUMNS, PUBLISHED[config.arch, config.optimiser], strict=True)
-    )
+    by_rate = {rate: _histories(config, results, rate) for rate in config.rates()}
+    # Each column has the step size of its best mean accuracy.
+    rates = {column: max(by_rate, key=lambda rate: Sample.best(by_rate[rate][column]).mean) for column in COLUMNS}
+    best = {column: Sample.best(by_rate[rate][column]) for column, rate in rates.items()}
+    last = {column: Sample.last(by_rate[rate][column]) for column, rate in rates.items()}
+    published = dict(zip(COLUMNS, PUBLISHED[config.arch, config.optimiser], strict=True))
     rows = tuple(
         (
-            column,
-            best[column].text(),
-            last[column].text(),
-            f"{published[column][0]:.2f} ± {published[column][1]:.2f}",
-            f"{100 * best[column].mean - published[column][0]:+.2f}",
-            f"{rates[column]:g}",
+            *(column, best[column].text(), last[column].text()),
+            *(f"{mean:.2f} ± {spread:.2f}", f"{100 * best[column].mean - mean:+.2f}", f"{rates[column]:g}"),
         )
-        for column in COLUMNS
+        for column, (mean, spread) in published.items()
+    )
+    table = Table(
+        "Test accuracy in percent, mean ± standard deviation over runs",
+        ("regime", "ours, best epoch", "ours, last epoch", "published, best epoch", "difference", "step size"),
+        rows,
+        "The best epoch is chosen on the test set, as in the paper; the last epoch is not chosen at all.",
     )
     random, learnt, relu = best["FRNPF (II)"], best["FLNPF"], best["ReLU"]
-    return Findings(
+    return findings(
         f"npk, Table 2: {config.arch.value.upper()}, {config.optimiser.value}, {next(iter(results.values()))['data']}",
         f"With the gates of a trained network and fresh values, accuracy is {learnt.text()} %; with random gates "
         f"{random.text()} %; the ReLU network itself has {relu.text()} %. {_gap(random, learnt, relu)}",
-        (
-            Table(
-                "Test accuracy in percent, mean ± standard deviation over runs",
-                ("regime", "ours, best epoch", "ours, last epoch", "published, best epoch", "difference", "step size"),
-                rows,
-                "The best epoch is chosen on the test set, as in the paper; the last epoch is not chosen at all.",
-            ),
-        ),
-        (_figure(config, best, published),),
-        _claims(best),
-        _notes(config),
+        table,
+        _figure(config, best),
+        *_claims(best),
+        *_notes(config),
     )
 
 
@@ -180,59 +160,42 @@ def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:
 
 
 def _claims(best: Mapping[str, Sample]) -> tuple[Claim, ...]:
-    random = best["FRNPF (II)"]
+    random, initialised = best["FRNPF (II)"], "Independent and dependent initialisation of random gates are close"
     return (
         greater("Decoupled learning of gates beats fixed random gates", best["DNPFL"], random),
         greater("The gates of a trained network beat random gates", best["FLNPF"], random),
         greater("The ReLU network beats random gates", best["ReLU"], random),
-        close(
-            "Independent and dependent initialisation of random gates are close",
-            random,
-            best["FRNPF (DI)"],
-            within=0.01,
-        ),
+        close(initialised, random, best["FRNPF (DI)"], within=0.01),
         close("Learnt gates with fresh values are almost as good as ReLU", best["FLNPF"], best["ReLU"], within=0.015),
     )
 
 
-def _figure(
-    config: Table2Config, best: Mapping[str, Sample], published: Mapping[str, tuple[float, float]]
-) -> FigureFacts:
-    places = tuple(float(place) for place in range(len(COLUMNS)))
-    ours = percent_curve(
-        f"ours, {config.runs} runs", [place - 0.08 for place in places], [best[column] for column in COLUMNS]
-    )
-    paper = Curve(
-        "published, 5 runs",
-        tuple(place + 0.08 for place in places),
-        tuple(published[column][0] for column in COLUMNS),
-        tuple(published[column][1] for column in COLUMNS),
-    )
-    return FigureFacts(
-        "Test accuracy by where the gates come from",
-        Plot("", f"test accuracy in percent, best of {config.epochs} epochs", (ours, paper), ticks=COLUMNS),
-        "Bars are standard deviations over runs.",
-    )
+def _figure(config: Table2Config, best: Mapping[str, Sample]) -> FigureFacts:
+    places = range(len(COLUMNS))
+    means, spreads = zip(*PUBLISHED[config.arch, config.optimiser], strict=True)
+    ours = percent_curve(f"ours, {config.runs} runs", [place - 0.08 for place in places], list(best.values()))
+    paper = Curve("published, 5 runs", tuple(place + 0.08 for place in places), means, spreads)
+    title, caption = "Test accuracy by where the gates come from", "Bars are standard deviations over runs."
+    y_label = f"test accuracy in percent, best of {config.epochs} epochs"
+    return figure(title, "", y_label, (ours, paper), caption, ticks=COLUMNS)
 
 
 def _notes(config: Table2Config) -> tuple[str, ...]:
-    notes = [
+    rate = config.rates()[0]
+    departures = {
+        f"{config.epochs} epochs; the paper trains up to 100.": config.epochs < 100,
+        f"Only {config.train_size} training examples.": config.train_size is not None,
+        f"Batches of {config.batch_size}; the paper's are 32.": config.arch is not Arch.FC and config.batch_size != 32,
+        f"Adam's step is {rate:g}; the paper's is 3e-4.": config.optimiser is Optimiser.ADAM
+        and config.rates() != (3e-4,),
+        f"Images are shrunk by {config.shrink}, to {32 // config.shrink} pixels a side.": config.shrink != 1,
+        f"Convolutional and dense widths are {config.channels:g} times the paper's.": config.channels != 1,
+    }
+    return (
         "The paper's caption says width 100; its Appendix B and its authors' code say 128, which is used here.",
         "Values of FLNPF are drawn from another seed than the network whose gates they get.",
-    ]
-    if config.epochs < 100:
-        notes.append(f"{config.epochs} epochs; the paper trains up to 100.")
-    if config.train_size is not None:
-        notes.append(f"Only {config.train_size} training examples.")
-    if config.arch is not Arch.FC and config.batch_size != 32:
-        notes.append(f"Batches of {config.batch_size}; the paper's are 32.")
-    if config.optimiser is Optimiser.ADAM and config.rates() != (3e-4,):
-        notes.append(f"Adam's step is {config.rates()[0]:g}; the paper's is 3e-4.")
-    if config.shrink != 1:
-        notes.append(f"Images are shrunk by {config.shrink}, to {32 // config.shrink} pixels a side.")
-    if config.channels != 1:
-        notes.append(f"Convolutional and dense widths are {config.channels:g} times the paper's.")
-    return tuple(notes)
+        *(note for note, departs in departures.items() if departs),
+    )
 
 
 def _quick(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -251,17 +214,15 @@ def _quick(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 EXPERIMENTS = (
-    Experiment(
+    experiment(
         "npk-table2",
         "Generalisation with random, learnt, decoupled and ReLU gates",
         Table2Config,
-        {
-            "smoke": {"runs": 2, "epochs": 1, "train_size": 2000, "test_size": 1000, "width": 32, "channels": 0.0625},
-            "quick": _quick,
-            "paper": {"runs": 5, "epochs": 100},
-        },
         _cells,
         _work,
         _findings,
+        smoke={"runs": 2, "epochs": 1, "train_size": 2000, "test_size": 1000, "width": 32, "channels": 0.0625},
+        quick=_quick,
+        paper={"runs": 5, "epochs": 100},
     ),
 )

@@ -7,15 +7,14 @@ import torch
 from pydantic import Field
 
 from gatelab.data import load
-from gatelab.figures import Curve, Plot
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
-from gatelab.lab.experiment import Config, Experiment
+from gatelab.lab.experiment import Config
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import bernoulli_
+from gatelab.papers.common import decided, experiment, findings, numbers, power_law
 
 
 class ConvergenceConfig(Config):
@@ -40,12 +39,8 @@ def _convergence_work(config: ConvergenceConfig, cell: Cell, context: Context) -
         for weight in model.value.parameters():
             bernoulli_(weight, sigma, generator)
         # d σ^{2(d−1)} H: the normalised H times what 1/fan_in leaves of σ² = 2/w in the d − 1 layers behind the first.
-        limit = (
-            config.depth
-            * sigma ** (2 * (config.depth - 1))
-            * width ** (config.depth - 1)
-            * neural_path_kernel(model, x)
-        )
+        factor = config.depth * sigma ** (2 * (config.depth - 1)) * width ** (config.depth - 1)
+        limit = factor * neural_path_kernel(model, x)
         kernel = neural_tangent_kernel(model, x, wrt=model.value)
         errors.append(float((kernel - limit).norm() / limit.norm()))
         context.tell((draw + 1) / config.draws, f"draw {draw + 1} of {config.draws}")
@@ -53,33 +48,30 @@ def _convergence_work(config: ConvergenceConfig, cell: Cell, context: Context) -
 
 
 def _convergence_findings(config: ConvergenceConfig, results: Mapping[str, Result]) -> Findings:
-    samples = {width: Sample(tuple(results[f"w = {width}"]["errors"])) for width in config.widths}
-    order = fitted_power(list(samples), [sample.mean for sample in samples.values()])
-    sizes = tuple(map(float, samples))
-    first = next(iter(samples.values())).mean
-    curves = (
-        Curve(f"measured, exponent {order:.2f}", sizes, tuple(s.mean for s in samples.values())),
-        Curve("w^(−1/2)", sizes, tuple(first * sqrt(sizes[0] / size) for size in sizes), line=True),
-    )
-    holds = Verdict.HOLDS if abs(order + 0.5) < 0.1 else Verdict.FAILS
+    samples = {width: numbers(results[f"w = {width}"]["errors"]) for width in config.widths}
+    means = [sample.mean for sample in samples.values()]
+    order = fitted_power(list(samples), means)
+    plot = power_law("width w", "relative distance", list(samples), means, -0.5, "w^(−1/2)")
     rows = tuple((str(w), f"{s.mean:.3g} ± {s.spread:.2g}") for w, s in samples.items())
-    return Findings(
+    vanishes = "The distance vanishes with width as w^(−1/2)"
+    return findings(
         "npk, Theorem 5.1: the tangent kernel tends to d σ^{2(d−1)} H",
         f"With fixed random gates and ±σ values the relative distance falls as w^{order:.2f}.",
-        (Table("‖K − d σ^{2(d−1)} H‖ / ‖d σ^{2(d−1)} H‖", ("width", "mean ± standard deviation"), rows),),
-        (FigureFacts("Convergence with width", Plot("width w", "relative distance", curves, log=True), ""),),
-        (Claim("The distance vanishes with width as w^(−1/2)", holds, f"fitted exponent {order:.3f}"),),
-        ("The theorem bounds the variance by O(1/w), which makes the distance O(w^(−1/2)).",),
+        Table("‖K − d σ^{2(d−1)} H‖ / ‖d σ^{2(d−1)} H‖", ("width", "mean ± standard deviation"), rows),
+        FigureFacts("Convergence with width", plot, ""),
+        decided(vanishes, abs(order + 0.5) < 0.1, f"fitted exponent {order:.3f}"),
+        "The theorem bounds the variance by O(1/w), which makes the distance O(w^(−1/2)).",
     )
 
 
-CONVERGENCE = Experiment(
+CONVERGENCE = experiment(
     "npk-theorem51",
     "The tangent kernel tends to the path kernel with width",
     ConvergenceConfig,
-    {"smoke": {"widths": (16, 64), "draws": 4, "examples": 10}, "quick": {}, "paper": {"draws": 100}},
     lambda config: [Cell(f"w = {width}", {"width": width}, weight=float(width)) for width in config.widths],
     _convergence_work,
     _convergence_findings,
+    smoke={"widths": (16, 64), "draws": 4, "examples": 10},
+    paper={"draws": 100},
 )
 EXPERIMENTS = (CONVERGENCE,)

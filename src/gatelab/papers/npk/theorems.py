@@ -10,19 +10,14 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.func import vmap
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.gates import SoftGate, capture_gates
-from gatelab.kernels import (
-    neural_path_kernel,
-    neural_tangent_kernel,
-    overlap_kernel,
-    spectrum,
-    value_tangent_kernel,
-)
+from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, overlap_kernel, spectrum, value_tangent_kernel
 from gatelab.lab.measure import ErrorFlow, against, fitted_power, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
 from gatelab.paths import neural_path_features, neural_path_values
 from gatelab.paths.features import path_activity, path_gradients
 
@@ -53,21 +48,14 @@ def error_dynamics(seed: int) -> Measurement:
     model, x, target = _network(seed)
     flow = ErrorFlow(model, x, target)
     predicted = -neural_tangent_kernel(model, x) @ flow.error(flow.parameters)
-    measured = flow.error_rate(SMALL_STEP)
     steps = [1e-3, 1e-4, 1e-5, 1e-6]
     errors = [relative_error(flow.descent_rate(step), predicted) for step in steps]
     order = fitted_power(steps, errors)
-    return Measurement(
-        (
-            Check("ė against −K e, rel. error", relative_error(measured, predicted), 1e-7, FINITE_DIFFERENCE),
-            Check("|order in the step of descent − 1|", abs(order - 1), 0.05, "forward difference: first order"),
-        ),
-        Plot(
-            "step size of gradient descent",
-            "relative error of −K e",
-            (Curve("one step of descent", tuple(steps), tuple(errors), line=True),),
-            log=True,
-        ),
+    descent = line("one step of descent", steps, errors)
+    return measurement(
+        Plot("step size of gradient descent", "relative error of −K e", (descent,), log=True),
+        agrees("ė against −K e", flow.error_rate(SMALL_STEP), predicted, 1e-7, FINITE_DIFFERENCE),
+        Check("|order in the step of descent − 1|", abs(order - 1), 0.05, "forward difference: first order"),
     )
 
 
@@ -76,8 +64,7 @@ def output_is_inner_product(seed: int) -> Measurement:
     """All paths listed, against the forward pass."""
     model, x, _ = _network(seed)
     inner_product = neural_path_features(model, x) @ neural_path_values(model)
-    output = model(x).detach()
-    return Measurement((identity("⟨φ, v⟩ against ŷ", inner_product, output),), against(inner_product, output, "ŷ"))
+    return equality("⟨φ, v⟩ against ŷ", inner_product, model(x).detach(), "ŷ")
 
 
 @theorem("npk-L2.1", "Lemma 2.1", "The path kernel is H = ΦᵀΦ = Σ ⊙ Λ: input Gram matrix times overlap")
@@ -85,10 +72,8 @@ def path_kernel_is_hadamard_product(seed: int) -> Measurement:
     """Explicit features against packed gates."""
     model, x, _ = _network(seed)
     features = neural_path_features(model, x)
-    explicit, structured = features @ features.T, neural_path_kernel(model, x, normalise=False)
-    return Measurement(
-        (identity("Σ ⊙ Λ against ΦᵀΦ", structured, explicit),), against(structured, explicit, "H(s, s')")
-    )
+    structured = neural_path_kernel(model, x, normalise=False)
+    return equality("Σ ⊙ Λ against ΦᵀΦ", structured, features @ features.T, "H(s, s')")
 
 
 @theorem("npk-3.1", "Proposition 3.1", "The tangent kernel is K = Φᵀ 𝒱 Φ, 𝒱 the value tangent kernel")
@@ -97,8 +82,7 @@ def tangent_kernel_through_values(seed: int) -> Measurement:
     model, x, _ = _network(seed)
     features = neural_path_features(model, x)
     explicit = features @ value_tangent_kernel(model) @ features.T
-    structured = neural_tangent_kernel(model, x)
-    return Measurement((identity("K against Φᵀ𝒱Φ", structured, explicit),), against(structured, explicit, "K(s, s')"))
+    return equality("K against Φᵀ𝒱Φ", neural_tangent_kernel(model, x), explicit, "K(s, s')")
 
 
 @theorem("npk-3.2", "Proposition 3.2", "Between switching instants Φ stays, v̇(p) = ⟨φ_p, Θ̇⟩ and ė = −Φᵀ𝒱_tΦ e")
@@ -119,17 +103,15 @@ def dynamics_between_switches(seed: int) -> Measurement:
         for start, end in zip([0, *instants], [*instants, STEPS], strict=True):
             moments += [_Moment(network, start, t) for t in sorted({start, (start + end) // 2})]
     measured, predicted, value_error = _rates(model, x, target, trajectory, gates, moments)
-    return Measurement(
-        (
-            Check("ė against −Φᵀ𝒱Φ e, rel. error", relative_error(measured, predicted), 1e-6, FINITE_DIFFERENCE),
-            Check("v̇ against ⟨φ_p, Θ̇⟩, rel. error", value_error, 1e-6, FINITE_DIFFERENCE),
-            Check("−(switching instants met)", -switches, -1, "with no switch the claim would not be tested"),
-        ),
+    return measurement(
         against(measured, predicted, "ė(s) between switching instants"),
-        (
+        agrees("ė against −Φᵀ𝒱Φ e", measured, predicted, 1e-6, FINITE_DIFFERENCE),
+        Check("v̇ against ⟨φ_p, Θ̇⟩, rel. error", value_error, 1e-6, FINITE_DIFFERENCE),
+        at_least("switching instants met", switches, 1, "with no switch the claim would not be tested"),
+        note=(
             f"{switches} switching instants were seen on steps of {STEP:g}, {undone} of them undone by the next step: "
             "there the flow slides along the boundary of a gate, both sides pushing towards it, the true instants "
-            "accumulate, and Definition 3.3's sequence of intervals ends.",
+            "accumulate, and Definition 3.3's sequence of intervals ends."
         ),
     )
 
@@ -215,17 +197,13 @@ def conditioning(seed: int) -> Measurement:
         bottom = vectors[:, 0]
         proof_fails += int((bottom @ path_kernel @ bottom > smallest * (1 + 1e-9) + 1e-12).item())
     excess = max(a - b for a, b in zip(left, right, strict=True)) / max(right)
-    return Measurement(
-        (Check("largest excess of the left side, relative", excess, 1e-10, "an inequality: float64 rounding only"),),
-        Plot(
-            "ρ_min(H) ρ_max(𝒱)",
-            "ρ_min(K)",
-            (Curve(f"{TRIALS} random networks", tuple(right), tuple(left)),),
-            diagonal="both sides equal",
-        ),
-        (
+    networks = dots(f"{TRIALS} random networks", right, left)
+    return measurement(
+        Plot("ρ_min(H) ρ_max(𝒱)", "ρ_min(K)", (networks,), diagonal="both sides equal"),
+        Check("largest excess of the left side, relative", excess, 1e-10, "an inequality: float64 rounding only"),
+        note=(
             f"the printed proof needs ‖Φx'‖² ≤ ρ_min(H) at K's bottom eigenvector x'; this fails in {proof_fails} of "
-            f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim.",
+            f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim."
         ),
     )
 
@@ -244,14 +222,12 @@ def gated_dynamics(seed: int) -> Measurement:
     hard = DeepGatedNetwork(WIDTHS, dtype=torch.float64, generator=generator)
     through_hard_gates = neural_tangent_kernel(hard, x, wrt=hard.feature).abs().max().item()
     measured, predicted = (torch.cat(side) for side in zip(*rates, strict=True))
-    return Measurement(
-        (
-            Check("FNPF: ė against −K^V e, rel. error", relative_error(*rates[0]), 1e-6, FINITE_DIFFERENCE),
-            Check("DNPFL: ė against −(K^V + K^F) e, rel. error", relative_error(*rates[1]), 1e-6, FINITE_DIFFERENCE),
-            identity("K against K^V + K^F", neural_tangent_kernel(model, x), value_kernel + feature_kernel),
-            Check("K^F through hard gates", through_hard_gates, 0.0, "no gradient passes a step function"),
-        ),
+    return measurement(
         against(measured, predicted, "ė(s), both modes"),
+        agrees("FNPF: ė against −K^V e", *rates[0], 1e-6, FINITE_DIFFERENCE),
+        agrees("DNPFL: ė against −(K^V + K^F) e", *rates[1], 1e-6, FINITE_DIFFERENCE),
+        identity("K against K^V + K^F", neural_tangent_kernel(model, x), value_kernel + feature_kernel),
+        Check("K^F through hard gates", through_hard_gates, 0.0, "no gradient passes a step function"),
     )
 
 
@@ -262,7 +238,7 @@ def overlap_is_product(seed: int) -> Measurement:
     activity = path_activity(model, x).double()
     counted = activity @ activity.T / WIDTHS[0]
     multiplied = overlap_kernel(capture_gates(model, x), normalise=False)
-    return Measurement(
-        (Check("|Π τ_l − |A(s,s')| / d_in|", (multiplied - counted).abs().max().item(), 0.0, "whole numbers"),),
+    return measurement(
         against(multiplied, counted, "Λ(s, s')"),
+        Check("|Π τ_l − |A(s,s')| / d_in|", (multiplied - counted).abs().max().item(), 0.0, "whole numbers"),
     )

@@ -4,22 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.convert import GatedTwin, Regime, to_dgn
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.gates import capture_gates
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
-from gatelab.lab.measure import (
-    ErrorFlow,
-    Mean,
-    against,
-    all_signs,
-    fitted_power,
-    identity,
-    relative_error,
-    tangent_kernels,
-)
+from gatelab.lab.measure import ErrorFlow, Mean, all_signs, fitted_power, identity, relative_error, tangent_kernels
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models.init import initialise
+from gatelab.papers.common import agrees, dots, equality, measurement, power_law
 
 
 @theorem(
@@ -39,11 +31,9 @@ def rotation_invariance(seed: int) -> Measurement:
     rotated = torch.stack([neural_path_kernel(model, x.roll((a, b), (2, 3)), x) for a, b in ((1, 0), (0, 2), (3, 4))])
     flattened = nn.Sequential(*list(pooled.children())[:4], nn.Flatten(), nn.Linear(150, 1, dtype=torch.float64))
     moved = relative_error(neural_path_kernel(flattened, x.roll(1, 2), x), neural_path_kernel(flattened, x))
-    return Measurement(
-        (identity("H(rotated x, x') against H(x, x')", rotated, kernel.expand_as(rotated)),),
-        against(rotated, kernel.expand_as(rotated), "H(s, s') after three rotations"),
-        (f"flattened instead of pooled, the same rotation changes H by {moved:.0%}.",),
-    )
+    note = f"flattened instead of pooled, the same rotation changes H by {moved:.0%}."
+    what, label = "H(rotated x, x') against H(x, x')", "H(s, s') after three rotations"
+    return equality(what, rotated, kernel.expand_as(rotated), label, note)
 
 
 @theorem("npk-residual", "Residual bundles", "H of a residual network is the sum of H over its sub-networks")
@@ -68,7 +58,7 @@ def residual_sum(seed: int) -> Measurement:
         gram * width * overlaps[0] * width * overlaps[1] * width,
     ]
     total = torch.stack(parts).sum(dim=0)
-    return Measurement((identity("H against the sum", whole, total),), against(whole, total, "H(s, s')"))
+    return equality("H against the sum", whole, total, "H(s, s')")
 
 
 class _Residual(nn.Module):
@@ -115,11 +105,10 @@ def gradient_flow_of_bundles(seed: int) -> Measurement:
             if regime is Regime.DNPFL:
                 kernel = kernel + neural_tangent_kernel(twin, x, wrt=twin.feature)
             predicted, rate = -kernel @ flow.error(flow.parameters), flow.error_rate(1e-5)
-            error = relative_error(rate, predicted.detach())
-            label = f"{name}, {regime.name}"
-            checks.append(Check(f"{label}: ė, rel. error", error, 1e-6, "a central difference of step 1e-5"))
-            curves.append(Curve(label, tuple(predicted.tolist()), tuple(rate.tolist())))
-    return Measurement(tuple(checks), Plot("predicted ė", "measured ė", tuple(curves), diagonal="measured = predicted"))
+            label, because = f"{name}, {regime.name}", "a central difference of step 1e-5"
+            checks.append(agrees(f"{label}: ė", rate, predicted.detach(), 1e-6, because))
+            curves.append(dots(label, predicted, rate))
+    return measurement(Plot("predicted ė", "measured ė", tuple(curves), diagonal="measured = predicted"), *checks)
 
 
 @theorem(
@@ -145,10 +134,8 @@ def expected_tangent_kernel_of_bundles(seed: int) -> Measurement:
             by_length = {2: past, 4: whole - past}
         predicted = sum((n * sigma ** (2 * (n - 1)) * part for n, part in by_length.items()), torch.zeros_like(whole))
         checks.append(identity(f"{name}: E[K] over all {mean.count} sign patterns", mean.mean, predicted))
-        curves.append(Curve(name, tuple(predicted.flatten().tolist()), tuple(mean.mean.flatten().tolist())))
-    return Measurement(
-        tuple(checks), Plot("predicted", "E[K], measured", tuple(curves), diagonal="measured = predicted")
-    )
+        curves.append(dots(name, predicted, mean.mean))
+    return measurement(Plot("predicted", "E[K], measured", tuple(curves), diagonal="measured = predicted"), *checks)
 
 
 @theorem(
@@ -174,20 +161,9 @@ def random_features(seed: int) -> Measurement:
         z_scores.append(Mean.of(grams).z_score(exact))
         errors.append((torch.stack(grams) - exact).square().mean().sqrt().item() / exact.diagonal().mean().item())
     order = fitted_power(dims, errors)
-    sizes = tuple(map(float, dims))
-    ideal = tuple(errors[0] * (dims[0] / dim) ** 0.5 for dim in dims)
-    return Measurement(
-        (
-            Check(f"E⟨φ̂, φ̂'⟩ against H, {draws} sketches, |z|", max(z_scores), 5.0, "five standard errors"),
-            Check("|exponent of the error + ½|", abs(order + 0.5), 0.15, "three standard errors of the fit"),
-        ),
-        Plot(
-            "dim",
-            "root mean squared error, relative to the mean diagonal",
-            (
-                Curve(f"measured, exponent {order:.2f}", sizes, tuple(errors)),
-                Curve("dim^(−1/2)", sizes, ideal, line=True),
-            ),
-            log=True,
-        ),
+    y_label = "root mean squared error, relative to the mean diagonal"
+    return measurement(
+        power_law("dim", y_label, dims, errors, -0.5, "dim^(−1/2)"),
+        Check(f"E⟨φ̂, φ̂'⟩ against H, {draws} sketches, |z|", max(z_scores), 5.0, "five standard errors"),
+        Check("|exponent of the error + ½|", abs(order + 0.5), 0.15, "three standard errors of the fit"),
     )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from gatelab.figures import Curve, Plot
+from gatelab.figures import Plot
 from gatelab.gates import GatePattern
 from gatelab.kernels import (
     cumulative_eigenvalues,
@@ -37,6 +37,7 @@ from gatelab.lab.measure import (
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.papers.common import dots, line, measurement, power_law
 from gatelab.papers.npk.theorems import DEPTH, problem
 
 SIGMA = 0.9  # of exact expectations; σ = 1 would hide a wrong exponent
@@ -58,13 +59,11 @@ def path_gradients_are_orthogonal(seed: int) -> Measurement:
     mean = Mean(kernels)
     predicted = DEPTH * SIGMA ** (2 * (DEPTH - 1)) * torch.eye(mean.mean.shape[0], dtype=torch.float64)
     spread = mean.variance.diagonal().max().sqrt().item()
-    return Measurement(
-        (
-            identity(f"E[𝒱] over all {mean.count} sign patterns", mean.mean, predicted),
-            identity(f"𝒱 at {len(own)} of them against autograd", torch.stack(own), kernels[list(_SAMPLED)]),
-            Check("spread of ⟨φ_p, φ_p⟩ over patterns", spread, 1e-10, "it does not depend on the signs"),
-        ),
+    return measurement(
         against(mean.mean, predicted, "E⟨φ_p, φ_p'⟩"),
+        identity(f"E[𝒱] over all {mean.count} sign patterns", mean.mean, predicted),
+        identity(f"𝒱 at {len(own)} of them against autograd", torch.stack(own), kernels[list(_SAMPLED)]),
+        Check("spread of ⟨φ_p, φ_p⟩ over patterns", spread, 1e-10, "it does not depend on the signs"),
     )
 
 
@@ -104,6 +103,33 @@ def _limit(model: DeepGatedNetwork, x: Tensor, sigma: float) -> Tensor:
     return DEPTH * sigma ** (2 * (DEPTH - 1)) * neural_path_kernel(model, x, normalise=False)
 
 
+def _sampled(
+    model: DeepGatedNetwork, x: Tensor, sigma: float, limit: Tensor, generator: torch.Generator
+) -> tuple[float, float, float]:
+    """Draw the signs of the values: the z-score of E[K] against the limit, the variance, the library's error."""
+    weights = random_signs(_values(model), sigma, DRAWS, generator)
+    kernels = tangent_kernels(model, x, weights)
+    mean = Mean(kernels)
+    variance = (mean.variance / limit.diagonal().mean() ** 2).mean().item()
+    return mean.z_score(limit), variance, _library_error(model, x, weights, kernels)
+
+
+def _over_sizes(
+    first: Check, label: str, sizes: list[int], which: str, draws: list[tuple[float, float, float]], worst: float = 0.0
+) -> Measurement:
+    """Check the mean, the decay of the variance, and the library; ``worst`` is the library's error elsewhere."""
+    z_scores, variances, errors = zip(*draws, strict=True)
+    y_label = "variance of K(s, s'), relative to its mean diagonal squared"
+    decay = fitted_power(sizes, variances)
+    return measurement(
+        power_law(label, y_label, sizes, variances, -1, "1 / size"),
+        first,
+        Check(f"E[K] {which}, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
+        Check(f"exponent of Var[K] in {label[-1]}", decay, -0.85, AT_BOUND_RATE),
+        Check("K of some draws against autograd, rel. error", max(worst, *errors), IDENTITY, EXACT),
+    )
+
+
 @theorem("npk-5.1", "Theorems 5.1, D.1", "With fixed gates and ±σ values E[K] = d σ^{2(d−1)} H; its variance is O(1/w)")
 def expected_tangent_kernel(seed: int) -> Measurement:
     """Exactly on a tiny network; by Monte Carlo over widths."""
@@ -112,41 +138,13 @@ def expected_tangent_kernel(seed: int) -> Measurement:
     weights = all_signs(_values(tiny), SIGMA)
     kernels = tangent_kernels(tiny, plane, weights)
     worst, exact = _library_error(tiny, plane, weights, kernels), Mean(kernels)
-
-    widths = [16, 32, 64, 128, 256]
-    z_scores, variances = [], []
+    first = identity(f"E[K] over all {exact.count} sign patterns", exact.mean, _limit(tiny, plane, SIGMA))
+    widths, draws = [16, 32, 64, 128, 256], []
     for width in widths:
         model = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
         sigma = sqrt(2 / width)
-        weights = random_signs(_values(model), sigma, DRAWS, generator)
-        kernels = tangent_kernels(model, x, weights)
-        worst, mean, limit = (
-            max(worst, _library_error(model, x, weights, kernels)),
-            Mean(kernels),
-            _limit(model, x, sigma),
-        )
-        z_scores.append(mean.z_score(limit))
-        variances.append((mean.variance / limit.diagonal().mean() ** 2).mean().item())
-    return Measurement(
-        (
-            identity(f"E[K] over all {exact.count} sign patterns", exact.mean, _limit(tiny, plane, SIGMA)),
-            Check(f"E[K] at widths 16 … 256, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
-            Check("exponent of Var[K] in w", fitted_power(widths, variances), -0.85, AT_BOUND_RATE),
-            Check("K of some draws against autograd, rel. error", worst, IDENTITY, EXACT),
-        ),
-        _variance_plot("width w", widths, variances),
-    )
-
-
-def _variance_plot(label: str, sizes: list[int], variances: list[float]) -> Plot:
-    sizes_ = tuple(map(float, sizes))
-    bound = tuple(variances[0] * sizes[0] / size for size in sizes)
-    order = fitted_power(sizes, variances)
-    curves = (
-        Curve(f"measured, exponent {order:.2f}", sizes_, tuple(variances)),
-        Curve("1 / size", sizes_, bound, line=True),
-    )
-    return Plot(label, "variance of K(s, s'), relative to its mean diagonal squared", curves, log=True)
+        draws.append(_sampled(model, x, sigma, _limit(model, x, sigma), generator))
+    return _over_sizes(first, "width w", widths, "at widths 16 … 256", draws, worst)
 
 
 @theorem("npk-C.1", "Corollary C.1", "Padding the gates m times, σ → σ/√m, leaves d σ^{2(d−1)} H; K tends to it with m")
@@ -154,29 +152,16 @@ def padding(seed: int) -> Measurement:
     """A value network m times as wide as the feature network."""
     generator, x, _ = problem(seed)
     width, sigma = 8, sqrt(2 / 8)
-    paddings = [1, 2, 4, 8, 16]
     narrow = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
-    limit = _limit(narrow, x, sigma)
-    padded_limits, z_scores, variances, worst = [], [], [], 0.0
+    limit, paddings, padded_limits, draws = _limit(narrow, x, sigma), [1, 2, 4, 8, 16], [], []
     for m in paddings:
         model = DeepGatedNetwork((3, width, width, 1), padding=m, dtype=torch.float64, generator=generator)
         model.feature.load_state_dict(narrow.feature.state_dict())
         padded_limits.append(_limit(model, x, sigma / sqrt(m)))
-        weights = random_signs(_values(model), sigma / sqrt(m), DRAWS, generator)
-        kernels = tangent_kernels(model, x, weights)
-        worst, mean = max(worst, _library_error(model, x, weights, kernels)), Mean(kernels)
-        z_scores.append(mean.z_score(limit))
-        variances.append((mean.variance / limit.diagonal().mean() ** 2).mean().item())
+        draws.append(_sampled(model, x, sigma / sqrt(m), limit, generator))
     stacked = torch.stack(padded_limits)
-    return Measurement(
-        (
-            identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked)),
-            Check(f"E[K] for m = 1 … 16, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
-            Check("exponent of Var[K] in m", fitted_power(paddings, variances), -0.85, AT_BOUND_RATE),
-            Check("K of some draws against autograd, rel. error", worst, IDENTITY, EXACT),
-        ),
-        _variance_plot("padding m", paddings, variances),
-    )
+    first = identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked))
+    return _over_sizes(first, "padding m", paddings, "for m = 1 … 16", draws)
 
 
 @theorem("npk-E", "Appendix E", "A memorisation network's E[K₀]/d has eigenvalues 1 + (n−1)μ^{d−1} and 1 − μ^{d−1}")
@@ -191,30 +176,25 @@ def memorisation_spectrum(seed: int) -> Measurement:
         closed = torch.full((n,), 1 - common, dtype=torch.float64)
         closed[-1] = 1 + (n - 1) * common
         worst = max(worst, relative_error(spectrum(expected), closed))
-        ideal.append(Curve(f"ideal, d = {depth}", tuple(range(1, n + 1)), tuple(closed.cumsum(0).tolist()), line=True))
+        ideal.append(line(f"ideal, d = {depth}", range(1, n + 1), closed.cumsum(0)))
     depth = 4
     samples = [_sampled_lookup_kernel(n, width, depth, mu, generator) for _ in range(200)]
     entries = Mean.of(torch.stack([k.diagonal().mean(), (k.sum() - k.trace()) / (n * n - n)]) for k in samples)
     predicted = torch.tensor([1.0, mu ** (depth - 1)], dtype=torch.float64)
-    drawn = tuple(cumulative_eigenvalues(samples[0]).tolist())
-    return Measurement(
-        (
-            Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
-            Check("E of diagonal and other entries, 200 draws, |z|", entries.z_score(predicted), 5.0, MONTE_CARLO),
+    drawn = dots(f"one draw, w = {width}, d = {depth}", range(1, n + 1), cumulative_eigenvalues(samples[0]))
+    return measurement(
+        Plot("index, smallest eigenvalue first", "cumulative eigenvalues of E[K₀]/d", (*ideal, drawn)),
+        Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
+        Check("E of diagonal and other entries, 200 draws, |z|", entries.z_score(predicted), 5.0, MONTE_CARLO),
+        note=(
+            f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth."
         ),
-        Plot(
-            "index, smallest eigenvalue first",
-            "cumulative eigenvalues of E[K₀]/d",
-            (*ideal, Curve(f"one draw, w = {width}, d = {depth}", tuple(range(1, n + 1)), drawn)),
-        ),
-        (f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth.",),
     )
 
 
 def _sampled_lookup_kernel(n: int, width: int, depth: int, mu: float, generator: torch.Generator) -> Tensor:
     """E_v[K₀]/d = σ^{2(d−1)} Λ₀ for one draw of Ber(μ) gates, σ² = 1/(μw)."""
-    gates = {
-        str(layer): torch.rand(n, width, generator=generator, dtype=torch.float64) < mu for layer in range(depth - 1)
-    }
+    draws = (torch.rand(n, width, generator=generator, dtype=torch.float64) for _ in range(depth - 1))
+    gates = GatePattern({str(layer): uniform < mu for layer, uniform in enumerate(draws)}, torch.float64)
     sigma_squared = 1 / (mu * width)
-    return sigma_squared ** (depth - 1) * overlap_kernel(GatePattern(gates, torch.float64), normalise=False)
+    return sigma_squared ** (depth - 1) * overlap_kernel(gates, normalise=False)

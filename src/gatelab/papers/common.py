@@ -1,0 +1,144 @@
+"""What the papers' experiments and theorems share: samples, claims, cells, training, figures, checks."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gatelab.data import Dataset
+from gatelab.figures import Curve, Plot
+from gatelab.figures.facts import Picture
+from gatelab.lab.experiment import Config, Experiment, SeededConfig
+from gatelab.lab.findings import Animation, FigureFacts, Findings, Table
+from gatelab.lab.measure import against, fitted_power, identity, relative_error
+from gatelab.lab.runs import Cell, Result
+from gatelab.lab.runs.cells import Work
+from gatelab.lab.theorem import Measurement
+from gatelab.lab.training import TrainConfig
+from gatelab.lab.verdicts import Check, Claim, Sample, Verdict
+
+Profile = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def experiment(
+    identifier: str,
+    title: str,
+    config: type[Config],
+    cells: Callable[[Any], list[Cell]],
+    work: Work,
+    findings: Callable[[Any, Mapping[str, Result]], Findings],
+    *,
+    smoke: Profile,
+    quick: Profile | None = None,
+    paper: Profile | None = None,
+) -> Experiment:
+    """An experiment with the three profiles; one that is not given has the configuration's own values."""
+    profiles = {"smoke": smoke, "quick": quick or {}, "paper": paper or {}}
+    return Experiment(identifier, title, config, profiles, cells, work, findings)
+
+
+def numbers(values: Iterable[float]) -> Sample:
+    """A plain number per run, not a share in percent."""
+    return Sample(tuple(values), percent=False)
+
+
+def bound(value: float, runs: int) -> Sample:
+    """A fixed number that a sample is compared with; it has no spread."""
+    return numbers([value] * runs)
+
+
+def decided(text: str, holds: bool, evidence: str) -> Claim:
+    """A claim that a plain comparison decides."""
+    return Claim(text, Verdict.HOLDS if holds else Verdict.FAILS, evidence)
+
+
+def cells_per_kind(config: SeededConfig, *kinds: str, weight: float = 1.0) -> list[Cell]:
+    """One independent cell for each kind and run: "kind, run 0" with the parameters ``kind`` and ``seed``."""
+    return [
+        Cell(f"{kind}, run {run}", {"kind": kind, "seed": seed}, weight=weight)
+        for kind in kinds
+        for run, seed in enumerate(config.seeds())
+    ]
+
+
+def runs_of(kind: str, results: Mapping[str, Result]) -> list[Result]:
+    """The results of the cells of a kind, one per run."""
+    return [result for name, result in results.items() if name.startswith(f"{kind}, run ")]
+
+
+def over(runs: Sequence[Any], count: int, read: Callable[[Any, int], float]) -> list[Sample]:
+    """A plain number per run at each of ``count`` places: ``read(run, place)``."""
+    return [numbers(read(run, place) for run in runs) for place in range(count)]
+
+
+def training(config: Config, **options: Any) -> TrainConfig:
+    """How an experiment trains: by those of its settings that :class:`TrainConfig` has, and by ``options``."""
+    shared = {name: getattr(config, name) for name in TrainConfig.model_fields if name in type(config).model_fields}
+    return TrainConfig(**shared | options)
+
+
+def first_of_each_class(data: Dataset, images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The first ``count`` examples of each class of a part of the data, class after class, and their labels."""
+    chosen = torch.cat([(labels == label).nonzero()[:count, 0] for label in range(len(data.classes))])
+    return data.inputs(images[chosen]), labels[chosen]
+
+
+def line(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:
+    """Points that a line joins."""
+    return Curve(label, _floats(x), _floats(y), line=True)
+
+
+def dots(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:
+    """Points alone, such as predicted against measured values."""
+    return Curve(label, _floats(x), _floats(y))
+
+
+def _floats(values: Iterable[float] | Tensor) -> tuple[float, ...]:
+    return tuple(values.flatten().tolist() if isinstance(values, Tensor) else map(float, values))
+
+
+Part = Table | FigureFacts | Claim | Animation | str
+
+
+def findings(title: str, answer: str, *parts: Part) -> Findings:
+    """Findings from their parts, each kind in its order; a text is a note."""
+
+    def of(kind: type) -> tuple[Any, ...]:
+        return tuple(part for part in parts if isinstance(part, kind))
+
+    return Findings(title, answer, of(Table), of(FigureFacts), of(Claim), of(str), of(Animation))
+
+
+def figure(
+    title: str, x_label: str, y_label: str, curves: Iterable[Curve], caption: str = "", **axes: Any
+) -> FigureFacts:
+    """A figure with one pair of axes; ``axes`` are further options of :class:`gatelab.figures.Plot`."""
+    return FigureFacts(title, Plot(x_label, y_label, tuple(curves), **axes), caption)
+
+
+def power_law(x_label: str, y_label: str, x: Sequence[float], y: Sequence[float], exponent: float, name: str) -> Plot:
+    """Measured values with their fitted power, beside the power ``exponent``, which ``name`` names, from the first."""
+    fitted = dots(f"measured, exponent {fitted_power(x, y):.2f}", x, y)
+    ideal = line(name, x, [y[0] * (size / x[0]) ** exponent for size in x])
+    return Plot(x_label, y_label, (fitted, ideal), log=True)
+
+
+def measurement(plot: Picture, *checks: Check, note: str = "") -> Measurement:
+    """What was measured for a theorem: a picture, the checks, and perhaps what the numbers alone do not say."""
+    return Measurement(checks, plot, (note,) if note else ())
+
+
+def equality(what: str, found: Tensor, predicted: Tensor, label: str, note: str = "") -> Measurement:
+    """Measure a theorem that is one identity: two ways to compute a quantity agree to rounding."""
+    return measurement(against(found, predicted, label), identity(what, found, predicted), note=note)
+
+
+def agrees(what: str, found: Tensor, predicted: Tensor, tolerance: float, because: str) -> Check:
+    """Check that two quantities agree as well as ``because`` allows; an identity has a check of its own."""
+    return Check(f"{what}, rel. error", relative_error(found, predicted), tolerance, because)
+
+
+def at_least(what: str, value: float, least: float, because: str) -> Check:
+    """Check that a value is not smaller than ``least``: mostly a contrast, without which a theorem shows nothing."""
+    return Check(f"−({what})", -value, -least, because)

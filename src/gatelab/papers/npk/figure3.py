@@ -1,0 +1,250 @@
+"""npk, Figure 3: gates at stages of training (left), ν (middle) and tangent kernels (right) while networks learn."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from math import sqrt
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from gatelab import models
+from gatelab.convert import Regime
+from gatelab.data import load
+from gatelab.lab.experiment import DataConfig, cell_per_run
+from gatelab.lab.findings import Findings, Table, percent_curve, percent_level
+from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.training import Loss, Optimiser
+from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
+from gatelab.lab.twins import learnt_twins, network, twin
+from gatelab.lab.verdicts import Sample, greater, readable
+from gatelab.models.init import bernoulli_
+from gatelab.papers.common import decided, dots, experiment, figure, findings, first_of_each_class, line, training
+from gatelab.papers.npk.table2 import PUBLISHED, Arch, Table2Config
+
+CNTK = 77.43  # Arora et al., as npk quotes it
+
+
+class StagesConfig(DataConfig):
+    """GCONV, its gates frozen at several stages, and values trained from scratch under each."""
+
+    epochs: int = Field(default=60, ge=1)
+    value_epochs: int = Field(default=80, ge=1)
+    stages: int = Field(default=6, ge=1)
+    channels: float = Field(default=1.0, gt=0)
+    shrink: Literal[1, 2, 4] = 1
+    train_size: int | None = Field(default=None, ge=1)
+    test_size: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=3e-4, gt=0)
+    batch_size: int = Field(default=32, ge=1)
+
+    def base(self) -> Table2Config:
+        """The network and data of Table 2."""
+        return Table2Config(
+            arch=Arch.GCONV,
+            channels=self.channels,
+            shrink=self.shrink,
+            train_size=self.train_size,
+            test_size=self.test_size,
+            seed=self.seed,
+            data_root=self.data_root,
+        )
+
+    def epochs_of_stages(self) -> tuple[int, ...]:
+        """The epochs after which gates are frozen."""
+        return tuple(sorted({max(1, round(self.epochs * (k + 1) / self.stages)) for k in range(self.stages)}))
+
+
+def _stage_cells(config: StagesConfig) -> list[Cell]:
+    stages = [
+        Cell(f"stage/{epoch}", {"epoch": epoch}, needs=("network",), weight=1.4 * config.value_epochs / config.epochs)
+        for epoch in config.epochs_of_stages()
+    ]
+    return [Cell("network"), Cell("random", weight=1.4 * config.value_epochs / config.epochs), *stages]
+
+
+def _stage_work(config: StagesConfig, cell: Cell, context: Context) -> Result:
+    base = config.base()
+    data, seeds = base.data(), config.seeds()
+    if cell.name == "network":
+        nets = [network(base.make, seed) for seed in seeds]
+        return train_cell(nets, seeds, data, training(config), context, keep=config.epochs_of_stages())
+    if cell.name == "random":
+        nets = [twin(base.make, Regime.FRNPF_II, seed, base.beta) for seed in seeds]
+    else:
+        (folder,) = context.folders.values()
+        kept = kept_weights(folder, cell.parameters["epoch"], config.runs)
+        nets = learnt_twins(base.make, seeds, base.beta, kept)
+    return train_cell(nets, seeds, data, training(config, epochs=config.value_epochs), context)
+
+
+def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Findings:
+    def best(cell: str) -> Sample:
+        return Sample.best(results[cell]["test_accuracy"])
+
+    epochs = config.epochs_of_stages()
+    stages, random, relu = [best(f"stage/{epoch}") for epoch in epochs], best("random"), best("network")
+    published = PUBLISHED["gconv", "adam"]
+    # The paper prints the first and the last of its six stages.
+    printed = {epochs[0]: "72", epochs[-1]: "79.68"} if len(epochs) == 6 else {}
+    rows = (
+        ("random gates (FRNPF)", random.text(), f"{published[0][0]}"),
+        *((f"gates after {e} epochs", s.text(), printed.get(e, "")) for e, s in zip(epochs, stages, strict=True)),
+        ("ReLU", relu.text(), f"{published[4][0]}"),
+    )
+    ends = (float(epochs[0]), float(epochs[-1]))
+    curves = (
+        percent_curve(f"ours, {config.runs} runs", [float(epoch) for epoch in epochs], stages),
+        percent_level("ours, ReLU", ends, relu),
+        percent_level("ours, random gates", ends, random),
+        dots("published, first and last stage", ends, (72.0, 79.68)),
+        line("CNTK, published", ends, (CNTK, CNTK)),
+    )
+    part = "all data" if config.train_size is None else f"{config.train_size} training examples"
+    part += "" if config.channels == 1 else f", {config.channels:g} × the channels"
+    part += "" if config.shrink == 1 else f", images shrunk by {config.shrink}"
+    title, x_label = "Gates know more, stage by stage", f"epochs of training ({part})"
+    caption = "Published values are for full width and all of CIFAR-10."
+    rising = all(b.mean > a.mean for a, b in pairwise(stages))
+    return findings(
+        f"npk, Figure 3, left: GCONV on {results['network']['data']}",
+        f"Values trained from scratch reach {stages[0].text()} % under the gates of the first stage and "
+        f"{stages[-1].text()} % under those of the last; random gates {random.text()} %, ReLU {relu.text()} %.",
+        Table("Test accuracy in percent, best epoch", ("gates", "ours", "published"), rows),
+        figure(title, x_label, "test accuracy, %", curves, caption),
+        greater("Gates of the last stage beat random gates", stages[-1], random),
+        decided("Accuracy rises from stage to stage", rising, ", ".join(sample.text() for sample in stages)),
+        f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
+        "Gates are the network's at the end of a stage; the paper takes the best weights up to then.",
+    )
+
+
+class DynamicsConfig(DataConfig):
+    """A fully connected network learns to distinguish 4 from 7 by squared loss."""
+
+    epochs: int = Field(default=50, ge=1)
+    every: int = Field(default=2, ge=1)
+    width: int = Field(default=128, ge=1)
+    depth: int = Field(default=5, ge=2)
+    per_class: int = Field(default=100, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    learning_rate: float = Field(default=1e-4, gt=0)
+    train_size: int | None = Field(default=None, ge=1)
+
+    def make(self, generator: torch.Generator) -> nn.Module:
+        """The network: no biases, weights ±√(2/w)."""
+        net = models.mlp([784, *[self.width] * (self.depth - 1), 1], generator=generator)
+        for weight in net.parameters():
+            bernoulli_(weight, sqrt(2 / self.width), generator)
+        return nn.Sequential(nn.Flatten(), *net)
+
+
+def _dynamics_work(config: DynamicsConfig, cell: Cell, context: Context) -> Result:
+    data = load("mnist-4-7", config.data_root).subset(config.train_size, seed=config.seed)
+    probes, labels = first_of_each_class(data, data.train_x, data.train_y, config.per_class)
+    seed = int(cell.parameters["seed"])
+    how = training(config, optimiser=Optimiser.RMSPROP, loss=Loss.SQUARED)
+    nets, signs = [network(config.make, seed)], (2 * labels - 1).to(probes)
+    return train_and_track(nets, [seed], data, how, context, (probes, signs), every=config.every, tangent=False)
+
+
+def _dynamics_findings(config: DynamicsConfig, results: Mapping[str, Result]) -> Findings:
+    curves, rows, ratios = [], [], []
+    for name, result in results.items():
+        records = [record for record in result["records"] if record["complexity"] is not None]
+        values = [record["complexity"] for record in records]
+        curves.append(line(name, [record["epoch"] for record in records], values))
+        ratios.append(values[-1] / values[0])
+        rows.append((name, readable(values[0]), readable(values[-1]), f"{ratios[-1]:.3f}"))
+    fell = f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} runs"
+    accuracy = Sample.best([result["test_accuracy"][0] for result in results.values()])
+    title, y_label = "Label complexity of the path kernel", f"ν on {2 * config.per_class} examples"
+    caption = "The paper's curve falls as training proceeds; it prints no numbers."
+    return findings(
+        "npk, Figure 3, middle: ν = yᵀĤ⁻¹y while a network learns 4 from 7",
+        f"ν falls in {fell}, to {min(ratios):.2f} of its first value in the best; test accuracy {accuracy.text()} %.",
+        Table("ν at the first and last epoch", ("run", "first", "last", "ratio"), tuple(rows)),
+        figure(title, "epoch", y_label, curves, caption),
+        decided("ν falls as training proceeds", all(ratio < 1 for ratio in ratios), fell),
+        f"Width {config.width}, depth {config.depth}; the paper's text says width 100.",
+    )
+
+
+class KernelsConfig(DataConfig):
+    """A decoupled network on MNIST and its two tangent kernels."""
+
+    epochs: int = Field(default=60, ge=1)
+    every: int = Field(default=5, ge=1)
+    width: int = Field(default=128, ge=1)
+    per_class: int = Field(default=10, ge=1)
+    train_size: int | None = Field(default=None, ge=1)
+
+
+def _kernels_work(config: KernelsConfig, cell: Cell, context: Context) -> Result:
+    base = Table2Config(width=config.width, train_size=config.train_size, seed=config.seed, data_root=config.data_root)
+    data, seed = base.data(), int(cell.parameters["seed"])
+    probes, labels = first_of_each_class(data, data.train_x, data.train_y, config.per_class)
+    nets, targets = [twin(base.make, Regime.DNPFL, seed, base.beta)], labels.to(probes)
+    return train_and_track(nets, [seed], data, training(config), context, (probes, targets), every=config.every)
+
+
+def _kernels_findings(config: KernelsConfig, results: Mapping[str, Result]) -> Findings:
+    del config
+    figures = []
+    for place, measure in enumerate(("trace", "Frobenius norm")):
+        curves = []
+        for part, label in (("value", "K^V"), ("feature", "K^F")):
+            for number, result in enumerate(results.values()):
+                epochs = [record["epoch"] for record in result["records"]]
+                values = [record["tangent"][part][place] for record in result["records"]]
+                curves.append(line(f"{label}, run {number}", epochs, values))
+        title = f"{measure} of K^V and K^F"
+        figures.append(figure(title, "epoch", measure, curves, "Of one decoupled network each."))
+    traces = [record["tangent"] for result in results.values() for record in result["records"][1:]]
+    ratios = [tangent["feature"][0] / tangent["value"][0] for tangent in traces]
+    low, high = min(ratios), max(ratios)
+    evidence = f"ratio of traces between {low:.2g} and {high:.2g}; same scale means a factor of ten"
+    return findings(
+        "npk, Figure 3, right: tangent kernels of values and of gates",
+        f"Trace K^F over trace K^V lies between {low:.2g} and {high:.2g} over training.",
+        *figures,
+        decided("K^V and K^F are of the same scale", low > 0.1 and high < 10, evidence),
+    )
+
+
+_SMOKE = {"runs": 1, "epochs": 2, "value_epochs": 1, "stages": 2, "train_size": 200, "test_size": 100}
+_QUICK = {"runs": 2, "epochs": 18, "value_epochs": 12, "stages": 3, "train_size": 10000, "test_size": 2000}
+_QUICK_IMAGES = {"channels": 0.25, "shrink": 2, "batch_size": 16, "learning_rate": 2e-3}
+EXPERIMENTS = (
+    experiment(
+        "npk-figure3-stages",
+        "Gates of a CNN at stages of its training, with fresh values",
+        StagesConfig,
+        _stage_cells,
+        _stage_work,
+        _stage_findings,
+        smoke={**_SMOKE, "channels": 0.0625},
+        quick={**_QUICK, **_QUICK_IMAGES},
+    ),
+    experiment(
+        "npk-figure3-dynamics",
+        "ν of the path kernel while a network learns 4 from 7",
+        DynamicsConfig,
+        cell_per_run,
+        _dynamics_work,
+        _dynamics_findings,
+        smoke={"runs": 2, "epochs": 2, "train_size": 500, "per_class": 10, "width": 32},
+        quick={"runs": 3, "epochs": 50},
+    ),
+    experiment(
+        "npk-figure3-kernels",
+        "Tangent kernels of values and of gates in a decoupled network",
+        KernelsConfig,
+        cell_per_run,
+        _kernels_work,
+        _kernels_findings,
+        smoke={"runs": 1, "epochs": 2, "every": 1, "train_size": 500, "per_class": 2, "width": 32},
+        quick={"runs": 2, "epochs": 20},
+    ),
+)
