@@ -157,8 +157,6 @@ OBSTACLES = {
     "quotient by a signal": (lambda q: 1 / (1 + q), "rdiv|reciprocal"),
     "attention-like": (lambda q: q @ q.T @ q, "matmul"),
     "hand-written relu": (lambda q: torch.where(q > 0, q, 0.0), "gt"),
-    "relu6": (F.relu6, "relu6"),
-    "clamp on both sides": (lambda q: q.clamp(0, 1), "clamp"),
     "clamp elsewhere": (lambda q: q.clamp(min=-1), "clamp"),
     "prelu": (lambda q: F.prelu(q, torch.tensor([0.2])), "prelu"),
     "abs": (torch.abs, "abs"),
@@ -395,3 +393,33 @@ def test_inside_inference_mode():
     expected = capture_gates(model, x)
     with torch.inference_mode():
         assert capture_gates(model, x.clone()) == expected
+
+
+@pytest.mark.parametrize(
+    ("bounded", "low", "high"),
+    [
+        (F.relu6, 0, 6),
+        (lambda q: q.clamp(0, 1), 0, 1),
+        (F.hardtanh, -1, 1),
+        (nn.Hardtanh(-2, 0.5), -2, 0.5),
+        (nn.ReLU6(), 0, 6),
+    ],
+    ids=["relu6", "clamp", "hardtanh", "Hardtanh", "ReLU6"],
+)
+def test_bounded_gates_are_open_between_their_bounds(bounded, low, high):
+    first = nn.Linear(3, 40)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.bounded, self.last = first, bounded, nn.Linear(40, 1)
+
+        def forward(self, x):
+            return self.last(self.bounded(self.first(x)))
+
+    x = 4 * torch.randn(5, 3)
+    gates = capture_gates(Net(), x)
+    (name,) = gates.layers
+    assert gates.layer(name).kind is GateKind.BOUNDED
+    q = first(x)
+    assert torch.equal(gates[name], (q > low) & (q < high))
