@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import typer
@@ -28,16 +28,13 @@ def stoppable(finished: Callable[[], str]) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-class Lines:
+class Lines(AbstractContextManager["Lines"]):
     """One line per tenth of a part, after a minute of silence, and at the end of the part."""
 
     def __init__(self, shortest: float = 0.0):
         self._start, self._shortest = time.monotonic(), shortest
         self._begun: dict[str, tuple[float, float]] = {}  # when a part was first heard of, and how far it was
         self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and when that was
-
-    def __enter__(self) -> "Lines":
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Do nothing: every line is complete."""
@@ -68,7 +65,7 @@ class Lines:
         typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
 
 
-class Bar:
+class Bar(AbstractContextManager["Bar"]):
     """One bar for all parts, with the time left and what the latest part is doing."""
 
     def __init__(self) -> None:
@@ -81,9 +78,6 @@ class Bar:
         self._weights: Mapping[str, float] = {}
         self._fractions: dict[str, float] = {}
         self._task: Any = None
-
-    def __enter__(self) -> "Bar":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()

@@ -79,7 +79,7 @@ def train(
     therefore equals, bit for bit, training that was not.
 
     Args:
-        team: the networks; see :func:`gatelab.lab.teams`.
+        team: the networks; see :func:`gatelab.lab.team.teams`.
         data: examples to learn from and to be tested on.
         config: how to train.
         seeds: for each member, the seed of the order of its batches.
@@ -95,7 +95,7 @@ def train(
 
     Example:
         >>> from gatelab.data import load
-        >>> from gatelab.lab import teams
+        >>> from gatelab.lab.team import teams
         >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
         >>> (team,) = teams([net])
         >>> state = train(team, load("digits").subset(100, 50), TrainConfig(epochs=3), seeds=[0])
