@@ -3,19 +3,24 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 
-from gatelab.work.progress import duration
+from gatelab.work.progress import Reporter, Silent, duration
 
 _SILENCE = 60.0  # seconds after which a log gets a line even if little has happened
 
 
-def reporter(shortest: float = 0.0) -> "Bar | Lines":
-    """Return a bar on a terminal, else lines; a log omits parts that take less than ``shortest`` seconds."""
-    return Bar() if sys.stderr.isatty() else Lines(shortest)
+@contextmanager
+def reporter(shortest: float = 0.0) -> Iterator[Reporter]:
+    """Give a bar on a terminal, else lines; a log omits parts that take less than ``shortest`` seconds."""
+    if sys.stderr.isatty():
+        with Bar() as bar:
+            yield bar
+    else:
+        yield Lines(shortest)
 
 
 @contextmanager
@@ -28,19 +33,13 @@ def stoppable(finished: Callable[[], str]) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-class Lines(AbstractContextManager["Lines"]):
+class Lines(Silent):
     """One line per tenth of a part, after a minute of silence, and at the end of the part."""
 
     def __init__(self, shortest: float = 0.0):
         self._start, self._shortest = time.monotonic(), shortest
         self._begun: dict[str, tuple[float, float]] = {}  # when a part was first heard of, and how far it was
         self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and when that was
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: every line is complete."""
-
-    def start(self, parts: Mapping[str, float], done: Collection[str]) -> None:
-        """Do nothing: parts speak for themselves."""
 
     def update(self, part: str, fraction: float, text: str) -> None:
         """Write a line if a tenth is complete or the last line is long ago."""
@@ -65,7 +64,7 @@ class Lines(AbstractContextManager["Lines"]):
         typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
 
 
-class Bar(AbstractContextManager["Bar"]):
+class Bar:
     """One bar for all parts, with the time left and what the latest part is doing."""
 
     def __init__(self) -> None:
@@ -78,6 +77,9 @@ class Bar(AbstractContextManager["Bar"]):
         self._weights: Mapping[str, float] = {}
         self._fractions: dict[str, float] = {}
         self._task: Any = None
+
+    def __enter__(self) -> "Bar":
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()

@@ -18,18 +18,14 @@ from gatelab.work.files import write_durably
 class TrainingState:
     """Everything that a checkpoint holds besides the team and its optimiser.
 
-    Attributes:
-        epoch: epochs done.
-        history: for each epoch and member: train_loss (mean over the epoch), test_loss and, if there are labels,
-            test_accuracy.
-        best_score: each member's best test accuracy so far or, without labels, minus its smallest test loss.
-        best: each member's parameters at its best epoch.
+    The history has, for each epoch and member, train_loss (mean over the epoch), test_loss and, if there are labels,
+    test_accuracy. The score is the test accuracy or, without labels, minus the test loss.
     """
 
-    epoch: int = 0
+    epoch: int = 0  # epochs done
     history: dict[str, list[list[float]]] = field(default_factory=dict)
-    best_score: list[float] = field(default_factory=list)
-    best: StateDict = field(default_factory=dict)
+    best_score: list[float] = field(default_factory=list)  # each member's best so far
+    best: StateDict = field(default_factory=dict)  # each member's parameters at its best epoch
 
 
 class Checkpoint:

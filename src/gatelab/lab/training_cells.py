@@ -29,20 +29,10 @@ def train_cell(
     looks: Looks | None = None,
     keep: Collection[int] = (),
 ) -> Result:
-    """Train models together if their architecture allows, else one by one.
+    """Train models together if their architecture allows, else one by one; a single one is trained in place.
 
-    Args:
-        models: the networks; a single one is trained in place.
-        seeds: for each model, the seed of the order of its batches.
-        data: what to learn.
-        config: how to train.
-        context: the folder of the cell, and whom to tell about progress.
-        looks: what to look at while training.
-        keep: epochs after which all weights are kept; see :func:`kept_weights`.
-
-    Returns:
-        For each model its training loss, test loss and, if there are labels, test accuracy over epochs; and the
-        title of the data, so that a report can be written where the data are not.
+    ``seeds`` order each model's batches. All weights after the epochs in ``keep`` are there for :func:`kept_weights`.
+    The result has each model's histories, and the title of the data: a report can be written where the data are not.
     """
     groups = teams(models)
     history: dict[str, list[list[float]]] = {}

@@ -110,9 +110,7 @@ class JsonLines:
 def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Keep other processes out of a directory. The lock ends with the process, however it ends.
 
-    Args:
-        folder: the directory.
-        waiting: called before this process waits for another one that has the lock. None: do not wait.
+    ``waiting`` is called before this process waits for another one that has the lock; None does not wait.
 
     Raises:
         RunError: another process has the lock and we do not wait, or the file system has no locks.

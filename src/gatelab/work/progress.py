@@ -25,8 +25,20 @@ class Reporter(Protocol):
         ...
 
 
-class Silent(Reporter):
-    """A reporter that reports nothing: the protocol's own methods do nothing."""
+class Silent:
+    """A reporter that reports nothing."""
+
+    def start(self, parts: Mapping[str, float], done: Collection[str]) -> None:
+        """Ignore the start."""
+
+    def update(self, part: str, fraction: float, text: str) -> None:
+        """Ignore the progress of a part."""
+
+    def finish(self, part: str) -> None:
+        """Ignore the end of a part."""
+
+    def note(self, text: str) -> None:
+        """Ignore a fact."""
 
 
 def duration(seconds: float) -> str:
