@@ -44,13 +44,14 @@ class Checkpoint:
                 about = json.loads((file.metadata() or {})["progress"])
         except (SafetensorError, KeyError, ValueError) as error:
             raise RunError(f"{self._path} is not a checkpoint ({error}); remove it to start that cell anew") from error
-        team.load(_part(tensors, "model/"))
+        team.load(part(tensors, "model/"))
         moments: dict[int, StateDict] = {}
-        for name, tensor in _part(tensors, "optimiser/").items():
+        for name, tensor in part(tensors, "optimiser/").items():
             number, _, key = name.partition("/")
             moments.setdefault(int(number), {})[key] = tensor
+        # Learning rate and momentum are the configuration's; a checkpoint holds only what training has moved.
         optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
-        return TrainingState(about["epoch"], about["history"], about["best_score"], _part(tensors, "best/"))
+        return TrainingState(about["epoch"], about["history"], about["best_score"], part(tensors, "best/"))
 
     def save(self, team: Team, optimiser: torch.optim.Optimizer, state: TrainingState) -> None:
         """Write the file durably."""
@@ -65,5 +66,6 @@ class Checkpoint:
         write_durably(self._path, content)
 
 
-def _part(tensors: StateDict, prefix: str) -> StateDict:
+def part(tensors: StateDict, prefix: str) -> StateDict:
+    """The tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

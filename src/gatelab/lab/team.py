@@ -59,7 +59,7 @@ class Team(ABC):
     def member(self, number: int) -> nn.Module:
         """A copy of one member, as a module of its own."""
         module = copy.deepcopy(self._base).train(self._model.training)
-        own = module.state_dict()
+        own = module.state_dict()  # of the module's own tensors, so that a copy into it changes the module
         for name, tensor in self.tensors().items():
             own[name].copy_(tensor[number])
         return module
@@ -117,6 +117,7 @@ class StackedTeam(Team):
             id(parameter): nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
             for name, parameter in own[0].items()
         }
+        # deepcopy puts what the memo holds for an object in its place, here stacks for parameters and layers.
         # Built once: torch.func.functional_call would swap the stacked parameters in again for every batch.
         together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
         super().__init__(len(models), together, copy.deepcopy(models[0]))

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from gatelab.data.dataset import Examples
-from gatelab.lab.checkpoint import Checkpoint, TrainingState
+from gatelab.lab.checkpoint import Checkpoint, TrainingState, part
 from gatelab.lab.looks import Look, Looks, gate_looks
 from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import StateDict, Team, teams
@@ -105,8 +105,7 @@ def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:
 def best_weights(folder: Path, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell, each after its best epoch."""
     tensors = load_file(folder / _BEST)
-    prefixes = [f"{place}/" for place in range(count)]
-    return [{n.removeprefix(p): t for n, t in tensors.items() if n.startswith(p)} for p in prefixes]
+    return [part(tensors, f"{place}/") for place in range(count)]
 
 
 def _kept_file(folder: Path, epoch: int, place: int) -> Path:

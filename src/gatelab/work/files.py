@@ -92,6 +92,7 @@ class JsonLines:
             RunError: the disk is full, say; the earlier lines are unchanged.
         """
         try:
+            # Before the first line, and after a line that a crash or a full disk cut short.
             if not self._path.exists() or self._path.stat().st_size != self._end:
                 self.read()
             with self._path.open("r+b" if self._path.exists() else "xb") as file:

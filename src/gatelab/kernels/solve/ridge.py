@@ -131,7 +131,7 @@ def kernel_ridges(
     watch: PassObserver | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[RidgeFit, ...]:
-    """Fit targets with several ridges, in the passes of the slowest; the method is that of :func:`kernel_ridge`.
+    """Fit targets with several ridges, in the passes of the slowest; arguments as in :func:`kernel_ridge`.
 
     Choosing a ridge on held-out examples costs as many passes as its smallest ridge alone.
 
