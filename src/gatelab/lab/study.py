@@ -217,13 +217,14 @@ def _dynamics_table(results: Mapping[str, Result]) -> Table:
     )
 
 
-def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
-    records = [r for r in results["network"]["records"] if r["complexity"] is not None]
+def _dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
+    def over_epochs(label: str, records: list[Result], values: list[float]) -> Curve:
+        return Curve(label, tuple(float(r["epoch"]) for r in records), tuple(values), line=True)
+
     figures = []
+    records = [r for r in results["network"]["records"] if r["complexity"] is not None]
     if records:
-        curve = Curve(
-            "ν", tuple(float(r["epoch"]) for r in records), tuple(r["complexity"] for r in records), line=True
-        )
+        curve = over_epochs("ν", records, [r["complexity"] for r in records])
         figures.append(
             FigureFacts(
                 "How complex the labels are to the path kernel",
@@ -231,11 +232,10 @@ def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
                 "ν falls where the path kernel's large directions turn to the labels; npk, Section 6, sees it fall.",
             )
         )
-    decoupled = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
-    if decoupled:
-        epochs = tuple(float(r["epoch"]) for r in decoupled)
+    records = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
+    if records:
         curves = tuple(
-            Curve(label, epochs, tuple(r["tangent"][part][0] for r in decoupled), line=True)
+            over_epochs(label, records, [r["tangent"][part][0] for r in records])
             for part, label in (("value", "K^V"), ("feature", "K^F"))
         )
         figures.append(
@@ -245,7 +245,7 @@ def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
                 "The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute.",
             )
         )
-    return tuple(figures)
+    return figures
 
 
 EXPERIMENTS = (

@@ -50,6 +50,7 @@ class Team(ABC):
     def train(self, mode: bool) -> None:
         """Set training or evaluation mode."""
         self._model.train(mode)
+        self._base.train(mode)
 
     def state(self) -> StateDict:
         """Copies of all parameters and buffers."""
@@ -58,7 +59,7 @@ class Team(ABC):
     @torch.no_grad()
     def member(self, number: int) -> nn.Module:
         """A copy of one member, as a module of its own."""
-        module = copy.deepcopy(self._base).train(self._model.training)
+        module = copy.deepcopy(self._base)
         own = module.state_dict()  # of the module's own tensors, so that a copy into it changes the module
         for name, tensor in self.tensors().items():
             own[name].copy_(tensor[number])

@@ -7,13 +7,14 @@ from math import inf
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.data.dataset import Examples
 from gatelab.errors import InputError
 from gatelab.lab.checkpoint import Checkpoint, TrainingState
+from gatelab.lab.experiment import Config
 from gatelab.lab.team import Team
 from gatelab.work.here import threads_for
 
@@ -35,7 +36,7 @@ class Loss(StrEnum):
     SQUARED = "squared"
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Config):
     """How to train; models, data and seeds are arguments of :func:`train`.
 
     Args:
@@ -51,8 +52,6 @@ class TrainConfig(BaseModel):
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
         32
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(default=32, ge=1)

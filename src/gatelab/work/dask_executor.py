@@ -82,7 +82,19 @@ class DaskExecutor:
 
         ``refusal`` returns what is wrong with an answer, as a predicate of the worker; None if nothing is.
         """
-        for worker, (name, answer) in self._client.sync(_ask, self._client, function, arguments).items():
+
+        async def ask() -> list[tuple[str, Any]]:
+            """Return a name for each worker, and its answer or the error that it gave instead."""
+            workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+            asked = [self._client.run(function, *arguments, workers=[one], on_error="return") for one in workers]
+            bounded = (asyncio.wait_for(question, _SILENCE) for question in asked)
+            answers = await asyncio.gather(*bounded, return_exceptions=True)
+            return [
+                (f"{about['id']} ({worker})", answer.get(worker) if isinstance(answer, dict) else answer)
+                for (worker, about), answer in zip(workers.items(), answers, strict=True)
+            ]
+
+        for worker, answer in self._client.sync(ask):
             if isinstance(answer, TimeoutError):
                 wrong = f"does not answer for {_SILENCE:g} s; end it if it hangs"
             elif isinstance(answer, OSError):
@@ -90,7 +102,7 @@ class DaskExecutor:
             else:
                 wrong = refusal(answer)
             if wrong:
-                raise InputError(f"worker {name} ({worker}) {wrong}")
+                raise InputError(f"worker {worker} {wrong}")
 
     @property
     def parallel(self) -> int:
@@ -238,17 +250,6 @@ def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell wh
         ) from error
     except ValueError as error:
         raise InputError(f"'{address}' is not a scheduler's address ({error}); write tcp://host:port") from error
-
-
-async def _ask(client: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, tuple[str, Any]]:
-    """Return each worker's name and its answer, or the error that it gave instead."""
-    workers = (await client.scheduler.identity(n_workers=-1))["workers"]
-    questions = [client.run(function, *arguments, workers=[worker], on_error="return") for worker in workers]
-    answers = await asyncio.gather(*(asyncio.wait_for(one, _SILENCE) for one in questions), return_exceptions=True)
-    return {
-        worker: (str(about["id"]), answer.get(worker) if isinstance(answer, dict) else answer)
-        for (worker, about), answer in zip(workers.items(), answers, strict=True)
-    }
 
 
 def _tidying() -> Callable[[Any], Any]:
