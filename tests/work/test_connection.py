@@ -70,7 +70,8 @@ def test_without_dask_there_is_a_remedy():
 def slurm(tmp_path, monkeypatch):
     """SLURM's commands as we need them: jobs begin at once on this machine, and can be ended."""
     commands = {
-        "sbatch": 'setsid bash "$1" > job.log 2>&1 & echo $! >> jobs; echo "Submitted batch job $!"',
+        # Like SLURM, it keeps a copy: Dask removes its script as soon as the job is submitted.
+        "sbatch": 'cp "$1" job-$$; setsid bash job-$$ > job.log 2>&1 & echo $! >> jobs; echo "Submitted batch job $!"',
         "scancel": 'echo "$1" >> ended; kill -KILL -- -"$1"',
     }
     for name, script in commands.items():

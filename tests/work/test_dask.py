@@ -111,7 +111,7 @@ def test_nothing_stays_on_the_scheduler(scheduler):
     with connect(scheduler, timeout=60) as executor:
         client = executor._client
         client.register_plugin(dask_executor.WorkerPlugin(), "gatelab/Client-gone/1")
-        with executor.crew(pow, 2) as crew:
+        with executor.crew(pow, 2) as (crew, _):
             (own,) = client.run_on_scheduler(left)
             assert client.id in own
             assert list(crew.run([3])) == [(3, 8)]
@@ -122,9 +122,9 @@ def test_what_tasks_say_is_heard(scheduler):
     heard = []
     with (
         connect(scheduler, timeout=60) as executor,
-        executor.crew(report, None, hear=lambda *message: heard.append(message)) as crew,
+        executor.crew(report, None, hear=lambda *message: heard.append(message)) as (crew, say),
     ):
-        list(crew.run([(7, crew.say)]))
+        list(crew.run([(7, say)]))
         wait_until(lambda: heard, seconds=20)
     assert heard == [(7, "half")]
 

@@ -8,14 +8,19 @@ from typing import Any
 
 import typer
 
-from gatelab.work.progress import duration
+from gatelab.work.progress import Reporter, Silent, duration
 
 _SILENCE = 60.0  # seconds after which a log gets a line even if little has happened
 
 
-def reporter(shortest: float = 0.0) -> "Bar | Lines":
-    """Return a bar on a terminal, else lines; a log omits parts that take less than ``shortest`` seconds."""
-    return Bar() if sys.stderr.isatty() else Lines(shortest)
+@contextmanager
+def reporter(shortest: float = 0.0) -> Iterator[Reporter]:
+    """Give a bar on a terminal, else lines; a log omits parts that take less than ``shortest`` seconds."""
+    if sys.stderr.isatty():
+        with Bar() as bar:
+            yield bar
+    else:
+        yield Lines(shortest)
 
 
 @contextmanager
@@ -28,22 +33,13 @@ def stoppable(finished: Callable[[], str]) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-class Lines:
+class Lines(Silent):
     """One line per tenth of a part, after a minute of silence, and at the end of the part."""
 
     def __init__(self, shortest: float = 0.0):
         self._start, self._shortest = time.monotonic(), shortest
         self._begun: dict[str, tuple[float, float]] = {}  # when a part was first heard of, and how far it was
         self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and when that was
-
-    def __enter__(self) -> "Lines":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: every line is complete."""
-
-    def start(self, parts: Mapping[str, float], done: Collection[str]) -> None:
-        """Do nothing: parts speak for themselves."""
 
     def update(self, part: str, fraction: float, text: str) -> None:
         """Write a line if a tenth is complete or the last line is long ago."""

@@ -18,18 +18,14 @@ from gatelab.work.files import write_durably
 class TrainingState:
     """Everything that a checkpoint holds besides the team and its optimiser.
 
-    Attributes:
-        epoch: epochs done.
-        history: for each epoch and member: train_loss (mean over the epoch), test_loss and, if there are labels,
-            test_accuracy.
-        best_score: each member's best test accuracy so far or, without labels, minus its smallest test loss.
-        best: each member's parameters at its best epoch.
+    The history has, for each epoch and member, train_loss (mean over the epoch), test_loss and, if there are labels,
+    test_accuracy. The score is the test accuracy or, without labels, minus the test loss.
     """
 
-    epoch: int = 0
+    epoch: int = 0  # epochs done
     history: dict[str, list[list[float]]] = field(default_factory=dict)
-    best_score: list[float] = field(default_factory=list)
-    best: StateDict = field(default_factory=dict)
+    best_score: list[float] = field(default_factory=list)  # each member's best so far
+    best: StateDict = field(default_factory=dict)  # each member's parameters at its best epoch
 
 
 class Checkpoint:
@@ -48,13 +44,14 @@ class Checkpoint:
                 about = json.loads((file.metadata() or {})["progress"])
         except (SafetensorError, KeyError, ValueError) as error:
             raise RunError(f"{self._path} is not a checkpoint ({error}); remove it to start that cell anew") from error
-        team.load(_part(tensors, "model/"))
+        team.load(part(tensors, "model/"))
         moments: dict[int, StateDict] = {}
-        for name, tensor in _part(tensors, "optimiser/").items():
+        for name, tensor in part(tensors, "optimiser/").items():
             number, _, key = name.partition("/")
             moments.setdefault(int(number), {})[key] = tensor
+        # Learning rate and momentum are the configuration's; a checkpoint holds only what training has moved.
         optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
-        return TrainingState(about["epoch"], about["history"], about["best_score"], _part(tensors, "best/"))
+        return TrainingState(about["epoch"], about["history"], about["best_score"], part(tensors, "best/"))
 
     def save(self, team: Team, optimiser: torch.optim.Optimizer, state: TrainingState) -> None:
         """Write the file durably."""
@@ -69,5 +66,6 @@ class Checkpoint:
         write_durably(self._path, content)
 
 
-def _part(tensors: StateDict, prefix: str) -> StateDict:
+def part(tensors: StateDict, prefix: str) -> StateDict:
+    """The tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

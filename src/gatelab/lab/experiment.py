@@ -70,6 +70,10 @@ class Experiment:
     def configure(self, profile: str, settings: Mapping[str, Any]) -> Config:
         """Return a profile's configuration with some values changed.
 
+        Args:
+            profile: its name, such as "smoke".
+            settings: the values that replace the profile's own.
+
         Raises:
             InputError: an unknown profile or key, or a value that does not fit.
         """

@@ -17,7 +17,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
 from gatelab.lab.twins import Factory, learnt_twins, network, twin
-from gatelab.lab.verdicts import Claim, Sample, close, greater, readable, share_of_gap
+from gatelab.lab.verdicts import Sample, close, greater, readable, share_of_gap
 from gatelab.models.from_file import factory_from_file, seeded_network
 
 
@@ -43,13 +43,8 @@ class StudyConfig(DataConfig):
 
     def training(self) -> TrainConfig:
         """The training of all networks of the study."""
-        return TrainConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            optimiser=self.optimiser,
-            learning_rate=self.learning_rate,
-            loss=Loss.CROSS_ENTROPY,
-        )
+        shared = {"epochs", "batch_size", "optimiser", "learning_rate"}
+        return TrainConfig(**self.model_dump(include=shared), loss=Loss.CROSS_ENTROPY)
 
     def stage_epochs(self) -> tuple[int, ...]:
         """The epochs after which gates are frozen."""
@@ -126,23 +121,27 @@ def _probes(config: StudyConfig, data: Dataset) -> tuple[Tensor, Tensor]:
     return probes, (labels == labels.mode().values).to(probes) * 2 - 1
 
 
+_OWN, _RANDOM = "the network itself", "random gates, independent (FRNPF II)"
+_DECOUPLED = "decoupled gates (DNPFL)"
+
+
+def _stage(config: StudyConfig, epoch: int) -> str:
+    return f"gates after {epoch} of {config.epochs} epochs (FLNPF)"
+
+
 def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
     n = config.runs
     random = results["random"]["test_accuracy"]
     histories = {
-        "the network itself": results["network"]["test_accuracy"],
-        "random gates, independent (FRNPF II)": random[:n],
+        _OWN: results["network"]["test_accuracy"],
+        _RANDOM: random[:n],
         "random gates, the values' own (FRNPF DI)": random[n:],
-        **{
-            f"gates after {epoch} of {config.epochs} epochs (FLNPF)": results[f"stage/{epoch}"]["test_accuracy"]
-            for epoch in config.stage_epochs()
-        },
-        "decoupled gates (DNPFL)": results["decoupled"]["test_accuracy"],
+        **{_stage(config, epoch): results[f"stage/{epoch}"]["test_accuracy"] for epoch in config.stage_epochs()},
+        _DECOUPLED: results["decoupled"]["test_accuracy"],
     }
     last = {name: Sample.last(values) for name, values in histories.items()}
     best = {name: Sample.best(values) for name, values in histories.items()}
-    own, fixed = last["the network itself"], last["random gates, independent (FRNPF II)"]
-    learnt = last[f"gates after {config.stage_epochs()[-1]} of {config.epochs} epochs (FLNPF)"]
+    own, fixed, learnt = last[_OWN], last[_RANDOM], last[_stage(config, config.stage_epochs()[-1])]
     return Findings(
         f"How much of what this network knows is in its gates? ({_name(config)} on {results['network']['data']})",
         _answer(own, fixed, learnt),
@@ -155,8 +154,13 @@ def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
             ),
             _dynamics_table(results),
         ),
-        (_stages_figure(config, last, fixed, own), *_dynamics_figures(results)),
-        _claims(own, fixed, learnt, last["decoupled gates (DNPFL)"]),
+        (_stages_figure(config, last), *_dynamics_figures(results)),
+        (
+            greater("The network beats value networks with random gates", own, fixed),
+            greater("Its trained gates beat random gates", learnt, fixed),
+            close("Its trained gates with fresh values are as good as the network", learnt, own, within=0.01),
+            greater("Decoupled gates beat random gates", last[_DECOUPLED], fixed),
+        ),
         (
             "The last epoch is shown first: the best one is chosen on the test set, as papers do.",
             f"Kernels are measured on {config.probes} test examples, of the first run; ν is that of the most frequent "
@@ -181,24 +185,12 @@ def _answer(own: Sample, fixed: Sample, learnt: Sample) -> str:
     return f"{part:.0%} (± {100 * error:.0f}) of what training gains over random gates is in the gates. {numbers}"
 
 
-def _claims(own: Sample, fixed: Sample, learnt: Sample, decoupled: Sample) -> tuple[Claim, ...]:
-    return (
-        greater("The network beats value networks with random gates", own, fixed),
-        greater("Its trained gates beat random gates", learnt, fixed),
-        close("Its trained gates with fresh values are as good as the network", learnt, own, within=0.01),
-        greater("Decoupled gates beat random gates", decoupled, fixed),
-    )
-
-
-def _stages_figure(config: StudyConfig, last: Mapping[str, Sample], fixed: Sample, own: Sample) -> FigureFacts:
-    epochs = config.stage_epochs()
-    samples = [last[f"gates after {epoch} of {config.epochs} epochs (FLNPF)"] for epoch in epochs]
-    ends = (float(epochs[0]), float(epochs[-1]))
-    curve = percent_curve("values trained on gates of this stage", [float(epoch) for epoch in epochs], samples)
-    lines = (
-        percent_level("the network itself", ends, own),
-        percent_level("independent random gates", ends, fixed),
-    )
+def _stages_figure(config: StudyConfig, last: Mapping[str, Sample]) -> FigureFacts:
+    epochs = [float(epoch) for epoch in config.stage_epochs()]
+    samples = [last[_stage(config, epoch)] for epoch in config.stage_epochs()]
+    curve = percent_curve("values trained on gates of this stage", epochs, samples)
+    ends = (epochs[0], epochs[-1])
+    lines = (percent_level(_OWN, ends, last[_OWN]), percent_level("independent random gates", ends, last[_RANDOM]))
     return FigureFacts(
         "What the gates know, stage by stage",
         Plot("epochs of training after which the gates were fixed", "test accuracy in percent", (curve, *lines)),
@@ -225,13 +217,14 @@ def _dynamics_table(results: Mapping[str, Result]) -> Table:
     )
 
 
-def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
-    records = [r for r in results["network"]["records"] if r["complexity"] is not None]
+def _dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
+    def over_epochs(label: str, records: list[Result], values: list[float]) -> Curve:
+        return Curve(label, tuple(float(r["epoch"]) for r in records), tuple(values), line=True)
+
     figures = []
+    records = [r for r in results["network"]["records"] if r["complexity"] is not None]
     if records:
-        curve = Curve(
-            "ν", tuple(float(r["epoch"]) for r in records), tuple(r["complexity"] for r in records), line=True
-        )
+        curve = over_epochs("ν", records, [r["complexity"] for r in records])
         figures.append(
             FigureFacts(
                 "How complex the labels are to the path kernel",
@@ -239,11 +232,10 @@ def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
                 "ν falls where the path kernel's large directions turn to the labels; npk, Section 6, sees it fall.",
             )
         )
-    decoupled = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
-    if decoupled:
-        epochs = tuple(float(r["epoch"]) for r in decoupled)
+    records = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
+    if records:
         curves = tuple(
-            Curve(label, epochs, tuple(r["tangent"][part][0] for r in decoupled), line=True)
+            over_epochs(label, records, [r["tangent"][part][0] for r in records])
             for part, label in (("value", "K^V"), ("feature", "K^F"))
         )
         figures.append(
@@ -253,7 +245,7 @@ def _dynamics_figures(results: Mapping[str, Result]) -> tuple[FigureFacts, ...]:
                 "The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute.",
             )
         )
-    return tuple(figures)
+    return figures
 
 
 EXPERIMENTS = (

@@ -27,31 +27,43 @@ _LARGE_WEIGHT = 2**15
 class Team(ABC):
     """Networks of one architecture; every tensor has the members on its first axis."""
 
-    size: int
-
-    @abstractmethod
-    def parameters(self) -> list[Tensor]:
-        """The tensors that an optimiser moves."""
+    def __init__(self, size: int, model: nn.Module, base: nn.Module):
+        """``model`` computes all members at once; ``base`` is one member, from which others can be copied."""
+        self.size, self._model, self._base = size, model, base
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """Each member's answers to its own batch."""
 
     @abstractmethod
-    def train(self, mode: bool) -> None:
-        """Set training or evaluation mode."""
-
-    @abstractmethod
-    def state(self) -> StateDict:
-        """Copies of all parameters and buffers."""
+    def tensors(self) -> StateDict:
+        """All parameters and buffers, not copied."""
 
     @abstractmethod
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy parameters and buffers from ``state``."""
 
-    @abstractmethod
+    def parameters(self) -> list[Tensor]:
+        """The tensors that an optimiser moves."""
+        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+
+    def train(self, mode: bool) -> None:
+        """Set training or evaluation mode."""
+        self._model.train(mode)
+        self._base.train(mode)
+
+    def state(self) -> StateDict:
+        """Copies of all parameters and buffers."""
+        return {name: tensor.detach().clone() for name, tensor in self.tensors().items()}
+
+    @torch.no_grad()
     def member(self, number: int) -> nn.Module:
         """A copy of one member, as a module of its own."""
+        module = copy.deepcopy(self._base)
+        own = module.state_dict()  # of the module's own tensors, so that a copy into it changes the module
+        for name, tensor in self.tensors().items():
+            own[name].copy_(tensor[number])
+        return module
 
 
 def teams(models: Sequence[nn.Module]) -> list[Team]:
@@ -70,35 +82,20 @@ def teams(models: Sequence[nn.Module]) -> list[Team]:
 class SingleTeam(Team):
     """A team of one model, which is trained itself."""
 
-    size = 1
-
     def __init__(self, model: nn.Module):
-        self._model = model
-
-    def parameters(self) -> list[Tensor]:
-        """The model's parameters that need gradients."""
-        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        super().__init__(1, model, model)
 
     def forward(self, x: Float[Tensor, "1 b ..."]) -> Float[Tensor, "1 b k"]:
         """The model's answers."""
         return self._model(x[0]).unsqueeze(0)
 
-    def train(self, mode: bool) -> None:
-        """Set the model's mode."""
-        self._model.train(mode)
-
-    def state(self) -> StateDict:
+    def tensors(self) -> StateDict:
         """The model's state dict with an axis in front."""
-        return {name: tensor.detach().clone().unsqueeze(0) for name, tensor in self._model.state_dict().items()}
+        return {name: tensor.unsqueeze(0) for name, tensor in self._model.state_dict().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a state dict with an axis in front."""
         self._model.load_state_dict({name: tensor[0] for name, tensor in state.items()})
-
-    def member(self, number: int) -> nn.Module:
-        """A copy of the model."""
-        del number
-        return copy.deepcopy(self._model)
 
 
 class StackedTeam(Team):
@@ -116,52 +113,32 @@ class StackedTeam(Team):
         shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
         if any(shape != shapes[0] for shape in shapes):
             raise InputError("the models differ in shape; a team has one architecture")
-        self.size = len(models)
-        self._base = copy.deepcopy(models[0])
         own = [dict(model.named_parameters()) for model in models]
-        self._stacked = {
-            name: nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
+        stacks = {
+            id(parameter): nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
             for name, parameter in own[0].items()
         }
+        # deepcopy puts what the memo holds for an object in its place, here stacks for parameters and layers.
         # Built once: torch.func.functional_call would swap the stacked parameters in again for every batch.
-        stacks = {id(own[0][name]): stack for name, stack in self._stacked.items()}
-        self._together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
-        self._mode = _FlattenMembers if _flattens_by_function(models[0]) else nullcontext
-
-    def parameters(self) -> list[Tensor]:
-        """The stacked parameters that need gradients."""
-        return [tensor for tensor in self._stacked.values() if tensor.requires_grad]
+        together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
+        super().__init__(len(models), together, copy.deepcopy(models[0]))
+        flattens = any(node_operation(node) == "flatten" for node in trace(models[0]).nodes)
+        self._mode = _FlattenMembers if flattens else nullcontext
 
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """All members' answers at once."""
         with self._mode():
-            return self._together(x)
+            return self._model(x)
 
-    def train(self, mode: bool) -> None:
-        """Set the mode, on which nothing in such a network depends."""
-        self._base.train(mode)
-        self._together.train(mode)
-
-    def state(self) -> StateDict:
-        """Copies of the stacked parameters."""
-        return {name: tensor.detach().clone() for name, tensor in self._stacked.items()}
+    def tensors(self) -> StateDict:
+        """The stacked parameters; such a network has no buffers."""
+        return dict(self._model.named_parameters())
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy stacked parameters from ``state``."""
-        for name, tensor in self._stacked.items():
+        for name, tensor in self.tensors().items():
             tensor.copy_(state[name])
-
-    def member(self, number: int) -> nn.Module:
-        """A copy of one member."""
-        own = dict(self._base.named_parameters())
-        return copy.deepcopy(
-            self._base,
-            {
-                id(own[name]): nn.Parameter(stack[number].detach().clone(), own[name].requires_grad)
-                for name, stack in self._stacked.items()
-            },
-        )
 
 
 def can_stack(model: nn.Module) -> bool:
@@ -185,10 +162,6 @@ def can_stack(model: nn.Module) -> bool:
         elif node.op == "get_attr":
             return False
     return not list(model.buffers())
-
-
-def _flattens_by_function(model: nn.Module) -> bool:
-    return any(node_operation(node) == "flatten" for node in trace(model).nodes)
 
 
 def _substitutes(model: nn.Module, stacks: Mapping[int, nn.Parameter]) -> dict[int, nn.Module]:

@@ -7,13 +7,14 @@ from math import inf
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.data.dataset import Examples
 from gatelab.errors import InputError
 from gatelab.lab.checkpoint import Checkpoint, TrainingState
+from gatelab.lab.experiment import Config
 from gatelab.lab.team import Team
 from gatelab.work.here import threads_for
 
@@ -35,7 +36,7 @@ class Loss(StrEnum):
     SQUARED = "squared"
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Config):
     """How to train; models, data and seeds are arguments of :func:`train`.
 
     Args:
@@ -51,8 +52,6 @@ class TrainConfig(BaseModel):
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
         32
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(default=32, ge=1)
@@ -79,7 +78,7 @@ def train(
     therefore equals, bit for bit, training that was not.
 
     Args:
-        team: the networks; see :func:`gatelab.lab.teams`.
+        team: the networks; see :func:`gatelab.lab.team.teams`.
         data: examples to learn from and to be tested on.
         config: how to train.
         seeds: for each member, the seed of the order of its batches.
@@ -95,7 +94,7 @@ def train(
 
     Example:
         >>> from gatelab.data import load
-        >>> from gatelab.lab import teams
+        >>> from gatelab.lab.team import teams
         >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
         >>> (team,) = teams([net])
         >>> state = train(team, load("digits").subset(100, 50), TrainConfig(epochs=3), seeds=[0])

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from gatelab.data.dataset import Examples
-from gatelab.lab.checkpoint import Checkpoint, TrainingState
+from gatelab.lab.checkpoint import Checkpoint, TrainingState, part
 from gatelab.lab.looks import Look, Looks, gate_looks
 from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import StateDict, Team, teams
@@ -29,20 +29,10 @@ def train_cell(
     looks: Looks | None = None,
     keep: Collection[int] = (),
 ) -> Result:
-    """Train models together if their architecture allows, else one by one.
+    """Train models together if their architecture allows, else one by one; a single one is trained in place.
 
-    Args:
-        models: the networks; a single one is trained in place.
-        seeds: for each model, the seed of the order of its batches.
-        data: what to learn.
-        config: how to train.
-        context: the folder of the cell, and whom to tell about progress.
-        looks: what to look at while training.
-        keep: epochs after which all weights are kept; see :func:`kept_weights`.
-
-    Returns:
-        For each model its training loss, test loss and, if there are labels, test accuracy over epochs; and the
-        title of the data, so that a report can be written where the data are not.
+    ``seeds`` order each model's batches. All weights after the epochs in ``keep`` are there for :func:`kept_weights`.
+    The result has each model's histories, and the title of the data: a report can be written where the data are not.
     """
     groups = teams(models)
     history: dict[str, list[list[float]]] = {}
@@ -115,8 +105,7 @@ def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:
 def best_weights(folder: Path, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell, each after its best epoch."""
     tensors = load_file(folder / _BEST)
-    prefixes = [f"{place}/" for place in range(count)]
-    return [{n.removeprefix(p): t for n, t in tensors.items() if n.startswith(p)} for p in prefixes]
+    return [part(tensors, f"{place}/") for place in range(count)]
 
 
 def _kept_file(folder: Path, epoch: int, place: int) -> Path:

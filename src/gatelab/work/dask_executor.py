@@ -7,13 +7,13 @@ workers, time-outs, and errors that say what to do.
 import asyncio
 import concurrent.futures
 import pydoc
-import queue
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -22,14 +22,12 @@ from distributed import Client, KilledWorker, WorkerPlugin
 from gatelab import __version__
 from gatelab.errors import InputError, RunError
 from gatelab.work.dask_worker import Say, do_task
-from gatelab.work.executor import USER_MODULE, Answer, Common, Crew, Task
+from gatelab.work.executor import LOOK, USER_MODULE, Answer, Common, Crew, Task
 
 # Seconds after which a scheduler or worker that accepted a question counts as silent.
 _SILENCE = 60.0
 # Seconds in which what all tasks need must reach all workers.
 _BROADCAST = 600.0
-# Seconds between two looks at the scheduler while no answers come.
-_LOOK = 1.0
 
 
 class DaskExecutor:
@@ -40,12 +38,7 @@ class DaskExecutor:
     """
 
     def __init__(self, address: str, timeout: float, notify: Callable[[str], None]):
-        """Connect to a scheduler.
-
-        Args:
-            address: tcp://host:port.
-            timeout: seconds in which the scheduler must answer.
-            notify: receives lines that a person should read.
+        """Connect to a scheduler; ``notify`` receives lines that a person should read.
 
         Raises:
             InputError: nobody answers there, or the scheduler has another version of gatelab, or none.
@@ -79,26 +72,29 @@ class DaskExecutor:
                 f"the scheduler at {self.address} has no workers, and none came within {timeout:g} s; start some with "
                 f"'dask worker {self.address} --nthreads 1'"
             ) from error
-        self._check_versions()
-
-    def _check_versions(self) -> None:
         # A worker without gatelab could not even unpickle a function of ours. pydoc's returns None there.
         self.require(pydoc.locate, "gatelab.__version__", refusal=_version_refusal)
 
     def require(
         self, function: Callable[..., Any], *arguments: Any, refusal: Callable[[Any], str | None] = lambda text: text
     ) -> None:
-        """Ask all workers something.
+        """Ask all workers something, and raise an InputError that names the first worker whose answer is wrong.
 
-        Args:
-            function: a function that the workers can import.
-            arguments: its arguments.
-            refusal: returns what is wrong with an answer, as a predicate of the worker; None if nothing is.
-
-        Raises:
-            InputError: an answer is wrong; names the worker.
+        ``refusal`` returns what is wrong with an answer, as a predicate of the worker; None if nothing is.
         """
-        for worker, (name, answer) in self._client.sync(_ask, self._client, function, arguments).items():
+
+        async def ask() -> list[tuple[str, Any]]:
+            """Return a name for each worker, and its answer or the error that it gave instead."""
+            workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+            asked = [self._client.run(function, *arguments, workers=[one], on_error="return") for one in workers]
+            bounded = (asyncio.wait_for(question, _SILENCE) for question in asked)
+            answers = await asyncio.gather(*bounded, return_exceptions=True)
+            return [
+                (f"{about['id']} ({worker})", answer.get(worker) if isinstance(answer, dict) else answer)
+                for (worker, about), answer in zip(workers.items(), answers, strict=True)
+            ]
+
+        for worker, answer in self._client.sync(ask):
             if isinstance(answer, TimeoutError):
                 wrong = f"does not answer for {_SILENCE:g} s; end it if it hangs"
             elif isinstance(answer, OSError):
@@ -106,18 +102,18 @@ class DaskExecutor:
             else:
                 wrong = refusal(answer)
             if wrong:
-                raise InputError(f"worker {name} ({worker}) {wrong}")
+                raise InputError(f"worker {worker} {wrong}")
 
     @property
     def parallel(self) -> int:
         """The number of tasks that run at a time."""
-        self.look(every=_LOOK)
+        self.look(every=LOOK)
         return max(1, sum(self._threads.values()))
 
     @property
     def per_process(self) -> int:
         """The number of threads of the largest worker. Each worker is one process."""
-        self.look(every=_LOOK)
+        self.look(every=LOOK)
         return max(self._threads.values(), default=1)
 
     def run(
@@ -125,7 +121,7 @@ class DaskExecutor:
     ) -> Generator[tuple[Task, Answer]]:
         """Yield tasks with their answers as they come. An error of ``function`` is raised unchanged."""
         # Two for each thread: a worker has its next task at hand while it works on one.
-        with self.crew(function, common, per_thread=2) as crew:
+        with self.crew(function, common, per_thread=2) as (crew, _):
             yield from crew.run(tasks)
 
     @contextmanager
@@ -136,15 +132,8 @@ class DaskExecutor:
         *,
         per_thread: int = 1,
         hear: Callable[..., None] = lambda *_: None,
-    ) -> "Iterator[DaskCrew]":
-        """Let the workers take tasks of one function.
-
-        Args:
-            function: a function of a module.
-            common: what all tasks need.
-            per_thread: the number of tasks under way for each thread of the workers.
-            hear: receives what tasks pass to :attr:`DaskCrew.say`.
-        """
+    ) -> Iterator[tuple[Crew, Say]]:
+        """Give a crew for one function, ``per_thread`` tasks for each thread, and what its tasks call to be heard."""
         name = f"gatelab/{self._client.id}/{uuid.uuid4().hex}"
         # Dask gives a plugin to each worker once, also to one that joins later. Scattered or as an argument of tasks,
         # ``common`` would keep newcomers idle, since Dask prefers workers that have it; it would be dropped by Dask's
@@ -153,11 +142,23 @@ class DaskExecutor:
         # test_all_workers_die_and_a_new_one_comes.
         plugin: Any = WorkerPlugin()
         plugin.content = _pickled((function, common))
+
+        def start(task: Any) -> Any:
+            # Dask estimates the duration of a task from others whose key begins with the same word.
+            key = f"{function.__name__}-{uuid.uuid4().hex}"
+            try:
+                return self._client.submit(do_task, name, cloudpickle.dumps(task), __version__, key=key)
+            except Exception:
+                self.look()  # says so if the scheduler was lost
+                raise
+
         self._client.subscribe_topic(name, lambda event: hear(*event[1]))
         self._bounded(_SILENCE, self._client.run_on_scheduler, _tidying())
         self._bounded(_BROADCAST, self._client.register_plugin, plugin, name)
         try:
-            yield DaskCrew(self, self._client, function.__name__, name, per_thread)
+            # Dask waits for ever for a scheduler that hangs: test_a_scheduler_that_dies_or_hangs_during_the_work.
+            look = partial(self.look, every=LOOK)
+            yield Crew(start, lambda: per_thread * self.parallel, self._result, look), Say(name)
         finally:
             with suppress(RunError):  # there may be another error to report
                 self._bounded(_SILENCE, self._client.unregister_worker_plugin, name)
@@ -194,7 +195,7 @@ class DaskExecutor:
             self._notify(f"the scheduler at {self.address} has no workers any more; waiting for new ones")
         self._warned = not self._threads
 
-    def result(self, future: Any, task: Any) -> Any:
+    def _result(self, future: Any, task: Any) -> Any:
         """Fetch an answer from its worker."""
         while True:
             try:
@@ -225,49 +226,6 @@ class DaskExecutor:
             self._client.close(timeout=2)
 
 
-class DaskCrew(Crew):
-    """The workers of a scheduler at one function.
-
-    Attributes:
-        say: a task may call it with plain data, which ``hear`` of the crew receives.
-    """
-
-    def __init__(self, executor: DaskExecutor, client: Any, function: str, name: str, per_thread: int):
-        """See :meth:`DaskExecutor.crew`."""
-        self._executor, self._per_thread, self.say = executor, per_thread, Say(name)
-
-        def start(task: Any) -> Any:
-            # Dask estimates the duration of a task from others whose key begins with the same word.
-            key = f"{function}-{uuid.uuid4().hex}"
-            try:
-                return client.submit(do_task, name, cloudpickle.dumps(task), __version__, key=key)
-            except Exception:
-                executor.look()  # says so if the scheduler was lost
-                raise
-
-        super().__init__(start, limit=0)
-
-    @property
-    def room(self) -> int:
-        """The number of further tasks that the workers can use now."""
-        return max(0, self._per_thread * self._executor.parallel - len(self._running))
-
-    def next(self) -> tuple[Any, Any]:
-        """Wait for an answer, and return it behind its task.
-
-        Raises:
-            RunError: the scheduler is lost, or workers die of the task.
-        """
-        future = None
-        while future is None:
-            # Dask waits for ever for a scheduler that hangs: test_a_scheduler_that_dies_or_hangs_during_the_work.
-            self._executor.look(every=_LOOK)
-            with suppress(queue.Empty):
-                future = self._done.get(timeout=_LOOK)
-        task = self._running.pop(future)
-        return task, self._executor.result(future, task)
-
-
 def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
     """Connect in another thread, since Dask waits for ever for somebody who accepts the connection and says nothing.
 
@@ -292,17 +250,6 @@ def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell wh
         ) from error
     except ValueError as error:
         raise InputError(f"'{address}' is not a scheduler's address ({error}); write tcp://host:port") from error
-
-
-async def _ask(client: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> dict[str, tuple[str, Any]]:
-    """Return each worker's name and its answer, or the error that it gave instead."""
-    workers = (await client.scheduler.identity(n_workers=-1))["workers"]
-    questions = [client.run(function, *arguments, workers=[worker], on_error="return") for worker in workers]
-    answers = await asyncio.gather(*(asyncio.wait_for(one, _SILENCE) for one in questions), return_exceptions=True)
-    return {
-        worker: (str(about["id"]), answer.get(worker) if isinstance(answer, dict) else answer)
-        for (worker, about), answer in zip(workers.items(), answers, strict=True)
-    }
 
 
 def _tidying() -> Callable[[Any], Any]:

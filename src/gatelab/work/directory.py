@@ -18,13 +18,6 @@ class DirectoryFormat:
     The record is written last and appears whole or not at all. A directory without it counts as new if it holds nothing
     but the leftovers of a creation that was killed.
 
-    Attributes:
-        noun: what such a directory is called in messages.
-        record: the name of the record's file.
-        version: the format string, which every version of gatelab that reads the directory knows.
-        error: the error to raise.
-        inside: the keys that lead to the part of the record that holds ``"format"``.
-
     Example:
         >>> notes = DirectoryFormat("notebook", "notes.json", "notes 1")
         >>> notes.refuse_changes(Path("here"), {"pages": 3}, {"pages": 4})
@@ -34,11 +27,11 @@ class DirectoryFormat:
         remove this one
     """
 
-    noun: str
-    record: str
-    version: str
+    noun: str  # in messages
+    record: str  # the name of the file
+    version: str  # the value of "format" in the record
     error: type[RunError] = RunError
-    inside: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()  # the keys that lead to the part of the record that holds "format"
 
     def exists(self, path: Path) -> bool:
         """Return whether there is a directory to continue.

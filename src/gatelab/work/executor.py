@@ -1,10 +1,13 @@
 """The executor protocol, and crews: workers that take tasks one after the other."""
 
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+# Seconds between two looks at those who work, while no answers come.
+LOOK = 1.0
 # The prefix of modules that were made from a user's file. No worker can import them by name.
 USER_MODULE = "gatelab_user_"
 
@@ -46,26 +49,34 @@ class Crew:
     Example:
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> with ThreadPoolExecutor() as pool:
-        ...     crew = Crew(lambda task: pool.submit(abs, task), limit=2)
+        ...     crew = Crew(lambda task: pool.submit(abs, task), limit=lambda: 2)
         ...     sorted(crew.run([-3, 1]))
         [(-3, 3), (1, 1)]
     """
 
-    def __init__(self, start: Callable[[Any], Any], limit: int):
+    def __init__(
+        self,
+        start: Callable[[Any], Any],
+        limit: Callable[[], int],
+        result: Callable[[Any, Any], Any] = lambda future, _: future.result(),
+        look: Callable[[], None] = lambda: None,
+    ):
         """Use a function that starts tasks.
 
         Args:
             start: starts a task and returns a future of the answer.
-            limit: the number of tasks that may be under way.
+            limit: returns the number of tasks that may be under way.
+            result: returns the answer of a finished future; its second argument is the task.
+            look: called at least once a second while an answer is awaited; raises an error if none can come.
         """
-        self._start, self._limit = start, limit
+        self._start, self._limit, self._result, self._look = start, limit, result, look
         self._running: dict[Any, Any] = {}  # futures with their tasks
         self._done: SimpleQueue[Any] = SimpleQueue()
 
     @property
     def room(self) -> int:
         """The number of further tasks that the workers can use now."""
-        return max(0, self._limit - len(self._running))
+        return max(0, self._limit() - len(self._running))
 
     def submit(self, task: Any) -> None:
         """Start a task."""
@@ -75,8 +86,13 @@ class Crew:
 
     def next(self) -> tuple[Any, Any]:
         """Wait for an answer, and return it behind its task."""
-        future = self._done.get()
-        return self._running.pop(future), future.result()
+        future = None
+        while future is None:
+            self._look()
+            with suppress(Empty):
+                future = self._done.get(timeout=LOOK)
+        task = self._running.pop(future)
+        return task, self._result(future, task)
 
     def run(self, tasks: Iterable[Any]) -> Generator[tuple[Any, Any]]:
         """Yield all tasks with their answers, in any order."""

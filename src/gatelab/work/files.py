@@ -92,6 +92,7 @@ class JsonLines:
             RunError: the disk is full, say; the earlier lines are unchanged.
         """
         try:
+            # Before the first line, and after a line that a crash or a full disk cut short.
             if not self._path.exists() or self._path.stat().st_size != self._end:
                 self.read()
             with self._path.open("r+b" if self._path.exists() else "xb") as file:
@@ -110,9 +111,7 @@ class JsonLines:
 def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Keep other processes out of a directory. The lock ends with the process, however it ends.
 
-    Args:
-        folder: the directory.
-        waiting: called before this process waits for another one that has the lock. None: do not wait.
+    ``waiting`` is called before this process waits for another one that has the lock; None does not wait.
 
     Raises:
         RunError: another process has the lock and we do not wait, or the file system has no locks.

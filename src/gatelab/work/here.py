@@ -39,10 +39,16 @@ class Here:
     def run(
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:
-        """Yield tasks with their answers as they come."""
+        """Yield tasks with their answers as they come.
+
+        Args:
+            function: called with ``common`` and a task, in several threads at a time.
+            common: what all tasks need.
+            tasks: taken one by one, when a thread has room for the next.
+        """
         with one_thread_each(), ThreadPoolExecutor(self._threads) as pool:
             # One more than threads: none is idle while the caller takes an answer.
-            crew = Crew(lambda task: pool.submit(function, common, task), self._threads + 1)
+            crew = Crew(lambda task: pool.submit(function, common, task), limit=lambda: self._threads + 1)
             try:
                 yield from crew.run(tasks)
             finally:
@@ -52,12 +58,8 @@ class Here:
 def in_order(function: Callable[[Task], Answer], items: Iterable[Task], threads: int) -> Generator[tuple[Task, Answer]]:
     """Yield items with the function's answers, in the order of the items.
 
-    The caller's thread takes the items, at most one more than ``threads`` before it yields the first answer.
-
-    Args:
-        function: is called in a pool of threads.
-        items: its arguments.
-        threads: the number of calls that run at a time.
+    A pool of threads calls the function. The caller's thread takes the items, so that the next ones are read while
+    others are worked on: at most one more than ``threads`` before it yields the first answer.
 
     Example:
         >>> list(in_order(abs, [-3, 1], 2))
@@ -113,14 +115,8 @@ _SEVERAL_THREADS_PAY = 2**25
 def threads_for(multiplications: int) -> AbstractContextManager[None]:
     """Let torch use one thread for steps of a small computation, and all of its threads for a large one.
 
-    The choice depends on the computation alone, never on the machine or its load. Small computations therefore have
-    the same order of sums on every machine; large ones have what they had without this function.
-
-    Args:
-        multiplications: of one step, say of a network's forward pass on one batch.
-
-    Returns:
-        A context manager.
+    The choice depends on the multiplications of a step alone, never on the machine or its load. Small computations
+    therefore have the same order of sums on every machine; large ones have what they had without this function.
 
     Example:
         >>> with threads_for(multiplications=1000):

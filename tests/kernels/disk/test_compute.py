@@ -202,7 +202,7 @@ def test_a_small_budget_means_small_tiles_and_few_rows(tmp_path):
     budget = plans.resident_bytes() + 10 * 10**6
     tight = make_plan(Counted(), x, None, tmp_path, budget, ONE)
     assert tight.layout.size < generous.layout.size
-    assert generous.kept >= generous.blocks
+    assert generous.kept >= generous.layout.blocks
     assert tight.memory <= tight.budget
     tight.refuse_what_cannot_fit(1)
 

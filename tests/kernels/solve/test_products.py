@@ -1,7 +1,6 @@
 """K V from blocks is K V, to float64 rounding, whatever is kept and however it is read."""
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels.disk.reading import read_ahead
 from gatelab.kernels.solve import products
 from gatelab.kernels.solve.blocks import DenseKernel, kernel_part
 from gatelab.kernels.solve.products import kernel_times
@@ -76,12 +74,12 @@ def test_blocks_are_multiplied_in_as_many_threads_as_torch_has(monkeypatch):
 def test_an_error_leaves_no_thread_behind():
     entries = gram(40, 6)
     entries[30, 3] = float("nan")
-    kept = []
+    kept, before = [], threading.active_count()
     for _ in range(3):
         with pytest.raises(InputError, match="row 30, column 3") as caught:
             kernel_times(DenseKernel(entries, True, 4), torch.randn(40, 2))
         kept.append(caught.value)  # as a notebook keeps the last ones
-    assert not [thread for thread in threading.enumerate() if thread.name == "read ahead"]
+    assert threading.active_count() == before
 
 
 def test_products_lie_as_any_tensor_does(unchecked):
@@ -172,48 +170,3 @@ def test_parts_of_kernels(symmetric, rows, columns):
 def test_empty_parts_are_refused():
     with pytest.raises(InputError, match="columns are"):
         kernel_part(DenseKernel(torch.eye(3), True), slice(0, 2), slice(3, 5))
-
-
-def test_reading_and_work_overlap():
-    read = [threading.Event() for _ in range(8)]
-
-    def items():
-        for item, event in enumerate(read):
-            event.set()
-            yield item
-
-    seen = []
-    for item in read_ahead(items()):
-        # Work on this item ends only when the next has been read: for ever, if one waited for the other.
-        assert all(event.wait(timeout=20) for event in read[: item + 2])
-        seen.append(item)
-    assert seen == list(range(8))
-
-
-def test_no_more_is_read_than_the_queue_holds():
-    read = []
-
-    def items():
-        for item in range(100):
-            read.append(item)
-            yield item
-
-    ahead = read_ahead(items(), depth=3)
-    next(ahead)
-    time.sleep(0.3)
-    assert len(read) <= 5  # one given, three waiting, one in the reader's hand
-    before = threading.active_count()
-    ahead.close()
-    assert threading.active_count() == before - 1
-
-
-def test_errors_of_the_reader_arrive_in_their_place():
-    def items():
-        yield 1
-        yield 2
-        raise OSError("the disk is gone")
-
-    ahead = read_ahead(items())
-    assert [next(ahead), next(ahead)] == [1, 2]
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(ahead)

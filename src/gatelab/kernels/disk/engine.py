@@ -177,19 +177,12 @@ class TileJob:
     def __init__(self, function: TileFunction[Any], x: Tensor, y: Tensor | None, layout: Layout, kept: int):
         """Keep at most ``kept`` blocks."""
         self._function, self._x, self._y, self._layout, self._room = function, x, y, layout, kept
-        self._forget()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the blocks that are kept: a worker computes its own."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_kept")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, int], Any] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave out the blocks that are kept: a worker computes its own."""
+        return TileJob, (self._function, self._x, self._y, self._layout, self._room)
 
     def tile(self, tile: Tile) -> Tensor:
         """Compute one tile."""

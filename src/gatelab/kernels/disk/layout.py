@@ -14,21 +14,13 @@ Tile = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of a kernel and its tiles: squares of one size, padded with NaN at the edges.
-
-    Attributes:
-        shape: rows and columns.
-        outputs: axes after these, (k, k) or none.
-        dtype: of the entries.
-        symmetric: whether only tiles on and below the diagonal are computed and stored.
-        size: rows and columns of a tile.
-    """
+    """The shape of a kernel and its tiles: squares of one size, padded with NaN at the edges."""
 
     shape: tuple[int, int]
-    outputs: tuple[int, ...]
+    outputs: tuple[int, ...]  # axes behind rows and columns, (k, k) or none
     dtype: torch.dtype
-    symmetric: bool
-    size: int
+    symmetric: bool  # only tiles on and below the diagonal are computed and stored
+    size: int  # rows and columns of a tile
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -45,6 +37,11 @@ class Layout:
         """The number of tiles."""
         down, across = self.grid
         return down * (down + 1) // 2 if self.symmetric else down * across
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks of rows, and of columns if these are other examples."""
+        return self.grid[0] if self.symmetric else sum(self.grid)
 
     def tiles(self, panel: int) -> Iterator[Tile]:
         """Yield all tiles, in panels of ``panel`` rows of tiles, column by column within a panel.

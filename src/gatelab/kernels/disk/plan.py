@@ -2,8 +2,8 @@
 
 import shutil
 import time
-from dataclasses import dataclass, replace
-from math import ceil, sqrt
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -35,38 +35,23 @@ _ENOUGH_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class TilePlan:
-    """What a computation will take.
-
-    Attributes:
-        layout: shape and tiles.
-        kept: the number of blocks of rows whose :meth:`TileFunction.rows` stay in memory.
-        blocks: the number of blocks of rows, and of columns if these are other examples.
-        budget: bytes of memory that a process may use.
-        memory: bytes that a process will use.
-        free_disk: bytes that are free on the disk.
-        row_seconds: time for :meth:`TileFunction.rows` of one example.
-        pair_seconds: time for one entry, on one thread.
-        write_seconds: time to write one byte.
-        parallel: tiles at a time, in all processes.
-        per_process: tiles at a time in one process.
-    """
+    """What a computation will take. Memory and disk are in bytes, a process's own where they are memory."""
 
     layout: Layout
-    kept: int
-    blocks: int
-    budget: int
-    memory: int
+    kept: int  # blocks of rows whose TileFunction.rows stay in memory
+    budget: int  # memory that may be used
+    memory: int  # memory that will be used
     free_disk: int
-    row_seconds: float
-    pair_seconds: float
-    write_seconds: float
-    parallel: int
-    per_process: int
+    row_seconds: float  # for TileFunction.rows of one example
+    pair_seconds: float  # for one entry, on one thread
+    write_seconds: float  # for one byte
+    parallel: int  # tiles at a time, in all processes
+    per_process: int  # tiles at a time in one process
 
     def seconds(self, tiles: int) -> float:
         """Estimate the time for so many tiles; arithmetic and writing overlap."""
         panels = ceil(self.layout.grid[0] / self.panel)
-        rows = self.blocks * (1 + panels) / 2 if panels > 1 else self.blocks
+        rows = self.layout.blocks * (1 + panels) / 2 if panels > 1 else self.layout.blocks
         share = tiles / self.layout.count
         arithmetic = tiles * self.layout.size**2 * self.pair_seconds / self.parallel
         return max(
@@ -77,7 +62,7 @@ class TilePlan:
     @property
     def panel(self) -> int:
         """Rows of tiles that are computed together: all of them if everything is kept."""
-        return self.layout.grid[0] if self.kept >= self.blocks else max(1, self.kept - self.per_process - 1)
+        return self.layout.grid[0] if self.kept >= self.layout.blocks else max(1, self.kept - self.per_process - 1)
 
     def description(self, tiles: int) -> list[str]:
         """Return what computing so many tiles will take, in three lines."""
@@ -85,7 +70,7 @@ class TilePlan:
         shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))
         dtype = str(layout.dtype).removeprefix("torch.")
         count = f"{tiles} of {layout.count} tiles" if tiles < layout.count else f"{tiles} tiles"
-        kept = f"rows kept for {min(self.kept, self.blocks)} of {self.blocks} blocks"
+        kept = f"rows kept for {min(self.kept, self.layout.blocks)} of {self.layout.blocks} blocks"
         disk, free = in_words(tiles * layout.tile_bytes), in_words(self.free_disk)
         return [
             f"{shape} {dtype}: {count}, of {layout.size} × {layout.size}, {self.parallel} at a time",
@@ -109,13 +94,7 @@ class TilePlan:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What the kernel of a few examples takes.
-
-    Attributes:
-        rows: what is kept of the examples.
-        n: the number of examples.
-        resident: bytes that the process held before.
-    """
+    """What the kernel of ``n`` examples takes; the process held ``resident`` bytes before."""
 
     function: TileFunction[Any]
     rows: Any
@@ -145,40 +124,40 @@ def make_plan(
     executor: Executor,
     size: int | None = None,
 ) -> TilePlan:
-    """Choose the size of the tiles, and estimate what they take.
+    """Choose the size of the tiles unless it is given, and estimate what they take on the disk of ``folder``.
 
     The size depends on the number of examples, the kernel and the budget, not on who computes the tiles, except that a
     tile which would take longer than a minute is made smaller.
-
-    Args:
-        function: the kernel.
-        x: the examples of the rows.
-        y: the examples of the columns, if these are others.
-        folder: a directory on the disk that will hold the result.
-        budget: bytes of memory for a process.
-        executor: where tiles will be computed.
-        size: the size of the tiles; chosen if None.
     """
     parallel, per_process = executor.parallel, executor.per_process
     trial = _try(function, x, budget)
     shape = (x.shape[0], (x if y is None else y).shape[0])
-    layout = Layout(shape, function.outputs, function.dtype, y is None, size or _first_size(shape, trial))
     least = 2 * per_process  # a row and a column for each tile under way
 
-    def is_too_large(layout: Layout) -> bool:
-        return layout.tile_bytes > _LARGEST_TILE_BYTES or trial.memory(layout, per_process, least) > budget
+    def layout_of(size: int) -> Layout:
+        return Layout(shape, function.outputs, function.dtype, y is None, size)
 
-    while size is None and layout.size > _SMALLEST_TILE and is_too_large(layout):
-        layout = replace(layout, size=layout.size // 2)
-    blocks = layout.grid[0] if y is None else sum(layout.grid)
+    def is_too_large(size: int) -> bool:
+        return (
+            size > max(shape) / _LEAST_GRID
+            or size**2 * trial.pair_seconds > _LONGEST_TILE_SECONDS
+            or layout_of(size).tile_bytes > _LARGEST_TILE_BYTES
+            or trial.memory(layout_of(size), per_process, least) > budget
+        )
+
+    if size is None:
+        size = _LARGEST_TILE
+        while size > _SMALLEST_TILE and is_too_large(size):
+            size //= 2
+        size = min(size, max(shape))
+    layout = layout_of(size)
     room = budget - trial.memory(layout, per_process, 0)
-    kept = max(least, min(blocks, int(room / max(1.0, trial.row_bytes * layout.size))))
+    kept = max(least, min(layout.blocks, int(room / max(1.0, trial.row_bytes * size))))
     return TilePlan(
         layout,
         kept,
-        blocks,
         budget,
-        trial.memory(layout, per_process, min(kept, blocks)),
+        trial.memory(layout, per_process, min(kept, layout.blocks)),
         shutil.disk_usage(folder).free,
         trial.row_seconds,
         trial.pair_seconds,
@@ -186,15 +165,6 @@ def make_plan(
         parallel,
         per_process,
     )
-
-
-def _first_size(shape: tuple[int, int], trial: _Trial) -> int:
-    """Return the largest sensible size of a tile."""
-    quick = sqrt(_LONGEST_TILE_SECONDS / max(trial.pair_seconds, 1e-12))
-    size = _LARGEST_TILE
-    while size > _SMALLEST_TILE and size > min(max(shape) / _LEAST_GRID, quick):
-        size //= 2
-    return min(size, max(shape))
 
 
 def _try(function: TileFunction[Any], x: Tensor, budget: int) -> _Trial:

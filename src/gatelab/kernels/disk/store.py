@@ -28,13 +28,7 @@ _CHECKSUM_BYTES = 4
 
 
 class KernelStore:
-    """A directory with a kernel, finished or not.
-
-    Attributes:
-        path: the directory.
-        layout: shape and tiles.
-        about: what the kernel was made from, as plain data.
-    """
+    """A directory with a kernel, finished or not; ``about`` is what the kernel was made from, as plain data."""
 
     def __init__(self, path: Path, layout: Layout, about: dict[str, Any]):
         """Describe a store that exists; :meth:`create` and :meth:`open` are for callers."""

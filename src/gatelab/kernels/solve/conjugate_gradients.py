@@ -88,6 +88,7 @@ class BlockSearch:
         self.residuals = self._relative()
         self.steps += 1
         preconditioned = self._precondition(self._residual)
+        # Only the latest directions must be projected out: in exact arithmetic earlier ones are conjugate already.
         conjugate = torch.cholesky_solve(image.T @ preconditioned, lower)
         self._directions = _orthonormal(preconditioned - directions @ conjugate)
         self._checking = bool((self.residuals <= self._tolerance).all()) or self._directions.shape[1] == 0

@@ -18,19 +18,12 @@ _CHUNK = 256
 
 @dataclass(frozen=True)
 class NystroemFactor:
-    r"""F with :math:`F F^\top = \hat K \preceq K`, the part of the kernel that some examples determine.
+    r"""F with :math:`F F^\top = \hat K \preceq K`, the part of the kernel that some examples determine."""
 
-    Attributes:
-        factor: F, in the kernel's dtype.
-        gram: Fᵀ F, in float64.
-        landmarks: these examples.
-        remainder: trace(K − K̂) / n, the mean eigenvalue of what they leave out.
-    """
-
-    factor: Float[Tensor, "n r"]
-    gram: Float[Tensor, "r r"]
-    landmarks: Int64[Tensor, " r"]
-    remainder: float
+    factor: Float[Tensor, "n r"]  # F, in the kernel's dtype
+    gram: Float[Tensor, "r r"]  # Fᵀ F, in float64
+    landmarks: Int64[Tensor, " r"]  # these examples
+    remainder: float  # trace(K − K̂) / n, the mean eigenvalue of what they leave out
 
     def inverse(self, shift: float) -> Callable[[Tensor], Tensor]:
         r"""Return a function that applies the inverse of F Fᵀ + shift · I, through a system of the factor's rank.

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.kernels.disk.reading import read_ahead
 from gatelab.kernels.solve.blocks import BlockedKernel, matrix_shape
 from gatelab.work.here import in_order, one_thread_each
 
@@ -21,10 +20,10 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
 
     .. math:: (K V)_i = \sum_{j \le i} K_{ij} V_j + \sum_{j > i} K_{ji}^\top V_j
 
-    A thread reads the next blocks while others are multiplied, as many at a time as torch has threads; products are
-    always added in the same order. Sums are in float64 whatever the kernel's dtype, and returned in V's dtype. This
-    matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖ grows like n times the mean diagonal. Already at n = 2000
-    conjugate gradients with a linear kernel and a ridge of 1e-3 would stall at a residual of 4e-3.
+    The caller's thread reads the next blocks while others are multiplied, as many at a time as torch has threads;
+    products are always added in the same order. Sums are in float64 whatever the kernel's dtype, and returned in V's
+    dtype. This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖ grows like n times the mean diagonal. Already at
+    n = 2000 conjugate gradients with a linear kernel and a ridge of 1e-3 would stall at a residual of 4e-3.
 
     Args:
         kernel: n × m.
@@ -56,11 +55,7 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
         return _products(factor, rows, columns, block.to(V.device), twice=kernel.symmetric and rows != columns)
 
     threads = torch.get_num_threads()  # read it before torch is set to one thread each
-    with (
-        one_thread_each(),
-        closing(read_ahead(kernel.blocks())) as blocks,
-        closing(in_order(multiply, blocks, threads)) as answers,
-    ):
+    with one_thread_each(), closing(in_order(multiply, kernel.blocks(), threads)) as answers:
         for (rows, columns, _), (own, mirrored) in answers:
             product[:, rows] += own
             if mirrored is not None:

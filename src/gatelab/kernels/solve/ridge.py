@@ -135,6 +135,20 @@ def kernel_ridges(
 
     Choosing a ridge on held-out examples costs as many passes as its smallest ridge alone.
 
+    Args:
+        kernel: symmetric, positive semi-definite.
+        targets: (n,) or (n, k).
+        ridges: each positive, relative to the mean diagonal.
+        preconditioner_rank: rows of the Nyström approximation, which all ridges share; 0 for none.
+        tolerance: for the relative residual of each target.
+        max_iterations: steps after which to stop and warn.
+        start: a first α for every ridge.
+        watch: called after each pass with the number of steps and the largest residual.
+        generator: draws the sampled rows; torch's global one if None.
+
+    Returns:
+        A fit for each ridge, in their order.
+
     Example:
         >>> fits = kernel_ridges(torch.eye(2), torch.tensor([1.0, 0.0]), [1.0, 3.0])
         >>> [round(fit.dual[0].item(), 9) for fit in fits]

@@ -8,7 +8,7 @@ from typing import Any
 from gatelab.figures import Heatmap, Plot
 from gatelab.figures.facts import Panel
 from gatelab.lab.findings import Animation
-from gatelab.lab.report.pages import PAGES
+from gatelab.lab.report.html import PAGES
 
 
 def animation_page(animation: Animation) -> str:

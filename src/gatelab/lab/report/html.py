@@ -5,21 +5,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib import rc_context
 
 from gatelab.figures import draw
 from gatelab.lab.findings import FigureFacts, Findings
-from gatelab.lab.report.pages import PAGES
 from gatelab.lab.verdicts import Verdict
+
+PAGES = Environment(loader=PackageLoader("gatelab.lab.report", "templates"), autoescape=True, trim_blocks=True)
 
 
 def page(findings: Findings, about: Mapping[str, Any]) -> str:
-    """Return the report as HTML; all text is escaped.
-
-    Args:
-        findings: what to show.
-        about: sections of plain facts for the end, such as configuration and environment.
+    """Return the report as HTML; all text is escaped. ``about`` has sections of plain facts for the end.
 
     Example:
         >>> "<title>A comparison" in page(Findings("A comparison", "Learnt gates beat random ones."), {})

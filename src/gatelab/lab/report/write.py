@@ -15,15 +15,7 @@ from gatelab.work.files import write_durably, write_json
 
 
 def findings_of(run: Run, experiment: Experiment) -> Findings:
-    """Return the findings of a finished run.
-
-    Args:
-        run: its directory.
-        experiment: the experiment that the directory belongs to.
-
-    Raises:
-        RunError: some cells are not finished.
-    """
+    """Return the findings of a run; raise a RunError that names the cells which are not finished."""
     config = experiment.read(run.config)
     results, cells = run.results(), experiment.cells(config)
     missing = [cell.name for cell in cells if cell.name not in results]
@@ -44,6 +36,20 @@ def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
 
     Returns:
         The path of ``report.html``, and the findings.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from gatelab.lab.runs import execute
+        >>> from gatelab.papers import find_experiment
+        >>> from gatelab.work.progress import Silent
+        >>> spectrum = find_experiment("npk-figure5")
+        >>> config = spectrum.configure("smoke", {})
+        >>> with TemporaryDirectory() as folder:
+        ...     run = Run.open(Path(folder) / "run", spectrum.id, config.model_dump(mode="json"))
+        ...     _ = execute(run, config, spectrum.cells(config), spectrum.work, Silent())
+        ...     path, findings = write_report(run, spectrum)
+        ...     path.name, path.exists(), len(findings.figures) > 0
+        ('report.html', True, True)
     """
     findings = findings_of(run, experiment)
     about: dict[str, dict[str, Any]] = {

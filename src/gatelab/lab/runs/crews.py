@@ -54,7 +54,7 @@ def in_this_process(common: Common, reporter: Reporter) -> Iterator[tuple[Crew, 
         future.set_result(do_cell(common, task))
         return future
 
-    yield Crew(start, limit=1), reporter.update
+    yield Crew(start, limit=lambda: 1), reporter.update
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[
     listener.start()
     pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads))
     try:
-        yield Crew(lambda task: pool.submit(do_cell, common, task), workers), _tell_parent
+        yield Crew(lambda task: pool.submit(do_cell, common, task), lambda: workers), _tell_parent
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -120,8 +120,8 @@ def on_cluster(
     probe.write_text(token)
     try:
         executor.require(_blindness, probe, token)
-        with executor.crew(_do_cell_on_worker, (common, probe, token), hear=reporter.update) as crew:
-            yield crew, crew.say
+        with executor.crew(_do_cell_on_worker, (common, probe, token), hear=reporter.update) as (crew, say):
+            yield crew, say
     finally:
         probe.unlink(missing_ok=True)
 

@@ -87,6 +87,11 @@ class Run:
     def add_result(self, cell: str, result: Result, seconds: float) -> None:
         """Add a line to the journal; it is on the disk when this returns.
 
+        Args:
+            cell: the name of a finished cell.
+            result: what the cell returned, which JSON can hold.
+            seconds: the time that it took.
+
         Raises:
             RunError: the line cannot be written, for example because the disk is full; earlier lines are intact.
         """
