@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.func import vmap
 
 from gatelab.kernels.tangent.factors import DenseFactor, Factor, layer_factor
 from gatelab.kernels.tangent.uses import LayerUse
@@ -54,14 +55,17 @@ def _all_at_once(
     selected = torch.tensor(outputs, device=answer.device)
     one_hot = torch.zeros(len(outputs), *answer.shape, dtype=answer.dtype, device=answer.device)
     one_hot.scatter_(2, selected.view(-1, 1, 1).expand(-1, answer.shape[0], 1), 1)
+
+    def back(cotangent: Tensor) -> tuple[Tensor, ...]:
+        # Keeps the graph, which is needed again if this fails.
+        return torch.autograd.grad(
+            answer, probes, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        # Keeps the graph, which is needed again on failure.
-        found = torch.autograd.grad(
-            answer, probes, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
-    nothing = [probe.new_zeros(()).expand(len(outputs), *probe.shape) for probe in probes]
-    return [(zeros if delta is None else delta).transpose(0, 1) for delta, zeros in zip(found, nothing, strict=True)]
+        # Not autograd's own is_grads_batched, which runs convolutions and batch norms in a loop.
+        return list(vmap(back, out_dims=1)(one_hot))
 
 
 def layer_factors(
