@@ -64,7 +64,7 @@ class DenseFactor(GradientFactor):
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
         self._add(tile, inner_products(self.signals[i].flatten(1), other.signals[j].flatten(1)), other, i, j)
 
-    def add_full(self, tile: Float[Tensor, "n m k k"], other: "DenseFactor", i: slice, j: slice) -> None:
+    def add_full(self, tile: Float[Tensor, "n m k l"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (δ_k·δ'_l)."""
         left, right = self.signals[i], other.signals[j]
         signal_gram = inner_products(left.flatten(0, 1), right.flatten(0, 1))
@@ -103,7 +103,7 @@ class PositionFactor(GradientFactor):
             by_position = signal_gram.mul_(input_gram).sum(dim=4)
             tile += by_position.sum(dim=(0, 2), dtype=widest(tile.device))
 
-    def add_full(self, tile: Float[Tensor, "n m k k"], other: "PositionFactor", i: slice, j: slice) -> None:
+    def add_full(self, tile: Float[Tensor, "n m k l"], other: "PositionFactor", i: slice, j: slice) -> None:
         """The same for each pair of outputs: first Σ_p' (a(p)·a'(p')) δ'_l(p'), then the product with δ_k(p)."""
         input_gram = self._input_gram(other, i, j)
         left, right = self.signals[i].flatten(2), other.signals[j].permute(0, 2, 3, 1, 4)
@@ -130,7 +130,7 @@ class ExplicitFactor(GradientFactor):
         tile += inner_products(self.gradients[i].flatten(1), other.explicit(j).gradients.flatten(1))
 
     def add_full(
-        self, tile: Float[Tensor, "n m k k"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice
+        self, tile: Float[Tensor, "n m k l"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice
     ) -> None:
         """ψ_k·ψ'_l."""
         left, right = self.gradients[i], other.explicit(j).gradients
@@ -174,7 +174,7 @@ class UnitFactor(GradientFactor):
             tile += gram.mul_(left[units] @ right[units]).sum(dim=0)
 
     def add_full(
-        self, tile: Float[Tensor, "n m k k"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice
+        self, tile: Float[Tensor, "n m k l"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice
     ) -> None:
         """Σ_u (ψ(u)·ψ'(u)) s_k(u) s'_l(u)."""
         if isinstance(other, ExplicitFactor):
