@@ -49,7 +49,10 @@ MODELS = {
         ),
         (2, 6, 6),
     ),
-    "volumes": (lambda: nn.Sequential(norm(nn.BatchNorm3d, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), (2, 2, 2, 2)),
+    "volumes": (
+        lambda: nn.Sequential(norm(nn.BatchNorm3d, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)),
+        (2, 2, 2, 2),
+    ),
     "used twice": (Twice, (4,)),
 }  # fmt: skip
 

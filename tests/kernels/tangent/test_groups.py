@@ -10,8 +10,8 @@ from gatelab.kernels.tangent import layers
 from gatelab.kernels.tangent.kernel import TangentKernel
 from gatelab.models import mlp
 from tests import zoo
-from tests.kernels.tangent.test_sums import Copied
 from tests.kernels.tangent import plain
+from tests.kernels.tangent.test_sums import Copied
 
 
 class Opaque(nn.Module):
