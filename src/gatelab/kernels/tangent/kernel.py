@@ -52,7 +52,14 @@ def neural_tangent_kernel(
     For each dense layer this is (Gram of inputs) ⊙ (Gram of back-propagated signals); no Jacobian is formed.
     Convolutions use the cheaper of that and per-example gradients; parameters used in any other way go through
     ``torch.func``. Two examples are checked against plain autograd; if they differ, all gradients are computed one
-    example at a time. Memory: the result, the layers' inputs and signals, and one tile.
+    example at a time.
+
+    Memory: the result, the layers' inputs and signals, one tile, and a pass, whose signals take 64 MB or those of two
+    examples and one output, whichever is more. Outputs go through the network in groups of that size. If the factors of
+    all groups take more than 512 MB, a trace keeps none of them: every block computes them anew, one group at a time.
+
+    Precision: long sums are added up in float64, so that a float32 kernel has a relative error below 1e-5, unless
+    rounding in the network itself opens or closes a gate. The result has the dtype of x.
 
     Args:
         model: any module whose answer for one example does not depend on the others.
@@ -62,7 +69,8 @@ def neural_tangent_kernel(
             value or feature network of a deep gated network it gives K^V or K^F.
         outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
             gives the kernel of that output.
-        batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB.
+        batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB, but at
+            least two.
 
     Returns:
         K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
