@@ -10,7 +10,7 @@ from tests.kernels.tangent import plain
 models = pytest.importorskip("pytorchcv.model_provider")
 
 SMALL = {"resnet20_cifar10": 32, "mobilenet_wd4": 32}
-LARGE = {"shufflenet_g3_wd4": 64, "alexnet": 224, "resnet34": 64, "resnet50": 64, "wrn50_2": 64, "densenet121": 64}
+LARGE = {"shufflenet_g3_wd4": 64, "alexnetb": 224, "resnet34": 64, "resnet50": 64, "wrn50_2": 64, "densenet121": 64}
 
 
 def network(name, classes=10):
