@@ -28,7 +28,7 @@ _SIGNALS = 2**24
 # Arrays of that size that a pass holds at a time: signals, outputs kept for them, unfolded inputs, gradients.
 _COPIES = 4
 # Bytes of the factors of all outputs up to which they are kept. Beyond, every block makes them anew, a group of outputs
-# at a time: a thousand outputs of a ResNet-18 would take 0.6 GB for each example.
+# at a time: by its shapes, a ResNet-18 with 1,000 outputs needs about 0.6 GB per example.
 _KEPT = 2**29
 
 

@@ -13,7 +13,7 @@ from gatelab.kernels.tangent.factors import DenseFactor, Factor, layer_factor
 from gatelab.kernels.tangent.uses import LayerUse
 
 # Numbers in the signals of one output up to which outputs go back together. Small passes wait for Python and for the
-# weights to be read; in large ones vmap's extra copies take as long as they save.
+# weights to be read: ResNet-18 on two images, 0.8 million, takes half of the time. GCONV's 1.6 million take the same.
 _SMALL = 2**20
 
 
