@@ -7,11 +7,12 @@ many positions it is cheaper to form the gradients. Before a global pooling one 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from gatelab.kernels.tangent.sums import BLOCK, inner_products, widest
 
 # Entries of a temporary array: the Gram matrices of several units at a time.
 _CHUNK = 2**22
@@ -32,6 +33,10 @@ class GradientFactor:
         """Return the entries of the largest array that a tile makes, for each pair of examples (and of outputs)."""
         return 1
 
+    def long(self) -> bool:
+        """Whether an entry of a tile has so many terms that it is to be added up in float64."""
+        return True
+
 
 @dataclass(frozen=True)
 class DenseFactor(GradientFactor):
@@ -47,20 +52,30 @@ class DenseFactor(GradientFactor):
     signals: Float[Tensor, "n k o"]
     bias: bool
 
+    def part(self, rows: slice, outputs: list[int]) -> "DenseFactor":
+        """Return the factor of some examples and outputs."""
+        return DenseFactor(None if self.inputs is None else self.inputs[rows], self.signals[rows, outputs], self.bias)
+
+    def long(self) -> bool:
+        """Whether one of the two products is long."""
+        return max(0 if self.inputs is None else self.inputs.shape[1], self.signals[0].numel()) > BLOCK
+
     def add_trace(self, tile: Float[Tensor, "n m"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (Σ_k δ_k·δ'_k)."""
-        self._add(tile, self.signals[i].flatten(1) @ other.signals[j].flatten(1).T, other, i, j)
+        self._add(tile, inner_products(self.signals[i].flatten(1), other.signals[j].flatten(1)), other, i, j)
 
-    def add_full(self, tile: Float[Tensor, "n m k k"], other: "DenseFactor", i: slice, j: slice) -> None:
+    def add_full(self, tile: Float[Tensor, "n m k l"], other: "DenseFactor", i: slice, j: slice) -> None:
         """(a·a' + 1) (δ_k·δ'_l)."""
-        signal_gram = torch.einsum("nko,mlo->klnm", self.signals[i], other.signals[j])
-        self._add(tile.permute(2, 3, 0, 1), signal_gram, other, i, j)
+        left, right = self.signals[i], other.signals[j]
+        signal_gram = inner_products(left.flatten(0, 1), right.flatten(0, 1))
+        signal_gram = signal_gram.unflatten(1, right.shape[:2]).unflatten(0, left.shape[:2])
+        self._add(tile.permute(2, 3, 0, 1), signal_gram.permute(1, 3, 0, 2), other, i, j)
 
     def _add(self, tile: Tensor, signal_gram: Tensor, other: "DenseFactor", i: slice, j: slice) -> None:
         if self.inputs is None or other.inputs is None:
             tile += signal_gram
             return
-        input_gram = self.inputs[i] @ other.inputs[j].T
+        input_gram = inner_products(self.inputs[i], other.inputs[j])
         tile.addcmul_(signal_gram, input_gram.add_(1) if self.bias else input_gram)
 
 
@@ -75,21 +90,33 @@ class PositionFactor(GradientFactor):
         """Return the number of pairs of positions, in all groups."""
         return self.inputs.shape[1] * self.inputs.shape[2] ** 2
 
-    def add_trace(self, tile: Float[Tensor, "n m"], other: "PositionFactor", i: slice, j: slice) -> None:
-        """Σ_{k,p,p'} (a(p)·a'(p')) (δ_k(p)·δ'_k(p'))."""
-        signal_gram = torch.einsum("nkgpo,mkgqo->gnpmq", self.signals[i], other.signals[j])
-        tile += (signal_gram * self._input_gram(other, i, j)).sum(dim=(0, 2, 4))
+    def part(self, rows: slice, outputs: list[int]) -> "PositionFactor":
+        """Return the factor of some examples and outputs."""
+        return PositionFactor(self.inputs[rows], self.signals[rows, outputs])
 
-    def add_full(self, tile: Float[Tensor, "n m k k"], other: "PositionFactor", i: slice, j: slice) -> None:
-        """The same for each pair of outputs."""
-        input_gram = self._input_gram(other, i, j)
+    def add_trace(self, tile: Float[Tensor, "n m"], other: "PositionFactor", i: slice, j: slice) -> None:
+        """Σ_{k,p,p'} (a(p)·a'(p')) (δ_k(p)·δ'_k(p')), a few outputs at a time."""
         left, right = self.signals[i], other.signals[j]
-        for a, b in product(range(left.shape[1]), range(right.shape[1])):
-            signal_gram = torch.einsum("ngpo,mgqo->gnpmq", left[:, a], right[:, b])
-            tile[:, :, a, b] += (signal_gram * input_gram).sum(dim=(0, 2, 4))
+        input_gram = self._input_gram(other, i, j)
+        for some, units in _blocks(left.shape[1], left.shape[4]):
+            signal_gram = torch.einsum("nkgpo,mkgqo->gnpmq", left[:, some, ..., units], right[:, some, ..., units])
+            by_position = signal_gram.mul_(input_gram).sum(dim=4)
+            tile += by_position.sum(dim=(0, 2), dtype=widest(tile.device))
+
+    def add_full(self, tile: Float[Tensor, "n m k l"], other: "PositionFactor", i: slice, j: slice) -> None:
+        """The same for each pair of outputs: first Σ_p' (a(p)·a'(p')) δ'_l(p'), then the product with δ_k(p)."""
+        input_gram = self._input_gram(other, i, j)
+        left, right = self.signals[i].flatten(2), other.signals[j].permute(0, 2, 3, 1, 4)
+        for column, signals in enumerate(right):
+            weights = input_gram[:, :, :, column]
+            mixed = weights.flatten(1, 2) @ signals.flatten(2)
+            mixed = mixed.unflatten(2, signals.shape[2:]).unflatten(1, weights.shape[1:3])
+            tile[:, column] += inner_products(left, mixed.permute(1, 3, 0, 2, 4).flatten(2))
 
     def _input_gram(self, other: "PositionFactor", i: slice, j: slice) -> Tensor:
-        return torch.einsum("ngpi,mgqi->gnpmq", self.inputs[i], other.inputs[j])
+        left, right = self.inputs[i].transpose(0, 1), other.inputs[j].transpose(0, 1)
+        gram = inner_products(left.flatten(1, 2), right.flatten(1, 2)).to(left.dtype)
+        return gram.unflatten(2, right.shape[1:3]).unflatten(1, left.shape[1:3])
 
 
 @dataclass(frozen=True)
@@ -100,13 +127,19 @@ class ExplicitFactor(GradientFactor):
 
     def add_trace(self, tile: Float[Tensor, "n m"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice) -> None:
         """Σ_k ψ_k·ψ'_k."""
-        tile += self.gradients[i].flatten(1) @ other.explicit(j).gradients.flatten(1).T
+        tile += inner_products(self.gradients[i].flatten(1), other.explicit(j).gradients.flatten(1))
 
     def add_full(
-        self, tile: Float[Tensor, "n m k k"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice
+        self, tile: Float[Tensor, "n m k l"], other: "ExplicitFactor | UnitFactor", i: slice, j: slice
     ) -> None:
         """ψ_k·ψ'_l."""
-        tile += torch.einsum("nkp,mlp->nmkl", self.gradients[i], other.explicit(j).gradients)
+        left, right = self.gradients[i], other.explicit(j).gradients
+        products = inner_products(left.flatten(0, 1), right.flatten(0, 1))
+        tile += products.unflatten(1, right.shape[:2]).unflatten(0, left.shape[:2]).transpose(1, 2)
+
+    def part(self, rows: slice, outputs: list[int]) -> "ExplicitFactor":
+        """Return the gradients of some examples and outputs."""
+        return ExplicitFactor(self.gradients[rows, outputs])
 
     def explicit(self, rows: slice) -> "ExplicitFactor":
         """Return the gradients of some examples."""
@@ -141,7 +174,7 @@ class UnitFactor(GradientFactor):
             tile += gram.mul_(left[units] @ right[units]).sum(dim=0)
 
     def add_full(
-        self, tile: Float[Tensor, "n m k k"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice
+        self, tile: Float[Tensor, "n m k l"], other: "UnitFactor | ExplicitFactor", i: slice, j: slice
     ) -> None:
         """Σ_u (ψ(u)·ψ'(u)) s_k(u) s'_l(u)."""
         if isinstance(other, ExplicitFactor):
@@ -151,9 +184,13 @@ class UnitFactor(GradientFactor):
         n, m, k = left.shape[0], right.shape[0], left.shape[1]
         total = left.new_zeros(m, n * k, right.shape[1])
         for units, gram in self._grams(other, i, j, outputs=k):
-            weighted = gram.permute(2, 1, 0)[:, :, None] * left[None, :, :, units]
+            weighted = gram.to(left.dtype).permute(2, 1, 0)[:, :, None] * left[None, :, :, units]
             total += weighted.flatten(1, 2) @ right[:, :, units].mT
         tile += total.unflatten(1, (n, k)).transpose(0, 1)
+
+    def part(self, rows: slice, outputs: list[int]) -> "UnitFactor":
+        """Return the factor of some examples and outputs."""
+        return UnitFactor(self.gradients[rows], self.scales[rows, outputs])
 
     def explicit(self, rows: slice) -> ExplicitFactor:
         """Form the gradients of some examples."""
@@ -163,11 +200,11 @@ class UnitFactor(GradientFactor):
         self, other: "UnitFactor", i: slice, j: slice, outputs: int
     ) -> Iterator[tuple[slice, Float[Tensor, "u n m"]]]:
         """Yield ψ(u)·ψ'(u) for some units at a time, each to be weighted with ``outputs`` numbers."""
-        left, right = self.gradients[i].permute(1, 0, 2), other.gradients[j].permute(1, 2, 0)
-        step = max(1, _CHUNK // (left.shape[1] * right.shape[2] * outputs))
+        left, right = self.gradients[i].permute(1, 0, 2), other.gradients[j].permute(1, 0, 2)
+        step = max(1, _CHUNK // (left.shape[1] * right.shape[1] * outputs))
         for start in range(0, left.shape[0], step):
             units = slice(start, start + step)
-            yield units, left[units] @ right[units]
+            yield units, inner_products(left[units], right[units])
 
 
 Factor = DenseFactor | PositionFactor | ExplicitFactor | UnitFactor
@@ -192,6 +229,8 @@ def layer_factor(
     outputs, fan_out = signals.shape[1], signals.shape[4]
     if groups == positions == 1:
         return DenseFactor(inputs.flatten(1), signals.flatten(2), bias)
+    if fan_in == fan_out == 1:  # the scale of a batch norm: its gradients are smaller than its signals
+        return ExplicitFactor(_form(inputs, signals).flatten(2))
     by_positions = groups * positions**2 * (fan_in + outputs * fan_out)
     by_gradients = groups * outputs * fan_in * fan_out * (1 + positions / pairs_per_example)
     if by_positions < by_gradients:
@@ -201,6 +240,14 @@ def layer_factor(
         mask, scales = pattern
         return UnitFactor(_form(inputs, mask.unsqueeze(1)).squeeze(1).flatten(1, 2), scales.flatten(2))
     return ExplicitFactor(_form(inputs, signals).flatten(2))
+
+
+def _blocks(outputs: int, units: int) -> Iterator[tuple[slice, slice]]:
+    """Yield slices of outputs and of units with at most ``BLOCK`` pairs each."""
+    some, few = max(1, BLOCK // units), min(units, BLOCK)
+    for start in range(0, outputs, some):
+        for unit in range(0, units, few):
+            yield slice(start, start + some), slice(unit, unit + few)
 
 
 def _form(inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"]) -> Float[Tensor, "n k g o i"]:

@@ -1,7 +1,8 @@
 """Gradients of many examples as factors, checked against plain autograd; explicit where a model has no such form."""
 
 import threading
-from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,21 +11,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, join, layer_factor
+from gatelab.kernels.tangent.factors import ExplicitFactor, Factor, join
+from gatelab.kernels.tangent.layers import layer_factors, signals_of, used_in_several_ways
 from gatelab.kernels.tangent.per_example import PerExample
-from gatelab.kernels.tangent.uses import LayerUse, ParameterUses
+from gatelab.kernels.tangent.sums import widest
+from gatelab.kernels.tangent.uses import ParameterUses
+from gatelab.kernels.tiles import bytes_of
 from gatelab.observe import batches, undisturbed
 
 Outputs = Literal["trace", "full"] | int
 
-# Numbers in the signals of a batch, 64 MB in float32. Larger batches are not faster: the system hands out large blocks
-# page by page, anew for every layer, which would take a sixth of the time of a convolutional network.
+# Numbers in the signals of a pass, 64 MB in float32: first as many outputs as fit for two examples, then as many
+# examples. Larger passes are not faster: the system hands out large blocks page by page, anew for every layer, which
+# would take a sixth of the time of a convolutional network.
 _SIGNALS = 2**24
 # Arrays of that size that a pass holds at a time: signals, outputs kept for them, unfolded inputs, gradients.
 _COPIES = 4
+# Bytes of the factors of all outputs up to which they are kept. Beyond, every block makes them anew, a group of outputs
+# at a time: by its shapes, a ResNet-18 with 1,000 outputs needs about 0.6 GB per example.
+_KEPT = 2**29
 
 
-class _NoStructureError(Exception):
+class NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
 
 
@@ -36,10 +44,21 @@ _EXPLICIT = "every parameter"  # the one factor of a model without structure
 
 @dataclass(frozen=True)
 class GradientRows:
-    """Some examples and the factors of their gradients, by the name of the weight."""
+    """Some examples and the factors of their gradients.
+
+    Attributes:
+        x: the examples.
+        loose: parameters that no layer uses, whose gradients are explicit; None if those of all parameters are.
+        kept: for each group of outputs, the factors by the name of the weight; empty if every block makes them anew.
+        pair_entries: the entries of the largest array that a tile makes, for each pair of examples.
+        group_bytes: the memory of one group of outputs.
+    """
 
     x: Tensor
-    factors: dict[str, Factor]
+    loose: frozenset[str] | None
+    kept: list[dict[str, Factor]]
+    pair_entries: int
+    group_bytes: int
 
 
 class Gradients:
@@ -61,61 +80,109 @@ class Gradients:
         self._selected = _select(outputs, self._each.count_outputs(example))
         self.outputs = len(self._selected)
         self._dtype = example.dtype  # the parameters' as well
-        self._signals = 0  # size for one example and all outputs; known after the first rows
+        self._keep_all = outputs == "full"  # every pair of groups meets
+        self._signals = 0  # size for one example and one output; known after the first rows
 
     def bytes_making(self, n: int, itemsize: int) -> int:
-        """Return the memory of a pass that makes the rows of n examples."""
-        return _COPIES * min(n * self._signals, _SIGNALS) * itemsize
+        """Return the memory of a pass that makes the rows of n examples, for one group of outputs."""
+        group, batch = self._pass_sizes(self._signals)
+        return _COPIES * min(n, batch) * group * self._signals * itemsize
 
     def rows(self, x: Tensor, batch_size: int | None, pairs: int) -> "GradientRows":
         """Return one factor per weight for the examples of x, each of which is paired with ``pairs`` others."""
-        with _ALONE, torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
-            try:
-                return GradientRows(x, self._structured(x, batch_size, pairs))
-            except _NoStructureError:
-                return GradientRows(x, {_EXPLICIT: self._explicit(x, batch_size)})
+        with _gradients_on():
+            loose, signals = self._survey(x[:1])
+        self._signals = self._signals or signals  # once and for all: groups of outputs must agree between rows
+        try:
+            return self._rows(x, batch_size, pairs, loose)
+        except NoStructureError:
+            return self._rows(x, batch_size, pairs, None)
 
     def explicit(self, rows: "GradientRows", batch_size: int | None) -> "GradientRows":
         """Return the same examples with explicit gradients."""
-        if _EXPLICIT in rows.factors:
-            return rows
-        with _ALONE, torch.inference_mode(False), torch.enable_grad():
-            return GradientRows(rows.x, {_EXPLICIT: self._explicit(rows.x, batch_size)})
+        return rows if rows.loose is None else self._rows(rows.x, batch_size, 1, None)
 
-    def _explicit(self, x: Tensor, batch_size: int | None) -> Factor:
-        each = [self._each.gradients(x[s : s + 1], self._selected) for s in range(x.shape[0])]
-        among_others = torch.cat([self._watch(x[rows])[1].detach() for rows in batches(x.shape[0], batch_size)])
-        for position, (alone, _) in enumerate(each):
-            self._check_answer(position, alone, among_others)
-        return ExplicitFactor(torch.stack([gradients for _, gradients in each]))
+    def groups(self, rows: "GradientRows", batch_size: int | None, pairs: int) -> Iterator[dict[str, Factor]]:
+        """Yield the factors of each group of outputs: those that are kept, or new ones."""
+        if rows.kept:
+            yield from rows.kept
+            return
+        for group in self._groups(rows.loose):
+            yield self._factors(rows.x, batch_size, pairs, group, rows.loose)
 
-    def _structured(self, x: Tensor, batch_size: int | None, pairs: int) -> dict[str, Factor]:
-        unstructured, signals = self._survey(x[:1])
-        # At least two examples: a batch of one cannot show whether examples depend on each other.
-        self._signals = signals * self.outputs
-        fitting = max(2, _SIGNALS // max(1, self._signals))
+    def group_size(self, rows: "GradientRows") -> int:
+        """Return the number of outputs in each group but the last."""
+        return len(self._groups(rows.loose)[0])
+
+    def _rows(self, x: Tensor, batch_size: int | None, pairs: int, loose: frozenset[str] | None) -> "GradientRows":
+        groups = self._groups(loose)
+        kept = [self._factors(x, batch_size, pairs, groups[0], loose)]
+        of_one = sum(bytes_of(*factor.tensors()) for factor in kept[0].values())
+        entries = max((factor.pair_entries() for factor in kept[0].values()), default=1)
+        if len(groups) > 1 and len(groups) * of_one > _KEPT and not self._keep_all:
+            kept = []
+        else:
+            kept += [self._factors(x, batch_size, pairs, group, loose) for group in groups[1:]]
+        return GradientRows(x, loose, kept, entries, of_one)
+
+    def _pass_sizes(self, numbers: int) -> tuple[int, int]:
+        """The number of outputs and of examples in a pass with so many numbers for each of them.
+
+        At least two examples: a batch of one cannot show whether examples depend on each other.
+        """
+        most = max(1, _SIGNALS // (2 * max(1, numbers)))
+        groups = -(-self.outputs // most)
+        group = -(-self.outputs // groups)
+        return group, max(2, _SIGNALS // (group * max(1, numbers)))
+
+    def _groups(self, loose: frozenset[str] | None) -> list[list[int]]:
+        """The outputs of each pass, of almost equal number; the same for all examples."""
+        size, _ = self._pass_sizes(self._each.count_parameters() if loose is None else self._signals)
+        return [self._selected[start : start + size] for start in range(0, self.outputs, size)]
+
+    def _factors(
+        self, x: Tensor, batch_size: int | None, pairs: int, group: list[int], loose: frozenset[str] | None
+    ) -> dict[str, Factor]:
+        with _gradients_on():
+            if loose is None:
+                return self._explicit(x, batch_size, group)
+            return self._structured(x, batch_size, pairs, group, loose)
+
+    def _explicit(self, x: Tensor, batch_size: int | None, group: list[int]) -> dict[str, Factor]:
+        each = [self._each.gradients(x[s : s + 1], group) for s in range(x.shape[0])]
+        if group[0] == self._selected[0]:
+            among = torch.cat([self._watch(x[rows])[1].detach() for rows in batches(x.shape[0], batch_size)])
+            for position, (alone, _) in enumerate(each):
+                self._check_answer(position, alone, among)
+        return {_EXPLICIT: ExplicitFactor(torch.stack([gradients for _, gradients in each]))}
+
+    def _structured(
+        self, x: Tensor, batch_size: int | None, pairs: int, group: list[int], loose: frozenset[str]
+    ) -> dict[str, Factor]:
+        _, fitting = self._pass_sizes(self._signals)
         parts, answers = [], []
         for rows in batches(x.shape[0], fitting if batch_size is None else batch_size):
-            part, answer = self._batch_factors(x[rows], unstructured, pairs)
+            part, answer = self._batch_factors(x[rows], group, pairs, loose)
             parts.append(part)
             answers.append(answer)
         names = list(parts[0])
         if any(list(part) != names for part in parts):
-            raise _NoStructureError
+            raise NoStructureError
         factors = {
             name: join([part.pop(name) for part in parts]) for name in names
         }  # pop: no layer is held twice for long
-        self._check(x, torch.cat(answers), list(factors.values()))
+        self._check(x, torch.cat(answers), list(factors.values()), group)
         return factors
 
-    def _survey(self, example: Tensor) -> tuple[set[str], int]:
-        """From one example: parameters not used by a layer with the examples on its first axis; the size of all δ."""
+    def _survey(self, example: Tensor) -> tuple[frozenset[str], int]:
+        """From one example: parameters that no layer with the examples on its first axis uses; numbers per output."""
         uses, _ = self._watch(example)
-        names = uses.unstructured | _used_in_several_ways(uses.uses)
+        names = uses.unstructured | used_in_several_ways(uses.uses)
         for use in uses.uses:
             if use.layer_input.shape[0] != 1 or not use.intact:
                 names |= {name for name in (use.weight, use.bias) if name is not None}
-        return names, sum(use.probe.numel() for use in uses.uses)
+        explicit = sum(self._each.wanted[name].numel() for name in names)
+        return frozenset(names), explicit + sum(use.probe.numel() for use in uses.uses)
 
     def _watch(self, batch: Tensor) -> tuple[ParameterUses, Float[Tensor, "n k"]]:
         """Run a batch and record how it uses the parameters."""
@@ -124,43 +191,40 @@ class Gradients:
             answer = self._each.as_matrix(run(batch), batch.shape[0])
         return uses, answer
 
-    def _batch_factors(self, batch: Tensor, unstructured: set[str], pairs: int) -> tuple[dict[str, Factor], Tensor]:
+    def _batch_factors(
+        self, batch: Tensor, group: list[int], pairs: int, loose: frozenset[str]
+    ) -> tuple[dict[str, Factor], Tensor]:
         uses, answer = self._watch(batch)
-        layers = [use for use in uses.uses if {use.weight, use.bias} - {None} - unstructured]
+        layers = [use for use in uses.uses if {use.weight, use.bias} - {None} - loose]
         if any(use.layer_input.shape[0] != batch.shape[0] or not use.intact for use in layers):
-            raise _NoStructureError
-        probes = [use.probe for use in layers]
-        signals: list[list[Tensor]] = [[] for _ in probes]
-        for position, output in enumerate(self._selected if answer.requires_grad and probes else []):
-            again = position + 1 < len(self._selected)
-            deltas = torch.autograd.grad(
-                answer[:, output].sum(), probes, retain_graph=again, allow_unused=True, materialize_grads=True
-            )
-            for delta, collected in zip(deltas, signals, strict=True):
-                collected.append(delta)
-        factors = _layer_factors(layers, signals, unstructured, pairs)
-        if unstructured:
+            raise NoStructureError
+        signals = signals_of(answer, [use.probe for use in layers], group)
+        factors = layer_factors(layers, signals, loose, pairs)
+        if loose:
             try:
-                explicit = self._each.by_torch_func(unstructured, batch, self._selected)
+                explicit = self._each.by_torch_func(loose, batch, group)
             except RuntimeError as error:  # an operation that torch.func does not know
-                raise _NoStructureError from error
+                raise NoStructureError from error
             factors["torch.func"] = ExplicitFactor(explicit)
         return factors, answer.detach()
 
-    def _check(self, x: Tensor, answers: Float[Tensor, "n k"], factors: list[Factor]) -> None:
-        """Check that the first and the last example have the same answers and gradients alone as in the batch."""
-        ends = sorted({0, self.outputs - 1})
-        for position in sorted({0, x.shape[0] - 1}):
+    def _check(self, x: Tensor, answers: Float[Tensor, "n k"], factors: list[Factor], group: list[int]) -> None:
+        """Check that the first and the last example have the same answers and gradients alone as in the batch.
+
+        Of the outputs, the first and the last are compared.
+        """
+        ends = sorted({end for end in (self._selected[0], self._selected[-1]) if end in group})
+        places = [group.index(end) for end in ends]
+        for position in sorted({0, x.shape[0] - 1}) if ends else []:
             one = slice(position, position + 1)
-            alone, gradients = self._each.gradients(x[one], [self._selected[end] for end in ends])
+            alone, expected = self._each.gram(x[one], ends)
             self._check_answer(position, alone, answers)
-            wide = torch.promote_types(gradients.dtype, torch.float32)  # sums of squares overflow in half precision
-            measured = x.new_zeros(1, 1, self.outputs, self.outputs, dtype=wide)
+            measured = x.new_zeros(1, 1, len(ends), len(ends), dtype=widest(x.device))
             for factor in factors:
-                factor.add_full(measured, factor, one, one)  # pyright: ignore
-            expected = gradients.to(wide) @ gradients.to(wide).T
-            if not _close(measured[0, 0, ends][:, ends], expected, expected.abs().max().item(), self._dtype):
-                raise _NoStructureError
+                part = factor.part(one, places)
+                part.add_full(measured, part, slice(None), slice(None))  # pyright: ignore
+            if not _close(measured[0, 0], expected, expected.abs().max().item(), self._dtype):
+                raise NoStructureError
 
     def _check_answer(self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"]) -> None:
         # An answer may cancel to zero; its rounding is then that of the other answers, or of numbers of order one.
@@ -170,6 +234,13 @@ class Gradients:
                 f"{type(self._model).__name__} gives example {position} different answers alone and among others: "
                 "its output depends on the other examples, so it has no tangent kernel over examples"
             )
+
+
+@contextmanager
+def _gradients_on() -> Iterator[None]:
+    """Differentiate one model at a time, whatever the caller has switched off."""
+    with _ALONE, torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def _close(a: Tensor, b: Tensor, scale: float, computed_in: torch.dtype) -> bool:
@@ -187,47 +258,3 @@ def _select(outputs: Outputs, available: int) -> list[int]:
     if not 0 <= outputs < available:
         raise InputError(f"output {outputs} does not exist; the model has {available}")
     return [outputs]
-
-
-def _layer_factors(
-    uses: list[LayerUse], signals: list[list[Tensor]], unstructured: set[str], pairs: int
-) -> dict[str, Factor]:
-    by_weight: dict[str, list[int]] = defaultdict(list)
-    by_bias: dict[str, list[int]] = defaultdict(list)
-    for position, use in enumerate(uses):
-        if signals[position] and use.weight is not None and use.weight not in unstructured:
-            by_weight[use.weight].append(position)
-        if signals[position] and use.bias is not None and use.bias not in unstructured:
-            by_bias[use.bias].append(position)
-    stacked = {p: uses[p].signals(_outputs_beside(deltas)) for p, deltas in enumerate(signals) if deltas}
-    factors: dict[str, Factor] = {}
-    for name, positions in by_weight.items():
-        inputs = _beside([uses[p].inputs() for p in positions], dim=2)
-        deltas = _beside([stacked[p] for p in positions], dim=3)
-        bias = uses[positions[0]].bias
-        # The bias of a single dense call needs no Gram matrix of its own: a·a' + 1 includes it.
-        rides = inputs.shape[1] == inputs.shape[2] == 1 and bias is not None and by_bias.get(bias) == positions
-        if rides and bias is not None:
-            del by_bias[bias]
-        factors[name] = layer_factor(inputs, deltas, bias=rides, pairs_per_example=pairs)
-    for name, positions in by_bias.items():
-        total = torch.stack([stacked[p].sum(dim=3).flatten(2) for p in positions]).sum(dim=0)
-        factors[name] = DenseFactor(None, total, bias=True)
-    return factors
-
-
-def _used_in_several_ways(uses: list[LayerUse]) -> set[str]:
-    """Weights used both in dense layers and in convolutions: their gradients have no common factor."""
-    kinds: dict[str, set[object]] = defaultdict(set)
-    for use in uses:
-        if use.weight is not None:
-            kinds[use.weight].add(None if use.geometry is None else (use.geometry.kernel, use.geometry.groups))
-    return {name for name, seen in kinds.items() if len(seen) > 1}
-
-
-def _outputs_beside(signals: list[Tensor]) -> Float[Tensor, "n k ..."]:
-    return signals[0].unsqueeze(1) if len(signals) == 1 else torch.stack(signals, dim=1)  # one output: no copy
-
-
-def _beside(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

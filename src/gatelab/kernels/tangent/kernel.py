@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
+from itertools import chain, product
 from math import isqrt, prod
 from typing import Any
 
@@ -12,7 +14,9 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.kernels.disk.digest import model_digest
-from gatelab.kernels.tangent.gradients import GradientRows, Gradients, Outputs
+from gatelab.kernels.tangent.factors import Factor
+from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructureError, Outputs
+from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples_for, observable, stand_in
 
@@ -21,7 +25,14 @@ TILE_ENTRIES = 2**24
 # Examples on each side of a block: two Gram matrices and the running sum then stay in a core's cache, and in every
 # thread they are small beside the result.
 MOST_EXAMPLES = 256
+# Factors whose short products are added up in the caller's precision: a sum in float64 would leave the cache.
+_FEW = 16
 
+# Bytes of a number in which sums are added up.
+_WIDE = 8
+
+# The factors of one weight for rows and columns, and the outputs that they belong to.
+_Pair = tuple[Factor, Factor, tuple[slice, slice]]
 Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
 
 
@@ -41,7 +52,14 @@ def neural_tangent_kernel(
     For each dense layer this is (Gram of inputs) ⊙ (Gram of back-propagated signals); no Jacobian is formed.
     Convolutions use the cheaper of that and per-example gradients; parameters used in any other way go through
     ``torch.func``. Two examples are checked against plain autograd; if they differ, all gradients are computed one
-    example at a time. Memory: the result, the layers' inputs and signals, and one tile.
+    example at a time.
+
+    Memory: the result, the layers' inputs and signals, one tile, and a pass, whose signals take 64 MB or those of two
+    examples and one output, whichever is more. Outputs go through the network in groups of that size. If the factors of
+    all groups take more than 512 MB, a trace keeps none of them: every block computes them anew, one group at a time.
+
+    Precision: long sums are added up in float64, so that a float32 kernel has a relative error below 1e-5, unless
+    rounding in the network itself opens or closes a gate. The result has the dtype of x.
 
     Args:
         model: any module whose answer for one example does not depend on the others.
@@ -51,7 +69,8 @@ def neural_tangent_kernel(
             value or feature network of a deep gated network it gives K^V or K^F.
         outputs: "trace" sums the kernels of the outputs; "full" gives all pairs of outputs, (n, m, k, k); a number
             gives the kernel of that output.
-        batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB.
+        batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB, but at
+            least two.
 
     Returns:
         K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
@@ -128,39 +147,78 @@ class TangentTiles:
         return self.gradients.rows(x.detach(), self.batch_size, self.columns)
 
     def bytes_kept(self, rows: GradientRows) -> int:
-        """Return the memory of the factors."""
-        return bytes_of(rows.x) + sum(bytes_of(*factor.tensors()) for factor in rows.factors.values())
+        """Return the memory of the factors that are kept."""
+        return bytes_of(rows.x) + rows.group_bytes * len(rows.kept)
 
     def bytes_working(self, rows: GradientRows, size: int) -> int:
-        """Return the working memory: three arrays of the largest tile, for each pair of outputs, and a pass."""
+        """Return the working memory: arrays of the largest tile, a pass, and factors that are made for every block.
+
+        A tile takes three arrays for each pair of outputs, and its sum in float64.
+        """
         tile = min(size, self._tile(rows))
-        entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
-        arrays = 3 * tile**2 * entries * prod(self.outputs) * self.dtype.itemsize
-        return arrays + self.gradients.bytes_making(size, self.dtype.itemsize)
+        arrays = tile**2 * prod(self.outputs) * (3 * rows.pair_entries * self.dtype.itemsize + _WIDE)
+        anew = 0 if rows.kept else 2 * size * rows.group_bytes // rows.x.shape[0] + size**2 * _WIDE
+        return arrays + anew + self.gradients.bytes_making(size, self.dtype.itemsize)
 
     def _tile(self, rows: GradientRows) -> int:
         """The number of examples that keeps the largest array of a tile within the limit."""
-        entries = max((factor.pair_entries() for factor in rows.factors.values()), default=1)
-        return tile_size(min(MOST_EXAMPLES, isqrt(TILE_ENTRIES // entries)))
+        return tile_size(min(MOST_EXAMPLES, isqrt(TILE_ENTRIES // rows.pair_entries)))
 
     def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
         """Return the tangent kernel between two blocks."""
         symmetric = left is right
-        if left.factors.keys() != right.factors.keys():  # one side has no factored form: use none on both
-            left, right = (self.gradients.explicit(side, self.batch_size) for side in (left, right))
-        pairs = [(factor, right.factors[name]) for name, factor in left.factors.items()]
+        try:
+            return self._block(left, right, symmetric=symmetric)
+        except NoStructureError:  # one side has no factored form: use none on both
+            left = self.gradients.explicit(left, self.batch_size)
+            right = left if symmetric else self.gradients.explicit(right, self.batch_size)
+            return self._block(left, right, symmetric=symmetric)
+
+    def _block(self, left: GradientRows, right: GradientRows, *, symmetric: bool) -> Tensor:
+        if (left.loose is None) != (right.loose is None):
+            raise NoStructureError
+        kept = bool(left.kept and right.kept)
+        groups = self._group_pairs(left, right)
         shape = (left.x.shape[0], right.x.shape[0], *self.outputs)
-        kernel = torch.zeros(shape, dtype=self.dtype, device=left.x.device)
+        # Groups that are made anew are added up one after another, so the whole block is a running sum.
+        kernel = torch.zeros(shape, dtype=self.dtype if kept else widest(left.x.device), device=left.x.device)
+        size = min(self._tile(left), self._tile(right))
+        for pairs in [list(chain.from_iterable(groups))] if kept else groups:
+            fill(kernel, partial(self._add, kernel, pairs), symmetric=symmetric, size=size)
+        return kernel.to(self.dtype)
 
-        def tile(i: slice, j: slice) -> None:
-            block = kernel[i, j]
-            for row, column in pairs:
-                # Both sides hold factors of matching kinds for each weight.
-                add = row.add_full if self.full else row.add_trace
-                add(block, column, i, j)  # pyright: ignore
+    def _group_pairs(self, left: GradientRows, right: GradientRows) -> Iterator[list[_Pair]]:
+        """Yield the pairs of factors of each group of outputs, or of each two groups if all pairs are wanted."""
+        ours = self.gradients.groups(left, self.batch_size, self.columns)
+        if not self.full:
+            whole = slice(None)
+            both = zip(ours, self.gradients.groups(right, self.batch_size, self.columns), strict=True)
+            for row, column in ((row, row) for row in ours) if left is right else both:
+                yield _matched(row, column, (whole, whole))
+            return
+        size = self.gradients.group_size(left)
+        for (a, row), (b, column) in product(enumerate(left.kept), enumerate(right.kept)):
+            places = slice(a * size, (a + 1) * size), slice(b * size, (b + 1) * size)
+            yield _matched(row, column, places)
 
-        fill(kernel, tile, symmetric=symmetric, size=min(self._tile(left), self._tile(right)))
-        return kernel
+    def _add(self, kernel: Tensor, pairs: list[_Pair], i: slice, j: slice) -> None:
+        """Add the sum over all factors to one tile of the kernel."""
+        short = len(pairs) <= _FEW and not any(row.long() for row, _, _ in pairs) and self.dtype.itemsize >= 4
+        total = kernel[i, j] if short else torch.zeros_like(kernel[i, j], dtype=widest(kernel.device))
+        for row, column, places in pairs:
+            # Both sides hold factors of matching kinds for each weight.
+            if self.full:
+                row.add_full(total[:, :, *places], column, i, j)  # pyright: ignore
+            else:
+                row.add_trace(total, column, i, j)  # pyright: ignore
+        if not short:
+            kernel[i, j] += total
+
+
+def _matched(row: dict[str, Factor], column: dict[str, Factor], places: tuple[slice, slice]) -> list[_Pair]:
+    if row.keys() != column.keys():
+        raise NoStructureError
+    return [(factor, column[name], places) for name, factor in row.items()]
 
 
 def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import UnsupportedModelError
+from gatelab.kernels.tangent.sums import inner_products, widest
 from gatelab.observe import undisturbed
 
 
@@ -50,22 +51,42 @@ class PerExample:
             )
         return first.shape[1]
 
+    def count_parameters(self) -> int:
+        """Count the numbers to differentiate by."""
+        return sum(parameter.numel() for parameter in self.wanted.values())
+
     def gradients(
         self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
     ) -> tuple[Float[Tensor, " all"], Float[Tensor, "k parameters"]]:
         """Return the answer to one example, and the gradients of some outputs by plain autograd."""
+        answer, rows = self._differentiate(example, outputs)
+        return answer, torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+
+    def gram(
+        self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
+    ) -> tuple[Float[Tensor, " all"], Float[Tensor, "k k"]]:
+        """Return the answer to one example, and the inner products of the gradients of some outputs."""
+        answer, rows = self._differentiate(example, outputs)
+        total = answer.new_zeros(len(outputs), len(outputs), dtype=widest(answer.device))
+        for parts in zip(*rows, strict=True):  # one parameter at a time: no copy of all gradients
+            matrix = torch.stack([part.flatten() for part in parts])
+            wide = torch.promote_types(matrix.dtype, torch.float32)  # squares overflow in half precision
+            total += inner_products(matrix.to(wide), matrix.to(wide))
+        return answer, total
+
+    def _differentiate(
+        self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
+    ) -> tuple[Float[Tensor, " all"], list[tuple[Tensor, ...]]]:
         with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
             answer = self.as_matrix(run(example), 1)[0]
-        leaves = list(self.wanted.values())
+        leaves = tuple(self.wanted.values())
         if not answer.requires_grad:
-            return answer, answer.new_zeros(len(outputs), sum(leaf.numel() for leaf in leaves))
-        rows = []
-        for output in outputs:
-            parts = torch.autograd.grad(
-                answer[output], leaves, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            rows.append(torch.cat([part.flatten() for part in parts]))
-        return answer.detach(), torch.stack(rows)
+            return answer, [tuple(torch.zeros_like(leaf) for leaf in leaves) for _ in outputs]
+        rows = [
+            torch.autograd.grad(answer[output], leaves, retain_graph=True, allow_unused=True, materialize_grads=True)
+            for output in outputs
+        ]
+        return answer.detach(), rows
 
     def by_torch_func(
         self, names: Iterable[str], batch: Tensor, outputs: Sequence[int]

@@ -2,7 +2,8 @@
 
 A weight used by ``F.linear`` or ``conv2d`` on an example has the gradient Σ_p δ(p) a(p)ᵀ: inputs a and back-propagated
 signals δ, summed over the positions p at which the weight is applied (one for a dense layer, all pixels for a
-convolution, all tokens for a dense layer on sequences, and once more for every reuse of the weight).
+convolution, all tokens for a dense layer on sequences, and once more for every reuse of the weight). The scale of a
+batch norm is such a weight in every channel, applied to the normalised input.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,9 +30,23 @@ class Convolution:
     groups: int
 
 
+@dataclass(frozen=True)
+class Normalisation:
+    """The statistics of a batch norm in evaluation mode."""
+
+    mean: Tensor
+    variance: Tensor
+    eps: float
+
+    def __call__(self, x: Float[Tensor, "n c ..."]) -> Float[Tensor, "n c ..."]:
+        """Return x without the scale and the shift."""
+        channels = (1, -1, *(1,) * (x.ndim - 2))
+        return ((x - self.mean.view(channels)) * (self.variance + self.eps).rsqrt().view(channels)).to(x.dtype)
+
+
 @dataclass
 class LayerUse:
-    """One call of a dense or convolutional layer.
+    """One call of a dense layer, a convolution or a batch norm.
 
     Attributes:
         weight: name of the weight, if its gradient is wanted.
@@ -39,7 +54,7 @@ class LayerUse:
         layer_input: the input of the layer.
         probe: zeros that were added to the layer's output; the gradient that reaches them is the signal δ. (The output
             itself may be overwritten by an in-place ReLU.)
-        geometry: the convolution; None for a dense layer.
+        geometry: the convolution or the batch norm; None for a dense layer.
         version: torch's version counter of the input, which tells whether it was overwritten later.
     """
 
@@ -47,7 +62,7 @@ class LayerUse:
     bias: str | None
     layer_input: Tensor
     probe: Tensor
-    geometry: Convolution | None
+    geometry: Convolution | Normalisation | None
     version: int
 
     @property
@@ -55,11 +70,19 @@ class LayerUse:
         """Whether the layer's input still is what the layer saw."""
         return self.layer_input._version == self.version
 
+    @property
+    def kind(self) -> object:
+        """What two uses of one weight must have in common, so that their gradients have one form."""
+        shape = self.geometry
+        return (shape.kernel, shape.groups) if isinstance(shape, Convolution) else type(shape)
+
     def inputs(self) -> Float[Tensor, "n g p i"]:
         """Return the inputs of each position in each group."""
         x = self.layer_input
         if self.geometry is None:
             return x.reshape(x.shape[0], 1, -1, x.shape[-1])
+        if isinstance(self.geometry, Normalisation):
+            return self.geometry(x).reshape(*x.shape[:2], -1, 1)
         shape = self.geometry
         patches = F.unfold(x, shape.kernel, shape.dilation, shape.padding, shape.stride)
         return patches.unflatten(1, (shape.groups, -1)).transpose(2, 3)
@@ -68,6 +91,8 @@ class LayerUse:
         """Return the signals of each output, arranged like :meth:`inputs`."""
         if self.geometry is None:
             return deltas.reshape(*deltas.shape[:2], 1, -1, deltas.shape[-1])
+        if isinstance(self.geometry, Normalisation):
+            return deltas.reshape(*deltas.shape[:3], -1, 1)
         return deltas.flatten(3).unflatten(2, (self.geometry.groups, -1)).transpose(3, 4)
 
 
@@ -75,7 +100,7 @@ class ParameterUses(TorchFunctionMode):
     """A watch over one forward pass that sorts uses of parameters into layers and everything else.
 
     Attributes:
-        uses: calls of dense and convolutional layers.
+        uses: calls of dense layers, convolutions and batch norms.
         unstructured: names of parameters used in any other way.
     """
 
@@ -98,34 +123,50 @@ class ParameterUses(TorchFunctionMode):
         result = func(*args, **kwargs)
         if not any(t.requires_grad and id(t) not in self._names for t in tensors_in(result)):
             return result  # a shape, a detached copy: no gradient flows through it
-        use = self._layer_use(operation_name(func), args, kwargs, result)
+        use = self._layer_use(func, args, kwargs, result)
         if use is None or used != {use.weight, use.bias} - {None}:
             self.unstructured |= used
             return result
         self.uses.append(use)
         return result.add_(use.probe)  # in place: nothing else holds the result yet
 
-    def _layer_use(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> LayerUse | None:
-        if operation not in ("linear", "conv2d") or any(isinstance(value, str) for value in kwargs.values()):
+    def _layer_use(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> LayerUse | None:
+        operation = operation_name(func)
+        if operation not in _ARGUMENTS or any(isinstance(value, str) for value in kwargs.values()):
             return None
-        names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+        names = _ARGUMENTS_OF_TORCH if func is torch.batch_norm else _ARGUMENTS[operation]
         given: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
-        x, weight, bias = given["input"], given["weight"], given.get("bias")
+        x, weight, bias = given["input"], given.get("weight"), given.get("bias")
         if not isinstance(x, Tensor) or x.ndim < 2 or id(x) in self._names:
             return None
         geometry = None
         if operation == "conv2d":
             if x.ndim != 4 or isinstance(given.get("padding"), str):
                 return None
-            pairs = {key: _pair(given.get(key, default)) for key, default in _CONVOLUTION_DEFAULTS.items()}
-            geometry = Convolution(tuple(weight.shape[2:]), groups=int(given.get("groups", 1)), **pairs)
+            geometry = _convolution(given)
+        elif operation == "batch_norm":
+            if given.get("training", False) or given.get("running_mean") is None:
+                return None
+            geometry = Normalisation(given["running_mean"], given["running_var"], float(given.get("eps", 1e-5)))
         one = torch.zeros((), dtype=out.dtype, device=out.device)
         probe = one.expand_as(out).requires_grad_()  # takes no memory
         weight_name, bias_name = self._names.get(id(weight)), self._names.get(id(bias))
         return LayerUse(weight_name, bias_name, x.detach(), probe, geometry, x._version)
 
 
+_LAYER = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+_ARGUMENTS = {"linear": _LAYER, "conv2d": _LAYER, "batch_norm": _BATCH_NORM}
+# torch.batch_norm and torch.nn.functional.batch_norm take the same things in another order.
+_ARGUMENTS_OF_TORCH = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
 _CONVOLUTION_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1}
+
+
+def _convolution(given: dict[str, Any]) -> Convolution:
+    pairs = {key: _pair(given.get(key, default)) for key, default in _CONVOLUTION_DEFAULTS.items()}
+    return Convolution(tuple(given["weight"].shape[2:]), groups=int(given.get("groups", 1)), **pairs)
 
 
 def _pair(value: int | Iterable[int]) -> tuple[int, ...]:
