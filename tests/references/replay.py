@@ -42,7 +42,7 @@ def _factor(name: str, args, kwargs) -> Tensor:
         slope = args[1] if len(args) > 1 else kwargs.get("negative_slope", 0.01)
         return torch.where(q > 0, 1.0, slope)
     if name in ("hardtanh", "relu6"):
-        low, high = (0.0, 6.0) if name == "relu6" else args[1:3]
+        low, high = (0.0, 6.0) if name == "relu6" else (*args[1:3], kwargs.get("min_val"), kwargs.get("max_val"))[:2]
         return ((q > low) & (q < high)).to(q.dtype)
     return (q > 0).to(q.dtype)
 

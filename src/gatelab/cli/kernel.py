@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gatelab.kernels.tiles import Kernel
 
 
-class Kind(StrEnum):
+class KernelKind(StrEnum):
     """The kernels."""
 
     NPK = "npk"
@@ -34,7 +34,7 @@ def kernel(
         typer.Argument(metavar="DATA", help="The rows: a data set (mnist, mnist:test, …) or file.npy."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory of the kernel, for example K.zarr.")],
-    kind: Annotated[Kind, typer.Option(help="Path kernel, overlap of gates, tangent kernel, or infinite width.")],
+    kind: Annotated[KernelKind, typer.Option(help="Path kernel, overlap of gates, tangent kernel, or infinite width.")],
     against: Annotated[
         str | None, typer.Option(help="The columns; the same examples as the rows if left out.", show_default=False)
     ] = None,
@@ -154,27 +154,27 @@ def _refuse_unless_taken(network: "nn.Module", x: "Tensor", place: str) -> None:
 
 
 def _kernel(
-    kind: Kind, network: "nn.Module | None", wrt: list[str] | None, outputs: str, depth: int | None, raw: bool
+    kind: KernelKind, network: "nn.Module | None", wrt: list[str] | None, outputs: str, depth: int | None, raw: bool
 ) -> "Kernel":
     from gatelab.errors import InputError
     from gatelab.kernels import InfiniteWidthKernel, OverlapKernel, PathKernel, TangentKernel
 
     misplaced = {
-        "--wrt": wrt and kind is not Kind.NTK,
-        "--outputs": outputs != "trace" and kind is not Kind.NTK,
-        "--depth": depth is not None and kind is not Kind.INFINITE,
-        "--raw": raw and kind not in (Kind.NPK, Kind.OVERLAP),
+        "--wrt": wrt and kind is not KernelKind.NTK,
+        "--outputs": outputs != "trace" and kind is not KernelKind.NTK,
+        "--depth": depth is not None and kind is not KernelKind.INFINITE,
+        "--raw": raw and kind not in (KernelKind.NPK, KernelKind.OVERLAP),
     }
     for option, given in misplaced.items():
         if given:
             raise InputError(f"{option} has no meaning for --kind {kind.value}; leave it out")
-    if kind is Kind.INFINITE:
+    if kind is KernelKind.INFINITE:
         if depth is None or network is not None:
             raise InputError("--kind infinite has no network: write '-' for MODEL, and give --depth")
         return InfiniteWidthKernel(depth)
     if network is None:
         raise InputError(f"--kind {kind.value} needs a network: give file.py:factory for MODEL, not '-'")
-    if kind is Kind.NTK:
+    if kind is KernelKind.NTK:
         wanted: Any = int(outputs) if outputs.isdigit() else outputs
         return TangentKernel(network, wrt, wanted)
-    return (PathKernel if kind is Kind.NPK else OverlapKernel)(network, not raw)
+    return (PathKernel if kind is KernelKind.NPK else OverlapKernel)(network, not raw)

@@ -46,13 +46,15 @@ class Branch:
         """Write the node as in the model."""
         role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.gate, Role.MAX_POOL: self.max_pool}
-        return by_role.get(role, self.copy)(node)
+        other = self.normalise if node_operation(node) == "batch_norm" else self.copy
+        return by_role.get(role, other)(node)
 
     def carry_linear(self, node: Node) -> Node:
         """Write the node as in a linear network: gates are open, and averages replace maxima."""
         role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.follow, Role.MAX_POOL: self.average}
-        return by_role.get(role, self.copy)(node)
+        other = self.normalise if node_operation(node) == "batch_norm" else self.copy
+        return by_role.get(role, other)(node)
 
     def copy(self, node: Node) -> Node:
         """Write the same operation, out of place, on the parameters of this branch."""
@@ -96,6 +98,24 @@ class Branch:
                 "nn.Dropout, or training=self.training"
             )
         return self._new_module(node, _DROPOUTS[operation](float(probability)))
+
+    def normalise(self, node: Node) -> Node:
+        """Write functional batch-norm as a module of the same state, which follows train() and eval()."""
+        names = ("running_mean", "running_var", "weight", "bias")
+        given: dict[str, Any] = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+        paths = [str(given[name].target) for name in names if isinstance(given.get(name), Node)]
+        owner = paths[0].rpartition(".")[0] if paths else ""
+        if not owner or paths != [f"{owner}.{name}" for name in names]:
+            return self.copy(node)  # its statistics are not a module's own
+        options: dict[str, Any] = dict(zip(("training", "momentum", "eps"), node.args[5:], strict=False)) | given
+        mean = attribute(self._source, paths[0])
+        axes = {2: 1, 3: 1, 4: 2, 5: 3}[len(node.meta["shape"])]
+        module = getattr(nn, f"BatchNorm{axes}d")(len(mean), options.get("eps", 1e-5), options.get("momentum", 0.1))
+        for name, path in zip(names, paths, strict=True):
+            getattr(module, name).data.copy_(attribute(self._source, path))
+        self._graft(owner, module.to(mean).eval())
+        self.made[node] = self._graph.call_module(self._path(owner), (self.source(node),))
+        return self.made[node]
 
     def max_pool(self, node: Node) -> Node:
         """Write a max-pooling; a function becomes a module, because F.max_pool2d cannot be pickled."""

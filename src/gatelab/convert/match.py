@@ -15,6 +15,7 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING
 from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
+from gatelab.network.network import read
 from gatelab.network.nodes import (
     ancestors,
     describe,
@@ -24,9 +25,7 @@ from gatelab.network.nodes import (
     parameter,
     weight_parameters,
 )
-from gatelab.network.tracing import gate_names, trace
 from gatelab.network.writes import writes_in_place
-from gatelab.observe import observable
 
 
 class Role(Enum):
@@ -107,16 +106,18 @@ def attribute(model: nn.Module, path: str) -> Any:
     return getattr(model.get_submodule(owner), name)
 
 
-def match(model: nn.Module) -> Parts:
+def match(model: nn.Module, x: Tensor | None = None) -> Parts:
     """Read a model as gates, weight layers and linear operations between them.
+
+    Args:
+        model: the model.
+        x: examples, needed if something in its forward depends on shapes.
 
     Raises:
         UnsupportedModelError: some operations fit no role; the message lists all of them with their places.
     """
-    model = observable(model)
-    graph = trace(model)
-    modules = dict(model.named_modules(remove_duplicate=False))
-    gates = gate_names(graph, modules)
+    network = read(model, x)
+    model, graph, modules, gates = network.model, network.graph, network.modules, network.gates
     needed = _needed(graph)
     nodes = [node for node in graph.nodes if node in needed]
     from_input = data_nodes(nodes)

@@ -4,7 +4,7 @@ import copy
 from enum import Enum
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph
 
 from gatelab.convert.branch import Branch
@@ -43,6 +43,7 @@ def to_dgn(
     beta: float = 8.0,
     gates_from: nn.Module | None = None,
     *,
+    x: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> GatedTwin:
     r"""Convert any ReLU model to a deep gated network: one copy computes the gates, another carries the values.
@@ -71,6 +72,7 @@ def to_dgn(
         regime: where the gates come from.
         beta: steepness of the soft gates of DNPFL.
         gates_from: a network of the same architecture, or a twin of one, whose gates to use.
+        x: examples on which the model runs, needed if something in its forward depends on shapes.
         generator: source of the redrawn weights; None uses torch's global generator.
 
     Returns:
@@ -85,7 +87,7 @@ def to_dgn(
         >>> bool(torch.equal(to_dgn(model, Regime.FRNPF_DI)(x), model(x)))
         True
     """
-    parts = match(model)
+    parts = match(model, x)
     model = parts.model
     _check(regime, beta, gates_from)
     fresh_values = regime is Regime.FLNPF and gates_from is None
@@ -105,6 +107,7 @@ def to_dlgn(
     beta: float = 10.0,
     piecewise_constant: bool = False,
     *,
+    x: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> GatedTwin:
     """Convert a ReLU model to a deep linearly gated network: each gate is a half-space of the input.
@@ -117,6 +120,7 @@ def to_dlgn(
         model: see :func:`to_dgn`.
         beta: steepness of the soft gates.
         piecewise_constant: feed ones to the value network, so that x acts through the gates alone (DLGN-PWC).
+        x: see :func:`to_dgn`.
         generator: source of the feature network's weights.
 
     Returns:
@@ -127,7 +131,7 @@ def to_dlgn(
         >>> [name for name, _ in twin.named_parameters()]
         ['feature.0.weight', 'feature.0.bias', 'value.0.weight', 'value.0.bias', 'value.2.weight', 'value.2.bias']
     """
-    parts = match(model)
+    parts = match(model, x)
     parts.refuse_curved_heads("to_dlgn")
     _check(Regime.DNPFL, beta, None)
     feature = _drawn(parts, generator)
@@ -142,9 +146,22 @@ def to_dlgn(
     )
 
 
-def to_dln(model: nn.Module) -> GraphNetwork:
-    """Convert a ReLU model to a deep linear network: gates are open, averages replace maxima, names stay."""
-    parts = match(model)
+def to_dln(model: nn.Module, *, x: Tensor | None = None) -> GraphNetwork:
+    """Convert a ReLU model to a deep linear network: gates are open, averages replace maxima, names stay.
+
+    Args:
+        model: see :func:`to_dgn`.
+        x: see :func:`to_dgn`.
+
+    Returns:
+        The linear network, in the mode of the model.
+
+    Example:
+        >>> linear = to_dln(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))
+        >>> bool(torch.isclose(linear(torch.ones(1, 2)) + linear(-torch.ones(1, 2)), 2 * linear(torch.zeros(1, 2))))
+        True
+    """
+    parts = match(model, x)
     parts.refuse_curved_heads("to_dln")
     graph, root = Graph(), nn.Module()
     branch = Branch(parts, parts.model, graph, root, "")

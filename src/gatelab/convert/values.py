@@ -59,13 +59,17 @@ class Halves:
     last: ValueLayer | None
 
 
-def halves(model: nn.Module) -> Halves:
+def halves(model: nn.Module, x: Tensor | None = None) -> Halves:
     """Split a model, on copies of its parameters.
+
+    Args:
+        model: the model.
+        x: examples, needed if something in its forward depends on shapes.
 
     Raises:
         UnsupportedModelError: an operation is neither a gate nor linear.
     """
-    parts = match(model)
+    parts = match(model, x)
     parts.refuse_curved_heads("path features")
     loose = parts.loose_parameters()
     if loose:

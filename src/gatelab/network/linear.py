@@ -6,18 +6,13 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from gatelab.gates.operations import BILINEAR, LINEAR, QUOTIENTS, SHAPE_ONLY
+from gatelab.gates.operations import BILINEAR, LINEAR, NORMALISING, QUOTIENTS, SHAPE_ONLY, is_training
+from gatelab.network.kinds import Kind, kind_of
 from gatelab.network.nodes import is_shape, node_operation
 
-# Linear in the data in every mode; these may stand between gates and weight layers.
-_LINEAR_MODULES = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
-    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
-    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
-    *(nn.Flatten, nn.Unflatten, nn.Identity, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.PixelShuffle),
-    *(nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, nn.ChannelShuffle),
-)
+# What modules do that are linear in the data in every mode, without a weight matrix; they may stand between gates and
+# weight layers.
+_LINEAR_KINDS = frozenset({Kind.SPATIAL, Kind.REARRANGEMENT, Kind.PASSING})
 # Replace the values of a tensor, whatever they were.
 OVERWRITING = frozenset("fill zero copy requires_grad normal uniform random exponential bernoulli setitem".split())
 
@@ -34,7 +29,7 @@ def data_nodes(nodes: Iterable[Node]) -> set[Node]:
 
 def is_linear_module(node: Node, modules: Mapping[str, nn.Module]) -> bool:
     """Whether the node calls a linear module of torch that has no weight matrix."""
-    return node.op == "call_module" and type(modules[str(node.target)]) in _LINEAR_MODULES
+    return node.op == "call_module" and kind_of(node, modules) in _LINEAR_KINDS
 
 
 def is_linear_operation(node: Node, data: set[Node]) -> bool:
@@ -46,6 +41,8 @@ def is_linear_operation(node: Node, data: set[Node]) -> bool:
     )
     if to_integers or operation in OVERWRITING or node.kwargs.get("rounding_mode"):
         return False
+    if operation in NORMALISING:
+        return not is_training(operation, node.args, dict(node.kwargs)) and len(sources) == 1
     if operation in QUOTIENTS:
         return bool(node.args) and sources == [node.args[0]]
     if operation in BILINEAR:

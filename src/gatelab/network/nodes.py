@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.fx import Node, map_arg
+from torch.fx import Graph, Node, map_arg
 from torch.nn.modules.conv import _ConvNd
 
 from gatelab.errors import UnsupportedModelError
@@ -110,6 +110,16 @@ def parameter(model: nn.Module, path: str, where: str) -> nn.Parameter:
             f"{where}: '{path}' is not a parameter: it is computed or constant (a parametrization, pruning, a buffer); "
             "make it a plain parameter first, e.g. torch.nn.utils.parametrize.remove_parametrizations"
         ) from None
+
+
+def put_arguments_in_order(graph: Graph) -> None:
+    """Turn ``relu(input=h)`` into ``relu(h)``: readers of a node expect its data first."""
+    for node in graph.nodes:
+        kwargs = dict(node.kwargs)
+        if node.op in ("call_function", "call_module") and not node.args and isinstance(kwargs.get("input"), Node):
+            first = (kwargs.pop("input"),)
+            node.args = (*first, kwargs.pop("other")) if "other" in kwargs else first
+            node.kwargs = kwargs
 
 
 def module_path(node: Node) -> str:

@@ -16,8 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.operations import READS, operation_name, tensors_in
+from gatelab.gates.operations import READS, SHAPE_ONLY, operation_name, tensors_in
 from gatelab.network.batch_size import BatchSize
+from gatelab.network.nodes import node_operation, put_arguments_in_order
 
 EXAMPLES = 2  # with one example, ``squeeze()`` would take the batch axis away
 
@@ -88,6 +89,7 @@ class _Recorder(TorchFunctionMode):
                 "extension); rewrite that part with torch operations"
             )
         self.graph.output(self._argument(output))
+        put_arguments_in_order(self.graph)
         self.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
         return self.graph
 
@@ -214,7 +216,9 @@ class _Recorder(TorchFunctionMode):
         path, module = self._stack[-1]
         node.meta["nn_module_stack"] = {path: (path, type(module))} if path else {}
         node.meta["source"] = _source()
-        node.meta["data"] = node.op == "placeholder" or any(source.meta.get("data") for source in node.all_input_nodes)
+        shape_only = node_operation(node) in SHAPE_ONLY - {"ones_like"}  # ones may stand for the input: DLGN-PWC
+        from_data = any(source.meta.get("data") for source in node.all_input_nodes)
+        node.meta["data"] = node.op == "placeholder" or (from_data and not shape_only)
         examples_first = node.op == "placeholder" or any(source.meta.get("factor") for source in node.all_input_nodes)
         if isinstance(result, Tensor):
             node.meta["shape"], node.meta["dtype"] = tuple(result.shape), result.dtype
@@ -294,7 +298,7 @@ class _Recorder(TorchFunctionMode):
 
     def _random(self, name: str) -> UnsupportedModelError:
         return UnsupportedModelError(
-            f"{self._place(name)}: {name} draws random numbers, so that the answers depend on chance; move it out of forward"
+            f"{self._place(name)}: {name} draws random numbers, so that the answers depend on chance"
         )
 
     def _place(self, operation: str) -> str:

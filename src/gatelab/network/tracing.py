@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import is_gate, is_gate_module
-from gatelab.network.nodes import describe, is_shape, module_path, node_operation
+from gatelab.network.nodes import describe, is_shape, module_path, node_operation, put_arguments_in_order
 from gatelab.network.tracer import WritingTracer
 from gatelab.network.writes import follow_writes
 from gatelab.observe import observable, stand_in
@@ -42,10 +42,10 @@ def trace(model: nn.Module) -> Graph:
     except Exception as error:  # fx raises many kinds: TraceError, TypeError on len(), AttributeError, …
         raise UnsupportedModelError(
             f"{type(model).__name__} has no fixed graph of operations: {error}. Control flow must not depend on the "
-            "data; move such code out of forward"
+            "data; if it depends on shapes only, pass examples as x="
         ) from error
     _take_constants(graph, model, double)
-    _put_arguments_in_order(graph)
+    put_arguments_in_order(graph)
     for node in graph.nodes:
         if node.op == "placeholder" and str(node.target).startswith("*") and node.users:
             raise UnsupportedModelError(
@@ -63,16 +63,6 @@ def _take_constants(graph: Graph, model: nn.Module, double: nn.Module) -> None:
     if double is model:  # the model could not be copied
         for name in {str(node.target) for node in graph.nodes if "constant" in node.meta}:
             delattr(model, name)
-
-
-def _put_arguments_in_order(graph: Graph) -> None:
-    """Turn ``relu(input=h)`` into ``relu(h)``: readers of a node expect its data first."""
-    for node in graph.nodes:
-        kwargs = dict(node.kwargs)
-        if node.op in ("call_function", "call_module") and not node.args and isinstance(kwargs.get("input"), Node):
-            first = (kwargs.pop("input"),)
-            node.args = (*first, kwargs.pop("other")) if "other" in kwargs else first
-            node.kwargs = kwargs
 
 
 def _refuse_hooks(model: nn.Module) -> None:

@@ -48,7 +48,7 @@ TINY = {
     "average over the image with stride 1": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(3, stride=1), nn.Flatten, dense(2, 1)), (1, 3, 3)),
     "adaptive average that overlaps": (sequential(A21, nn.ReLU, lambda: nn.AdaptiveAvgPool2d(2), nn.Flatten, dense(8, 1)), (1, 3, 3)),
     "nearest upsampling": (sequential(A21, nn.ReLU, lambda: nn.Upsample(scale_factor=2), conv(2, 1, 2), nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 2, 2)),
-    "bilinear upsampling, then a gate": (net(lambda s, x: s.c(F.relu(F.interpolate(F.leaky_relu(s.a(x), 0.3), scale_factor=2, mode="bilinear") - 0.1).mean((2, 3))), a=A21, c=dense(2, 1)), (1, 2, 2)),
+    "bilinear upsampling, then a gate": (net(lambda s, x: s.c(F.relu(F.interpolate(F.leaky_relu(s.a(x), 0.3), scale_factor=2, mode="bilinear")).mean((2, 3))), a=A21, c=dense(2, 1)), (1, 2, 2)),
     "reflected padding": (sequential(conv(1, 1, 2, padding=1, padding_mode="reflect"), nn.ReLU, A11, nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 3, 3)),
     "replicated padding": (sequential(A11, nn.ReLU, conv(1, 1, 2, padding=1, padding_mode="replicate"), nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 2, 3)),
     "padding modules": (sequential(A21, nn.ReLU, lambda: nn.ReflectionPad2d(1), lambda: nn.ZeroPad2d((1, 0, 0, 1)), conv(2, 1, 2), nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 2, 3)),

@@ -69,7 +69,7 @@ def path_features(
         )
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size is {batch_size}; it must be at least 1, or None")
-    network = halves(model)
+    network = halves(model, x)
     gates = network.deciding.run(x[:1])
     parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
     # Seeds are drawn first: weights then depend neither on the number of examples nor on the size of batches.
