@@ -151,7 +151,7 @@ def _refuse_positions(gates: GatePattern) -> None:
             )
     if not gates.is_chain:
         raise UnsupportedModelError(
-            "the gates are not those of one chain of layers: signals branch and meet again, or a unit has two gates, so "
-            "that the gates alone do not tell which paths are open; use gatelab.kernels.OverlapKernel(model) or "
+            "the gates are not those of one chain of layers: signals branch and meet again, or a unit has two gates. "
+            "Then the gates alone do not tell which paths are open; use gatelab.kernels.OverlapKernel(model) or "
             "neural_path_kernel(model, x)"
         )

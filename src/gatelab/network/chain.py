@@ -91,7 +91,7 @@ def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
         parameters = dense_parameters(node, modules)
         if node in names and is_bounded(node, modules):
             raise UnsupportedModelError(
-                f"{describe(node, modules)} is constant outside its bounds, where paths start that cannot be listed yet; "
+                f"{describe(node, modules)} is constant outside its bounds; paths that start there cannot be listed; "
                 "use ReLU"
             )
         if node in names and not _is_pooling(node, modules):

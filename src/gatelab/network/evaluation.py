@@ -19,8 +19,8 @@ def number_of(node: Node, examples: int) -> Any:
     if node.op == "call_method" and node.target == "size":
         return examples
     if node.target is operator.mul:
-        left, right = (number_of(arg, examples) if isinstance(arg, Node) else arg for arg in node.args)
-        return left * right
+        sizes: list[Any] = [number_of(arg, examples) if isinstance(arg, Node) else arg for arg in node.args]
+        return sizes[0] * sizes[1]
     raise ValueError(f"{node.format_node()} is not a size")
 
 

@@ -67,6 +67,7 @@ class _Recorder(TorchFunctionMode):
         self._attributes: dict[str, Node] = {}
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._inside: nn.Module | None = None  # the module of torch that is running, itself one node
+        self._pending: tuple[Any, Any] = ((), {})  # its arguments
         self._names = {
             id(held): name
             for name, held in (
@@ -146,8 +147,8 @@ class _Recorder(TorchFunctionMode):
             return self._sizes(func, args, kwargs)
         if name in READS and any(self._depends_on_input(tensor) for tensor in tensors):
             raise UnsupportedModelError(
-                f"{self._place(name)}: forward reads the value of a signal, so control flow depends on the data and the "
-                "model has no fixed graph of operations; move such code out of forward"
+                f"{self._place(name)}: forward reads the value of a signal. Control flow must not depend on the data; "
+                "move such code out of forward"
             )
         known = [tensor for tensor in tensors if self._is_known(tensor)]
         pending = self._call(func, name, args, kwargs) if known else None  # now: the call may overwrite its arguments
@@ -246,11 +247,9 @@ class _Recorder(TorchFunctionMode):
             return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
         if isinstance(value, dict):
             return {key: self._argument(part) for key, part in value.items()}
-        if isinstance(value, list):
-            return [self._argument(part) for part in value]
-        if isinstance(value, tuple):
-            parts = (self._argument(part) for part in value)
-            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if isinstance(value, list | tuple):
+            parts = [self._argument(part) for part in value]
+            return parts if isinstance(value, list) else tuple(parts)
         return value
 
     def _multiple(self, factor: int) -> Node:

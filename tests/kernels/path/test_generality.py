@@ -28,6 +28,13 @@ def shuffled(h, groups):
     return h.view(n, groups, c // groups, *size).transpose(1, 2).contiguous().view(n, c, *size)
 
 
+def by_hand(h):
+    """Positions to channels, as i-RevNet does it: cut, viewed, stacked and turned."""
+    n, c, high, _ = h.shape
+    rows = [part.contiguous().view(n, high // 2, 4 * c) for part in h.permute(0, 2, 3, 1).split(2, dim=2)]
+    return torch.stack(rows, dim=1).permute(0, 3, 2, 1).contiguous()
+
+
 A11, A21, A12 = conv(1, 1, 1), conv(1, 2, 1), conv(2, 1, 1)
 
 # name -> (network, shape of an example); at most 13 weights, so that all sign patterns can be run.
@@ -64,6 +71,9 @@ TINY = {
     "half of a sum": (net(lambda s, x: s.c(0.5 * (s.a(x) + F.relu(s.b(x)))), a=dense(2, 2), b=dense(2, 2), c=dense(2, 1)), (2,)),
     "difference": (net(lambda s, x: s.c(F.relu(s.a(x)) - F.relu(s.b(x)) / 2), a=dense(2, 2), b=dense(2, 2), c=dense(2, 1)), (2,)),
     "space to depth": (net(lambda s, x: s.c(F.relu(s.b(F.pixel_unshuffle(F.relu(s.a(x)), 2))).mean((2, 3))), a=A11, b=conv(4, 1, 1), c=dense(1, 1)), (1, 4, 2)),
+    "slices of one weight": (net(lambda s, x: s.c(F.relu(F.conv2d(F.relu(F.conv2d(x, s.a.weight[:2, :1])), s.a.weight[2:, :])).mean((2, 3))), a=conv(2, 3, 1), c=dense(1, 1)), (1, 2, 2)),
+    "space to depth by hand": (net(lambda s, x: s.c(F.relu(s.b(by_hand(F.relu(s.a(x))))).mean((2, 3))), a=A11, b=conv(4, 1, 1), c=dense(1, 1)), (1, 4, 2)),
+    "mean of stacked branches": (net(lambda s, x: s.c(torch.stack([F.relu(s.a(x)), F.relu(s.b(x))], dim=0).mean(dim=0)), a=dense(2, 2), b=dense(2, 2), c=dense(2, 1)), (2,)),
     "one axis of positions": (sequential(lambda: nn.Conv1d(1, 2, 2), nn.ReLU, lambda: nn.MaxPool1d(2, 1), lambda: nn.Conv1d(2, 1, 2, dilation=2), nn.ReLU, lambda: nn.AdaptiveAvgPool1d(1), nn.Flatten), (1, 6)),
     "three axes of positions": (sequential(lambda: nn.Conv3d(1, 2, 1), nn.ReLU, lambda: nn.MaxPool3d(2, 1), lambda: nn.Conv3d(2, 1, (1, 2, 1)), nn.ReLU, lambda: nn.AvgPool3d((1, 1, 2)), nn.Flatten, dense(1, 1)), (1, 2, 3, 3)),
     "gate at the end": (sequential(conv(1, 2, 2), nn.ReLU, nn.Flatten), (1, 3, 3)),

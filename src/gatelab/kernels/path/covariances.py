@@ -10,9 +10,9 @@ from torch import Tensor
 
 from gatelab.kernels.path.pairs import AllPairs, Geometry, Offset, OffsetPairs, Pairs, chosen_pairs, offsets_behind
 from gatelab.kernels.path.selections import Gathering, gathered
-from gatelab.kernels.path.signals import INPUT, Signal, Term
+from gatelab.kernels.path.signals import Signal, Term
 
-POINT = OffsetPairs((), ((),))
+KEPT_SUMS = 4  # sums of fields that are kept for the next layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,10 @@ def plan(layers: list[WeightLayer], output: Signal, known: Mapping[int, object])
 
     def ask(signal: Signal, offsets: frozenset[Offset] | None) -> None:
         for term in signal.terms:
-            if term.origin != INPUT:
-                new = _behind(term, offsets, layers[term.origin].size)
-                old = wanted.get(term.origin, frozenset())
-                wanted[term.origin] = None if old is None or new is None else old | new
+            for origin in term.origins if not term.is_input else ():
+                new = _behind(term, offsets, layers[origin].size)
+                old = wanted.get(origin, frozenset())
+                wanted[origin] = None if old is None or new is None else old | new
 
     ask(output, frozenset({(0,) * len(output.size)}))
     forms = {}
@@ -111,7 +111,7 @@ def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) ->
             fine = term.multiplier.shape[2] * term.multiplier.shape[3]
             inner = _reads(layer, form)
             entries = fine**2 if isinstance(inner, AllPairs) else prod(inner.shape)
-            origin_groups = 1 if term.origin == INPUT else layers[term.origin].groups
+            origin_groups = 1 if term.is_input else layers[term.origins[0]].groups
             sizes.append(max(layer.groups, origin_groups) * entries)
     return max(sizes)
 
@@ -132,6 +132,7 @@ class Covariances:
         self._left, self._right, self._forms, self._known = left, right, forms, known
         self._i, self._j = i, j
         self._fields: dict[int, Tensor] = {}
+        self._sums: dict[tuple[tuple[int, ...], Pairs], Tensor] = {}  # the latest sums of fields
 
     def run(self) -> None:
         """Compute the covariance of every field, first to last."""
@@ -156,7 +157,7 @@ class Covariances:
         total = None
         for left in a.terms:
             for right in b.terms:
-                if left.origin == right.origin:
+                if set(left.origins) & set(right.origins):
                     part = self._of_terms(left, right, pairs, a.channels, groups)
                     total = part if total is None else total if part is None else total + part
         assert total is not None
@@ -185,25 +186,50 @@ class Covariances:
         if held is None:
             return None
         node_groups = left.channels[held[0]] // (channels // groups)
-        field_groups = torch.zeros_like(node_groups)
-        form: Pairs | None = None
-        if left.origin != INPUT:
-            origin = self._left[left.origin]
-            field_groups = left.field[held[0]] // (origin.channels // origin.groups)
-            form = self._forms[left.origin]
+        field_groups = torch.zeros_like(node_groups) if left.is_input else left.field[held[0]] // left.group
         sides = (_Side(left, held[0], self._i), _Side(right, held[1], self._j))
         blocks = _Blocks(node_groups, field_groups, groups)
-        fields = self._fields.get(left.origin)
         if left.simple and right.simple:
             products = pairs.products(*(blocks.of(side.multiplier()[..., 0]) for side in sides))
-            if fields is not None and form is not None:
-                products = products * _extract(fields, form, pairs)[:, :, blocks.fields]
+            if not left.is_input:
+                products = products * self._sum_of_fields(left, right, pairs)[:, :, blocks.fields]
             return blocks.summed(products)
-        assert fields is not None
-        assert form is not None
+        form = self._form_for(left, right, pairs)
+        fields = self._sum_of_fields(left, right, form)
         if isinstance(form, OffsetPairs):
-            return gathered(*(side.flushed().gathering() for side in sides), fields, form, pairs, blocks)
+            left_read, right_read = (side.flushed().gathering() for side in sides)
+            return gathered(left_read, right_read, fields, form, pairs, blocks)
         return _extract(self._all_pairs(sides, fields, form, blocks), AllPairs(pairs.size), pairs)
+
+    def _form_for(self, left: Term, right: Term, pairs: Pairs) -> Pairs:
+        """The pairs of field positions that two terms look at, for some pairs of node positions."""
+        forms = [self._forms[origin] for origin in left.origins if origin in right.origins]
+        if len(forms) == 1 or all(isinstance(form, AllPairs) for form in forms):
+            return forms[0]
+        wanted = None if isinstance(pairs, AllPairs) else frozenset(pairs.offsets)
+        both = [_behind(term, wanted, forms[0].size) for term in (left, right)]
+        assert both[0] is not None
+        assert both[1] is not None
+        return OffsetPairs(forms[0].size, tuple(sorted(both[0] | both[1])))
+
+    def _sum_of_fields(self, left: Term, right: Term, form: Pairs) -> Tensor:
+        """The covariances of the fields that two terms share, added up."""
+        common = tuple(origin for origin in left.origins if origin in right.origins)
+        if len(common) == 1:
+            return _extract(self._fields[common[0]], self._forms[common[0]], form)
+        known = self._sums.get((common, form))
+        if known is None:
+            # Skips add one field at a time: the sum without the last one is often the one before.
+            known = self._sums.get((common[:-1], form))
+            rest = common[-1:] if known is not None else common[1:]
+            if known is None:
+                known = _extract(self._fields[common[0]], self._forms[common[0]], form)
+            for origin in rest:
+                known = known + _extract(self._fields[origin], self._forms[origin], form)
+            while len(self._sums) >= KEPT_SUMS:
+                self._sums.pop(next(iter(self._sums)))
+            self._sums[common, form] = known
+        return known
 
     def _all_pairs(self, sides: "tuple[_Side, _Side]", fields: Tensor, form: AllPairs, blocks: "_Blocks") -> Tensor:
         left, right = sides
@@ -211,8 +237,10 @@ class Covariances:
         if left.shared and right.shared:
             a, b = (blocks.of(side.multiplier().flatten(2)) for side in sides)
             products = AllPairs((a.shape[3],)).products(a, b)
-            at = [side.term.index_or_identity().flatten() for side in sides]
-            fine = fields[:, :, blocks.fields].index_select(3, at[0]).index_select(4, at[1])
+            fine = fields[:, :, blocks.fields]
+            for axis, side in enumerate(sides, start=3):
+                if side.term.index is not None:
+                    fine = fine.index_select(axis, side.term.index.flatten())
             entries = blocks.summed(products * fine)
         else:
             entries = gathered(left.gathering(), right.gathering(), fields, form, None, blocks)
@@ -303,7 +331,7 @@ def common_channels(left: Term, right: Term) -> tuple[Tensor, Tensor] | None:
         every = torch.arange(len(left.channels), device=left.channels.device)
         return every, every
     same = left.channels[:, None] == right.channels[None]
-    if left.origin != INPUT:
+    if not left.is_input:
         same &= left.field[:, None] == right.field[None]
     one, other = same.nonzero(as_tuple=True)
     return (one, other) if len(one) else None

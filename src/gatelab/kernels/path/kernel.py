@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.convert.values import halves
-from gatelab.errors import PathCountOverflowError, UnsupportedModelError
+from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
@@ -25,6 +25,8 @@ from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
 BLOCK_ENTRIES = 2**24
+# Of a covariance between two examples: four such arrays in float32 take 4 GiB.
+MOST_ENTRIES = 2**28
 
 
 def neural_path_kernel(
@@ -263,7 +265,13 @@ class GraphTiles:
             entries = covariances.of_signals(output, other_output, equal, 1)
             kernel[i, j] = entries.sum(dim=(2, 3, 4)) / (output.channels * output.positions)
 
-        size = tile_size(isqrt(BLOCK_ENTRIES // largest_covariance(rows, forms)))
+        largest = largest_covariance(rows, forms)
+        if largest > MOST_ENTRIES:
+            raise InputError(
+                f"examples of shape {tuple(left.x.shape[1:])} need covariances of {largest:,} pairs of positions, over "
+                f"the limit of {MOST_ENTRIES:,}; use smaller images, or estimate the kernel by gatelab.path_features"
+            )
+        size = tile_size(isqrt(BLOCK_ENTRIES // largest))
         fill(kernel, tile, symmetric=symmetric, size=size)
         return kernel
 

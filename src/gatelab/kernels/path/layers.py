@@ -1,9 +1,10 @@
 """Weight layers as the path kernel reads them: fan in, groups, and what a convolution reads."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.fx import Node
 
@@ -12,15 +13,18 @@ from gatelab.gates.pooling import per_axis
 from gatelab.kernels.path.covariances import WeightLayer
 from gatelab.kernels.path.pairs import Filter, Geometry
 from gatelab.kernels.path.signals import Signal
+from gatelab.network.evaluation import attribute, run_node
 from gatelab.network.network import Network
 from gatelab.network.nodes import ancestors
+
+Used = Mapping[str, Bool[Tensor, " _"]]  # parameter -> which of its entries
 
 _PLAIN = ("stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
 _DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1, "padding_mode": "zeros"}
 
 
-def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer, frozenset[str]]:
+def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer, Used]:
     """Read a weight layer.
 
     Args:
@@ -29,7 +33,8 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
         signal: what reaches it.
 
     Returns:
-        The layer, with weights of variance 1 / fan in and biases of variance 1, and the parameters it uses.
+        The layer, with weights of variance 1 / fan in and biases of variance 1, and which entries of which parameters
+        it uses.
     """
     operation = network.operation(node)
     shape, bias, parameters = _weight(network, node)
@@ -74,28 +79,45 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
     return WeightLayer(signal, channels, groups, 1 / fan_in, bias, geometry), parameters
 
 
-def _weight(network: Network, node: Node) -> tuple[tuple[int, ...], float, frozenset[str]]:
-    """Shape of the weight, whether there is a bias (as its variance), and the parameters behind the weight."""
+def _weight(network: Network, node: Node) -> tuple[tuple[int, ...], float, Used]:
+    """Shape of the weight, whether there is a bias (as its variance), and the entries of parameters that it uses."""
     if node.op == "call_module":
         module: Any = network.modules[str(node.target)]
-        owner = str(node.target)
-        names = frozenset(_first_name(network, f"{owner}.weight", module.weight))
-        return tuple(module.weight.shape), float(module.bias is not None), names
+        name = _first_name(network, module.weight)
+        used = {} if name is None else {name: torch.ones(module.weight.numel(), dtype=torch.bool)}
+        return tuple(module.weight.shape), float(module.bias is not None), used
     weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
     bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
     if not isinstance(weight, Node):
         raise UnsupportedModelError(f"{network.where(node)} does not take its weight from the model's parameters")
-    used = [source for source in ancestors(weight) if source.op == "get_attr" and "constant" not in source.meta]
-    names = frozenset(name for source in used for name in _first_name(network, str(source.target), None))
-    return tuple(weight.meta["shape"]), float(bias is not None), names
+    return tuple(weight.meta["shape"]), float(bias is not None), _entries_used(network, weight)
 
 
-def _first_name(network: Network, name: str, held: Any) -> list[str]:
-    """The first name of a parameter, which several layers may share; nothing for buffers."""
-    if held is None:
-        owner, _, last = name.rpartition(".")
-        held = getattr(network.model.get_submodule(owner), last)
-    return [first for first, parameter in network.model.named_parameters() if parameter is held]
+def _entries_used(network: Network, weight: Node) -> Used:
+    """The entries of parameters that a weight is computed from: some, if it is a slice of one; else all."""
+    sources = [node for node in ancestors(weight) if node.op == "get_attr" and "constant" not in node.meta]
+    held = {node: attribute(network.model, str(node.target)) for node in sources}
+    names = {node: name for node in sources if (name := _first_name(network, held[node])) is not None}
+    used = {names[node]: torch.ones(held[node].numel(), dtype=torch.bool) for node in names}
+    if len(sources) == len(names) == 1:
+        (node,) = names
+        numbers = torch.arange(1, held[node].numel() + 1, dtype=torch.float64).view(held[node].shape)
+
+        def value(source: Node) -> Any:
+            return numbers if source is node else run_node(source, network.model, value, network.modules)
+
+        moved = value(weight).flatten()
+        entries = moved.round().long().clamp(0, numbers.numel())
+        if torch.equal(entries.double(), moved):
+            chosen = torch.zeros(numbers.numel() + 1, dtype=torch.bool)
+            chosen[entries] = True
+            used[names[node]] = chosen[1:]
+    return used
+
+
+def _first_name(network: Network, held: Any) -> str | None:
+    """The first name of a parameter, which several layers may share; None for buffers."""
+    return next((name for name, parameter in network.model.named_parameters() if parameter is held), None)
 
 
 def _options(network: Network, node: Node, names: tuple[str, ...]) -> dict[str, Any]:

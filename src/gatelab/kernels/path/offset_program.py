@@ -12,7 +12,7 @@ from torch import Tensor
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
 from gatelab.kernels.path.covariances import WeightLayer, common_channels
-from gatelab.kernels.path.signals import INPUT, Signal, Term
+from gatelab.kernels.path.signals import Signal, Term
 
 LOOPS = "gatelab.kernels.path.offset_loops"
 LANES = 16  # pairs of examples that go through the compiled loops side by side
@@ -81,7 +81,7 @@ def _is_pooled_once(signal: Signal) -> bool:
 def _plain(signal: Signal) -> bool:
     """Whether all terms are simple, and none share a field in the same channels."""
     pairs = combinations(signal.terms, 2)
-    alone = all(one.origin != other.origin or common_channels(one, other) is None for one, other in pairs)
+    alone = all(not set(a.origins) & set(b.origins) or common_channels(a, b) is None for a, b in pairs)
     return alone and all(term.simple for term in signal.terms)
 
 
@@ -100,7 +100,8 @@ def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -
     scales: dict[int, tuple[int, int]] = {}
 
     def note(terms: tuple[Term, ...], scale: tuple[int, int]) -> bool:
-        return all(t.origin == INPUT or scales.setdefault(t.origin, scale) == scale for t in terms)
+        origins = [origin for term in terms if not term.is_input for origin in term.origins]
+        return all(scales.setdefault(origin, scale) == scale for origin in origins)
 
     if not note(signal.terms, (1, 1)):
         return None
@@ -173,8 +174,8 @@ class _Program:
         return out[: len(pairs)] * self._common
 
     def _add(self, signal: Signal, other: Signal, terms: list[list[int]], gains: list[float]) -> None:
-        for left, right in zip(signal.terms, other.terms, strict=True):
-            origin = self._fields[left.origin] if left.origin != INPUT else -1
+        for left, right in zip(_each_field(signal), _each_field(other), strict=True):
+            origin = -1 if left.is_input else self._fields[left.origins[0]]
             images = [_images(term, signal.size) for term in (left, right)]
             levels = _level(images[0]), _level(images[1])
             bits = levels[0] is not None and levels[1] is not None
@@ -189,6 +190,11 @@ class _Program:
         """Real multipliers and bits of some examples, with the examples on the last axis."""
         real, bits = (np.take(part, examples, axis=1).reshape(-1) for part in self._multipliers[side])
         return real, bits
+
+
+def _each_field(signal: Signal) -> list[Term]:
+    """Terms of one field each: the loops weigh every field by itself."""
+    return [replace(term, origins=(origin,)) for term in signal.terms for origin in term.origins]
 
 
 def _images(term: Term, size: tuple[int, ...]) -> Float[Tensor, "n c h w"]:

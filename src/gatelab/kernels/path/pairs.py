@@ -47,7 +47,7 @@ class Geometry:
         return tuple(reads.shape[1] for reads in self.reads)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class AllPairs:
     """All pairs of positions: entries are (p, p')."""
 
@@ -75,7 +75,7 @@ class AllPairs:
         return entries.diagonal(dim1=3, dim2=4)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class OffsetPairs:
     """Pairs of positions (p, p + δ) for some offsets δ: entries are (δ, p). Where p + δ lies outside, they are unused.
 

@@ -1,7 +1,6 @@
 """Rearrangements of units: views, slices, shuffles, padding, transpositions."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -9,43 +8,67 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.fx import Node
 
-from gatelab.errors import UnsupportedModelError
 from gatelab.kernels.path.signals import Signal
 
 
-def rearranged(
-    signal: Signal,
-    moved: Float[Tensor, "1 ..."],
-    refuse: Callable[[Node, str], UnsupportedModelError],
-    node: Node,
-) -> Signal:
-    """Apply a rearrangement to a signal.
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """A signal whose units are on their way: so far they mix channels and positions.
+
+    Several rearrangements in a row may do what each alone does not: view, permute and view shuffle channels, or turn
+    positions into channels. They are carried along, and looked at together.
+
+    Attributes:
+        signal: the signal before the first of them.
+        units: for each unit now, its number in the signal, or -1 for zero.
+        shape: the shape of an example now.
+        node: the first rearrangement.
+    """
+
+    signal: Signal
+    units: Int[Tensor, " units"]
+    shape: tuple[int, ...]
+    node: Node
+
+
+def moved(source: Signal | Moved, places: Float[Tensor, "1 ..."], node: Node) -> Signal | Moved | None:
+    """Apply a rearrangement.
 
     Args:
-        signal: what is rearranged.
-        moved: the numbers of the units, from 1, where they have gone; 0 where there is no unit.
-        refuse: makes the error about a node.
+        source: what is rearranged.
+        places: the numbers of the source's units, from 1, where they have gone; 0 where there is no unit.
         node: the operation.
+
+    Returns:
+        The signal, if channels stay apart, or else what must be rearranged further; None if units are not only moved.
     """
-    units = moved.flatten().long() - 1
-    shape = tuple(moved.shape[1:])
-    if not torch.equal(units + 1.0, moved.flatten()) or len(units) == 0 or moved.shape[0] != 1:
-        raise refuse(node, "it does not only move units")
+    units = places.flatten().long() - 1
+    if not torch.equal(units + 1.0, places.flatten()) or len(units) == 0 or places.shape[0] != 1:
+        return None
+    if isinstance(source, Moved):
+        known = torch.cat([source.units, source.units.new_tensor([-1])])  # -1 stays -1
+        source, units, node = source.signal, known[units], source.node
+    shape = tuple(places.shape[1:])
+    settled = _settled(source, units, shape)
+    return Moved(source, units, shape, node) if settled is None else settled
+
+
+def _settled(signal: Signal, units: Int[Tensor, " units"], shape: tuple[int, ...]) -> Signal | None:
+    """The rearranged signal; None if units move between channels and positions."""
     positions = signal.positions
     if len(units) % positions == 0:
         channels = _whole_channels(units.view(-1, positions))
         if channels is not None:
-            size = shape[1:] if prod(shape[1:]) == positions and len(shape) > 1 else signal.size
-            size = size if len(size) == len(signal.size) else signal.size
-            return replace(signal.with_channels(channels), size=size)
+            fits = prod(shape[1:]) == positions and len(shape) - 1 == len(signal.size)
+            return replace(signal.with_channels(channels), size=shape[1:] if fits else signal.size)
     natural = units.view(shape[0], -1)
     sources = torch.where(natural >= 0, natural // positions, -1)
     channels = sources.max(dim=1).values
     if bool(((sources >= 0) & (sources != channels[:, None])).any()):
-        raise refuse(node, "it moves units between channels and positions")
+        return None
     places = torch.where(natural >= 0, natural % positions, -1)
-    chosen = signal.with_channels(channels)
     alike = bool((places == places[:1]).all())
+    chosen = signal.with_channels(channels)
     return chosen.selected(places[None, :1] if alike else places[None], shape[1:] or signal.size, None)
 
 

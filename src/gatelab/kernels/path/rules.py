@@ -14,15 +14,16 @@ from gatelab.gates import GatePattern
 from gatelab.gates.pattern import GateKind
 from gatelab.kernels.path.axes import probe
 from gatelab.kernels.path.covariances import WeightLayer
-from gatelab.kernels.path.layers import layer_of
-from gatelab.kernels.path.rearranging import rearranged
-from gatelab.kernels.path.signals import INPUT, Signal, field_signal, input_signal
+from gatelab.kernels.path.layers import Used, layer_of
+from gatelab.kernels.path.rearranging import Moved, moved
+from gatelab.kernels.path.signals import Signal, field_signal, input_signal
 from gatelab.kernels.path.windows import winners_of
 from gatelab.network.evaluation import run_node, run_on
 from gatelab.network.kinds import Kind
 from gatelab.network.network import Network
 
-Value = Signal | tuple[Signal, ...]  # a node that returns several tensors has several signals
+# A node that returns several tensors has several signals.
+Value = Signal | Moved | tuple[Signal | Moved, ...]
 
 
 def refuse_what_has_no_rule(network: Network) -> None:
@@ -55,7 +56,7 @@ class Reading:
     normalise: bool
     biases: bool
     layers: list[WeightLayer] = field(default_factory=list)
-    _met: dict[frozenset[str], Node] = field(default_factory=dict)  # parameters by the node that uses them
+    _met: list[tuple[Used, Node]] = field(default_factory=list)  # parameters, and the node that uses them
 
     @torch.no_grad()
     def run(self) -> Signal:
@@ -66,10 +67,9 @@ class Reading:
                 signals[node] = input_signal(self.x)
             else:
                 signals[node] = RULES[self.network.kind(node)](self, node, signals)
-        output = signals.get(self.network.output)
-        if not isinstance(output, Signal):
+        if self.network.output not in signals:
             raise UnsupportedModelError("the output does not depend on the input")
-        return output
+        return self.signal(self.network.output, signals)
 
     def where(self, node: Node) -> str:
         """Return a node's name and place, for error messages."""
@@ -79,21 +79,29 @@ class Reading:
         """Return an error about a node."""
         return UnsupportedModelError(f"{self.where(node)}: {why}")
 
+    def signal(self, node: Any, signals: "dict[Node, Value]") -> Signal:
+        """Return the signal of a node; refuse one whose channels and positions are mixed."""
+        value = signals[node]
+        if isinstance(value, Moved):
+            raise self.refuse(value.node, "it moves units between channels and positions")
+        if not isinstance(value, Signal):
+            raise self.refuse(node, "it returns several tensors, where one is needed")
+        return value
+
     def constant(self, node: Node) -> Any:
         """Return the value of a node that does not depend on the data."""
         return run_node(node, self.network.model, self.constant, self.network.modules)
 
-    def add_layer(self, node: Node, parameters: frozenset[str], layer: WeightLayer) -> int:
+    def add_layer(self, node: Node, used: Used, layer: WeightLayer) -> int:
         """Register a weight layer and return its number, the origin of its field."""
-        for met, other in self._met.items():
-            if met & parameters:
+        for met, other in self._met:
+            if any(bool((met[name] & used[name]).any()) for name in met.keys() & used.keys()):
                 raise self.refuse(
                     node,
                     f"it uses the same weight as {self.where(other)}: paths that pass a weight twice have no "
                     "path-kernel rule; give each layer its own weight",
                 )
-        if parameters:
-            self._met[parameters] = node
+        self._met.append((used, node))
         first = layer.inputs.is_input
         scale = 1.0 if first or not self.normalise else layer.scale
         self.layers.append(replace(layer, scale=scale, bias=layer.bias if self.biases else 0.0))
@@ -105,29 +113,26 @@ Rule = Callable[[Reading, Node, dict[Node, Value]], Value]
 
 def _one(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     """The one signal that a node passes on."""
-    found = [signals[source] for source in node.all_input_nodes if source in signals]
-    if len(found) != 1 or not isinstance(found[0], Signal):
+    found = [source for source in node.all_input_nodes if source in signals]
+    if len(found) != 1:
         raise reading.refuse(node, "it joins signals in a way that has no path-kernel rule")
-    return found[0]
+    return reading.signal(found[0], signals)
 
 
 def _weight(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     source = node.args[0]
-    signal = signals.get(source) if isinstance(source, Node) else None
-    others = [other for other in node.all_input_nodes if other in signals and other is not source]
-    if not isinstance(signal, Signal) or others:
+    if any(other in signals and other is not source for other in node.all_input_nodes) or source not in signals:
         raise reading.refuse(node, "its weight depends on the data")
-    layer, parameters = layer_of(reading.network, node, signal)
-    number = reading.add_layer(node, parameters, layer)
-    return field_signal(number, layer.channels, layer.size, reading.x)
+    signal = reading.signal(source, signals)
+    layer, used = layer_of(reading.network, node, signal)
+    number = reading.add_layer(node, used, layer)
+    return field_signal(number, layer.channels, layer.size, reading.x, layer.groups)
 
 
 def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     if node not in reading.network.gates:
         raise reading.refuse(node, "it is not a gate: its pieces are not linear")
-    source = node.args[0]
-    signal = signals[source] if isinstance(source, Node) else _one(reading, node, signals)
-    assert isinstance(signal, Signal)
+    signal = reading.signal(node.args[0], signals)  # of the feature network that may decide, only gates count
     layer = reading.gates.layer(reading.network.gates[node])
     if layer.kind is GateKind.BOUNDED and reading.biases:
         raise reading.refuse(node, "its constants are starts of paths without a rule; use biases=False")
@@ -136,9 +141,7 @@ def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
 
 
 def _selection(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
-    source = node.args[0]
-    signal = signals[source] if isinstance(source, Node) else _one(reading, node, signals)
-    assert isinstance(signal, Signal)
+    signal = reading.signal(node.args[0], signals)
     layer = reading.gates.layer(reading.network.gates[node])
     winners, size, reach = winners_of(reading.network, node, layer, signal.size)
     return signal.selected(winners, size, reach)
@@ -152,15 +155,34 @@ def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
         assert isinstance(place, int)
         return value[place]
     shape = source.meta["shape"][1:]
+    if isinstance(value, Signal) and _is_whole_input(value):
+        made = run_on(node, reading.network.model, reading.network.modules, _images(value, source))
+        return tuple(map(input_signal, made)) if isinstance(made, tuple | list) else input_signal(made)
     # Each unit carries its number, so that the result tells where it went; 0 is a zero.
     numbers = torch.arange(1, prod(shape) + 1, dtype=torch.float64, device=reading.x.device).view(1, *shape)
-    moved = run_on(node, reading.network.model, reading.network.modules, numbers)
-    if isinstance(moved, tuple | list):
-        return tuple(rearranged(signal=value, moved=part, refuse=reading.refuse, node=node) for part in moved)
-    return rearranged(signal=value, moved=moved, refuse=reading.refuse, node=node)
+    places = run_on(node, reading.network.model, reading.network.modules, numbers)
+    parts = [moved(value, part, node) for part in (places if isinstance(places, tuple | list) else [places])]
+    known = tuple(part for part in parts if part is not None)
+    if len(known) < len(parts):
+        raise reading.refuse(node, "it does not only move units")
+    return known if isinstance(places, tuple | list) else known[0]
+
+
+def _is_whole_input(signal: Signal) -> bool:
+    """Whether a signal is nothing but the input, whose values are known."""
+    return len(signal.terms) == 1 and signal.is_input and len(signal.terms[0].channels) == signal.channels
+
+
+def _images(value: Value, node: Node) -> Tensor:
+    """The values of an input signal, in the shape of its node."""
+    assert isinstance(value, Signal)
+    return value.terms[0].multiplier.reshape(-1, *node.meta["shape"][1:]).contiguous()
 
 
 def _spatial(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+    branches = signals.get(node.args[0]) if isinstance(node.args[0], Node) else None
+    if isinstance(branches, tuple):
+        return _mean_of_branches(reading, node, branches)
     signal = _one(reading, node, signals)
 
     def run(images: Tensor) -> Tensor:
@@ -177,6 +199,20 @@ def _spatial(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal
     return signal.mapped(maps)
 
 
+def _mean_of_branches(reading: Reading, node: Node, branches: tuple[Signal | Moved, ...]) -> Signal:
+    """The mean or sum over an axis on which signals were stacked."""
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    operation = reading.network.operation(node)
+    if dim not in (0, (0,), [0]) or operation not in ("mean", "sum"):
+        raise reading.refuse(node, "of signals side by side only the mean or sum has a path-kernel rule")
+    total: Signal | None = None
+    for branch in branches:
+        assert isinstance(branch, Signal)
+        total = branch if total is None else total.plus(branch)
+    assert total is not None
+    return total.scaled(1 / len(branches)) if operation == "mean" else total
+
+
 def _sum(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     scale = float(node.kwargs.get("alpha", 1.0))  # pyright: ignore[reportArgumentType]
     if "sub" in reading.network.operation(node):
@@ -184,8 +220,7 @@ def _sum(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     parts = []
     for place, argument in enumerate(node.args[:2]):
         if isinstance(argument, Node) and argument in signals:
-            part = signals[argument]
-            assert isinstance(part, Signal)
+            part = reading.signal(argument, signals)
             if argument.meta["shape"] != node.meta["shape"]:
                 raise reading.refuse(node, "it adds signals of different shapes")
             parts.append(part.scaled(scale) if place and scale != 1 else part)
@@ -198,27 +233,53 @@ def _sum(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     return parts[0].plus(parts[1])
 
 
-def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
     parts, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     axes = len(node.meta["shape"])
+    found = [signals.get(part) for part in parts] if isinstance(parts, list | tuple) else []  # pyright: ignore
+    if any(isinstance(value, Moved) for value in found):
+        return _joined_while_moving(reading, node, signals)
+    if all(isinstance(value, Signal) and _is_whole_input(value) for value in found):
+        images = {part: _images(signals[part], part) for part in parts}  # pyright: ignore
+        return input_signal(run_node(node, reading.network.model, images.__getitem__, reading.network.modules))
+    if reading.network.operation(node) == "stack" and dim == 0:  # branches side by side, to be averaged
+        return tuple(reading.signal(part, signals) for part in parts)  # pyright: ignore
     if not isinstance(parts, list | tuple) or not isinstance(dim, int) or dim % axes != 1:
         raise reading.refuse(node, "only signals side by side on axis 1 have a path-kernel rule")
-    found = [signals[part] for part in parts if isinstance(part, Node) and part in signals]
-    first = next(part for part in found if isinstance(part, Signal))
+    first = next(reading.signal(part, signals) for part in parts if part in signals)
     total: Signal | None = None
     for part in parts:
         assert isinstance(part, Node)
-        signal = signals.get(part)
-        if signal is None:  # a constant: no path starts there
+        if part in signals:
+            signal = reading.signal(part, signals)
+        else:  # a constant: no path starts there
             if reading.biases and bool(torch.as_tensor(reading.constant(part)).any()):
                 raise reading.refuse(node, "it joins a constant, from which paths have no rule; use biases=False")
             signal = replace(first, terms=(), channels=part.meta["shape"][1])
-        assert isinstance(signal, Signal)
         if signal.positions != first.positions or signal.channels * signal.positions != prod(part.meta["shape"][1:]):
             raise reading.refuse(node, "it joins signals with different positions")
         total = signal if total is None else total.beside(signal)
     assert total is not None
     return replace(total, size=first.size)
+
+
+def _joined_while_moving(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
+    """Join pieces of one signal that rearrangements have cut, before they are looked at as a whole."""
+    pieces = {source: signals[source] for source in node.all_input_nodes if source in signals}
+    bases = {id(piece.signal) for piece in pieces.values() if isinstance(piece, Moved)}
+    if len(bases) != 1 or not all(isinstance(piece, Moved) for piece in pieces.values()):
+        raise reading.refuse(node, "it joins signals whose channels and positions are mixed")
+    numbers = {
+        source: (piece.units + 1.0).double().view(1, *piece.shape)
+        for source, piece in pieces.items()
+        if isinstance(piece, Moved)
+    }
+    places = run_node(node, reading.network.model, lambda source: numbers[source], reading.network.modules)
+    first = next(piece for piece in pieces.values() if isinstance(piece, Moved))
+    joined = moved(first.signal, places, first.node)
+    if joined is None:
+        raise reading.refuse(node, "it does not only move units")
+    return joined
 
 
 def _scale(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
@@ -245,18 +306,17 @@ def _scale(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     return signal.gated(factors.expand(1, *shape[1:]))
 
 
-def _pass(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+def _pass(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
     """Pass a signal on: batch-norm and dropout in evaluation mode belong to the values."""
-    source = node.args[0]
-    signal = signals[source] if isinstance(source, Node) else _one(reading, node, signals)
-    assert isinstance(signal, Signal)
-    return signal
+    del reading
+    source: Any = node.args[0]
+    return signals[source]
 
 
 def _ones(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
     signal = _one(reading, node, signals)
-    if any(term.origin != INPUT for term in signal.terms):
+    if not signal.is_input:
         raise reading.refuse(node, "values that start behind the input have no rule")
     return input_signal(torch.ones_like(reading.x))
 

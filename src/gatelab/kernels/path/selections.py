@@ -35,7 +35,8 @@ def gathered(
     """Sum multiplier · multiplier · covariance over channels.
 
     Args:
-        left, right: what the examples of rows and columns read.
+        left: what the examples of the rows read.
+        right: what those of the columns read.
         fields: covariances of the field.
         form: the pairs at which ``fields`` holds them.
         pairs: the pairs of node positions that are wanted; None: all pairs of multipliers, taps apart.

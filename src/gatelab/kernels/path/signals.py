@@ -1,11 +1,11 @@
-"""Signals: the sums of gated random fields that reach a node, for one set of examples.
+r"""Signals: the sums of gated random fields that reach a node, for one set of examples.
 
 With the gates fixed and the value weights random, the output of a weight layer is a random field f_c(q) over channels c
 and positions q. Fields of different layers are independent, and so are the channels of one field; the covariance
 S(q, q') between two examples is the same for all channels of a group. What stands between two weight layers is linear
 and keeps channels apart, so that a signal is a sum of terms
 
-.. math:: h_c(p) = \\sum_{p_1} F(p, p_1) \\sum_t a_c(p_1, t)\\, f_{c'}(q_c(p_1, t))
+.. math:: h_c(p) = \sum_{p_1} F(p, p_1) \sum_t a_c(p_1, t)\\, f_{c'}(q_c(p_1, t))
 
 with multipliers a and positions q from gates and selections (different for each example and channel), and F a fixed map
 of positions (the same for all of them).
@@ -25,25 +25,32 @@ INPUT = -1  # the origin of the input, whose multiplier is its value
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One field on its way to a node.
+    """One field, or a sum of fields that share all that follows, on its way to a node.
 
     Attributes:
-        origin: the weight layer that made the field, or INPUT.
+        origins: the weight layers that made the fields, or INPUT.
         channels: the node's channels that hold it.
         field: the field's channel in each of them.
         multiplier: a; a first or second axis of length 1 stands for all examples or channels.
         index: q, in the same form; None if positions are the field's own, and there is one tap.
         maps: F, or None.
         reach: where the multiplier's positions lie in the field, along each axis; None if that is not regular.
+        group: how many of the field's channels have one covariance.
     """
 
-    origin: int
+    origins: tuple[int, ...]
     channels: Int[Tensor, " k"]
     field: Int[Tensor, " k"]
     multiplier: Float[Tensor, "#n #k p taps"]
     index: Int[Tensor, "#n #k p taps"] | None = None
     maps: AxisMaps | None = None
     reach: tuple[Reach, ...] | None = None
+    group: int = 1
+
+    @property
+    def is_input(self) -> bool:
+        """Whether this is the input itself, whose multiplier is its value."""
+        return self.origins == (INPUT,)
 
     @property
     def simple(self) -> bool:
@@ -66,7 +73,7 @@ class Term:
 
     def mapped(self, maps: AxisMaps) -> "Term":
         """Apply a fixed map of positions."""
-        if self.origin == INPUT:  # known values: nothing is gained by waiting
+        if self.is_input:  # known values: nothing is gained by waiting
             return replace(self, multiplier=maps.apply(self.multiplier[..., 0])[..., None])
         return replace(self, maps=maps.after(self.maps))
 
@@ -75,7 +82,7 @@ class Term:
         if self.maps is None:
             return self
         place, weight = self.maps.taps()
-        outputs, taps = place.shape
+        outputs = len(place)
         old = self.index_or_identity()
         multiplier = self.multiplier[:, :, place] * weight.to(self.multiplier.dtype)[..., None]
         reach = None
@@ -107,7 +114,7 @@ class Term:
         own = winners[:, term.channels] if winners.shape[1] > 1 else winners
         place = own.clamp(min=0)
         multiplier = _take(term.multiplier, place) * (own >= 0)[..., None].to(term.multiplier.dtype)
-        if self.origin == INPUT:
+        if self.is_input:
             return replace(term, multiplier=multiplier)
         index = _take(term.index_or_identity(), place)
         known = None
@@ -147,7 +154,7 @@ class Signal:
     @property
     def is_input(self) -> bool:
         """Whether no weight layer has been passed yet."""
-        return all(term.origin == INPUT for term in self.terms)
+        return all(term.is_input for term in self.terms)
 
     def gated(self, gate: Float[Tensor, "n ..."]) -> "Signal":
         """Multiply every unit by its gate."""
@@ -169,15 +176,21 @@ class Signal:
         return replace(self, terms=tuple(term.selected(winners, reach) for term in self.terms), size=size)
 
     def plus(self, other: "Signal") -> "Signal":
-        """Return the sum. Two simple terms of one field are one: their multipliers add."""
-        terms = list(self.terms)
-        for new in other.terms:
+        """Return the sum, in as few terms as possible."""
+        terms, waiting = list(self.terms), list(other.terms)
+        while waiting:
+            new = waiting.pop()
             for place, old in enumerate(terms):
-                if old.origin == new.origin == INPUT:
+                if old.is_input and new.is_input:
                     terms[place] = _sum_of_inputs(old, new, self.channels)
                     break
-                if _same_place(old, new):
-                    terms[place] = replace(old, multiplier=old.multiplier + new.multiplier)
+                both = _one_term(old, new)
+                if both is not None:
+                    terms[place] = both
+                    break
+                parts = _split(new, old)
+                if parts is not None:
+                    waiting += parts
                     break
             else:
                 terms.append(new)
@@ -219,12 +232,42 @@ def _sum_of_inputs(one: Term, other: Term, channels: int) -> Term:
         value = term.multiplier.new_zeros(term.multiplier.shape[0], channels, *term.multiplier.shape[2:])
         value[:, term.channels] = term.multiplier
         values.append(value)
-    return Term(INPUT, every, every, values[0] + values[1], reach=one.reach)
+    return Term((INPUT,), every, every, values[0] + values[1], reach=one.reach)
 
 
-def _same_place(one: Term, other: Term) -> bool:
-    alike = one.origin == other.origin and one.simple and other.simple
-    return alike and torch.equal(one.channels, other.channels) and torch.equal(one.field, other.field)
+def _one_term(one: Term, other: Term) -> Term | None:
+    """Two simple terms as one: of the same fields, multipliers add; under the same multipliers, fields do."""
+    if not (one.simple and other.simple and torch.equal(one.channels, other.channels)):
+        return None
+    if one.group != other.group or not torch.equal(one.field, other.field):
+        return None
+    if one.origins == other.origins:
+        return replace(one, multiplier=one.multiplier + other.multiplier)
+    apart = not set(one.origins) & set(other.origins)
+    if apart and not one.is_input and not other.is_input and _equal(one.multiplier, other.multiplier):
+        return replace(one, origins=one.origins + other.origins)
+    return None
+
+
+def _split(new: Term, old: Term) -> list[Term] | None:
+    """Split a term that nothing has gated, so that one part has the channels of another such term.
+
+    Where a skip brings fewer channels than the layer beside it has (PyramidNet), the sum of L fields then stays L terms
+    with L channels in all, instead of L terms with up to all channels each.
+    """
+    ungated = all(term.simple and term.multiplier.shape[:2] == (1, 1) for term in (new, old))
+    if not ungated or new.is_input or old.is_input or not _equal(new.multiplier, old.multiplier):
+        return None
+    inside = torch.isin(new.channels, old.channels)
+    if new.group != old.group or not 0 < int(inside.sum()) == len(old.channels) < len(new.channels):
+        return None
+    held = inside.nonzero().flatten(), (~inside).nonzero().flatten()
+    parts = [_choose(new, places, new.channels[places]) for places in held]
+    return parts if _one_term(old, parts[0]) is not None else None
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one is other or torch.equal(one, other)
 
 
 def input_signal(x: Float[Tensor, "n ..."]) -> Signal:
@@ -232,11 +275,12 @@ def input_signal(x: Float[Tensor, "n ..."]) -> Signal:
     size = tuple(x.shape[2:])
     every = torch.arange(x.shape[1], device=x.device)
     value = x.reshape(x.shape[0], x.shape[1], -1, 1)
-    return Signal((Term(INPUT, every, every, value, reach=(IDENTITY,) * len(size)),), x.shape[1], size)
+    return Signal((Term((INPUT,), every, every, value, reach=(IDENTITY,) * len(size)),), x.shape[1], size)
 
 
-def field_signal(origin: int, channels: int, size: tuple[int, ...], like: Tensor) -> Signal:
+def field_signal(origin: int, channels: int, size: tuple[int, ...], like: Tensor, groups: int = 1) -> Signal:
     """Return a field as it leaves its weight layer."""
     every = torch.arange(channels, device=like.device)
     one = like.new_ones(1, 1, prod(size), 1)
-    return Signal((Term(origin, every, every, one, reach=(IDENTITY,) * len(size)),), channels, size)
+    term = Term((origin,), every, every, one, reach=(IDENTITY,) * len(size), group=channels // groups)
+    return Signal((term,), channels, size)

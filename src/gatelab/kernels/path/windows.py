@@ -52,6 +52,9 @@ def winners_of(
 
 def _pooling(network: Network, node: Node) -> MaxPool | AdaptiveMaxPool:
     if node_operation(node) == "gated_max_pool":
-        made: Any = node.args[2]
-        return made.target(**made.kwargs) if isinstance(made, Node) else made  # fx traces its constructor
+        pool: Any = node.args[2]
+        if isinstance(pool, Node):  # fx traces its constructor
+            make: Any = pool.target
+            return make(**pool.kwargs)
+        return pool
     return max_pooling(node, network.modules)
