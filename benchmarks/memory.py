@@ -18,8 +18,8 @@ def peak_of(function: Callable[[], object]) -> int:
 
 
 def in_fresh_process(module: str) -> str:
-    """What ``python -m module`` prints, on the threads of this process's environment."""
-    command = [sys.executable, "-m", module]
+    """What ``python -m module`` prints, on the threads of this process's environment; arguments may follow."""
+    command = [sys.executable, "-m", *module.split()]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ).stdout
 
 

@@ -7,6 +7,7 @@ from gatelab import hierarchy as hierarchy
 from gatelab import kernels as kernels
 from gatelab import lab as lab
 from gatelab import models as models
+from gatelab import network as network
 from gatelab import papers as papers
 from gatelab import paths as paths
 from gatelab import regions as regions
@@ -26,6 +27,7 @@ from gatelab.kernels import open_kernel as open_kernel
 from gatelab.kernels import overlap_kernel as overlap_kernel
 from gatelab.kernels import path_features as path_features
 from gatelab.kernels import value_tangent_kernel as value_tangent_kernel
+from gatelab.network import read as read
 from gatelab.paths import Path as Path
 from gatelab.paths import neural_path_features as neural_path_features
 from gatelab.paths import neural_path_values as neural_path_values

@@ -101,13 +101,18 @@ def _reads(layer: WeightLayer, form: Pairs) -> Pairs:
     return OffsetPairs(size, tuple(tuple(s * d for s, d in zip(stride, one, strict=True)) for one in form.offsets))
 
 
+def _takes_patches(layer: WeightLayer, form: Pairs) -> bool:
+    """Whether a first convolution is one product of the patches it reads, for all pairs of positions."""
+    return layer.inputs.is_input and layer.geometry is not None and isinstance(form, AllPairs)
+
+
 def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> int:
     """Return the number of entries of the largest array, per pair of examples."""
     sizes = [1]
     for number, form in forms.items():
         layer = layers[number]
         sizes.append(layer.groups * prod(form.shape))
-        for term in layer.inputs.terms:
+        for term in layer.inputs.terms if not _takes_patches(layer, form) else ():
             fine = term.multiplier.shape[2] * term.multiplier.shape[3]
             inner = _reads(layer, form)
             entries = fine**2 if isinstance(inner, AllPairs) else prod(inner.shape)
@@ -125,12 +130,23 @@ class Covariances:
         right: list[WeightLayer],
         forms: Mapping[int, Pairs],
         known: Mapping[int, Float[Tensor, "n m"]],
+        met: "dict[tuple[int, int, int], _Meeting | None]",
         i: slice,
         j: slice,
     ):
-        """Prepare for examples i of ``left`` and j of ``right``; ``known`` are kernels of inputs of dense layers."""
+        """Prepare for examples i of ``left`` and j of ``right``.
+
+        Args:
+            left: the layers with the signals of the row examples.
+            right: the same for the columns.
+            forms: the pairs of positions that each layer needs.
+            known: kernels of the inputs of dense layers that are known already.
+            met: what is known about pairs of terms; blocks of one kernel share it.
+            i: the rows.
+            j: the columns.
+        """
         self._left, self._right, self._forms, self._known = left, right, forms, known
-        self._i, self._j = i, j
+        self._met, self._i, self._j = met, i, j
         self._fields: dict[int, Tensor] = {}
         self._sums: dict[tuple[tuple[int, ...], Pairs], Tensor] = {}  # the latest sums of fields
 
@@ -140,7 +156,7 @@ class Covariances:
             a, b = self._left[number], self._right[number]
             if number in self._known:
                 entries = self._known[number][self._i, self._j][:, :, None, None, None]
-            elif a.inputs.is_input and a.geometry is not None and isinstance(form, AllPairs):
+            elif _takes_patches(a, form):
                 entries = self._of_patches(a, b)
             else:
                 inner = _reads(a, form)
@@ -170,7 +186,7 @@ class Covariances:
             (term,) = layer.inputs.terms
             assert layer.geometry is not None
             image = _rows(term.multiplier, rows)[..., 0].unflatten(2, layer.inputs.size)
-            for axis, reads in enumerate(layer.geometry.reads):
+            for axis, reads in enumerate(taps.reads for taps in layer.geometry.taps):
                 # Taps go before the channels' axis, one behind the other; a last line of zeros is read by -1.
                 place = image.ndim - len(layer.inputs.size) + axis
                 padded = torch.cat([image, torch.zeros_like(image.narrow(place, 0, 1))], dim=place)
@@ -182,13 +198,14 @@ class Covariances:
         return AllPairs(a.size).products(*patches)
 
     def _of_terms(self, left: Term, right: Term, pairs: Pairs, channels: int, groups: int) -> Tensor | None:
-        held = common_channels(left, right)
-        if held is None:
+        key = (id(left), id(right), groups)
+        if key not in self._met:
+            self._met[key] = _Meeting.of(left, right, channels // groups, groups)
+        meeting = self._met[key]
+        if meeting is None:
             return None
-        node_groups = left.channels[held[0]] // (channels // groups)
-        field_groups = torch.zeros_like(node_groups) if left.is_input else left.field[held[0]] // left.group
-        sides = (_Side(left, held[0], self._i), _Side(right, held[1], self._j))
-        blocks = _Blocks(node_groups, field_groups, groups)
+        sides = (_Side(left, meeting.left, self._i), _Side(right, meeting.right, self._j))
+        blocks = meeting.blocks
         if left.simple and right.simple:
             products = pairs.products(*(blocks.of(side.multiplier()[..., 0]) for side in sides))
             if not left.is_input:
@@ -282,6 +299,25 @@ class _Side:
     def _of(self, part: Tensor) -> Tensor:
         part = _rows(part, self.rows)
         return part.expand(-1, len(self.held), -1, -1) if part.shape[1] == 1 else part[:, self.held]
+
+
+@dataclass(frozen=True, eq=False)
+class _Meeting:
+    """The channels that two terms share: their places in each term, sorted into blocks."""
+
+    left: Int[Tensor, " k"]
+    right: Int[Tensor, " k"]
+    blocks: "_Blocks"
+
+    @classmethod
+    def of(cls, left: Term, right: Term, size: int, groups: int) -> "_Meeting | None":
+        """Match two terms at a node with groups of ``size`` channels; None if they share no channel."""
+        held = common_channels(left, right)
+        if held is None:
+            return None
+        node_groups = left.channels[held[0]] // size
+        field_groups = torch.zeros_like(node_groups) if left.is_input else left.field[held[0]] // left.group
+        return cls(*held, _Blocks(node_groups, field_groups, groups))
 
 
 class _Blocks:

@@ -256,11 +256,12 @@ class GraphTiles:
             and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
         }
         forms = plan(rows, output, known)
+        met: dict[tuple[int, int, int], Any] = {}
         equal = OffsetPairs(output.size, ((0,) * len(output.size),))
         kernel = torch.empty(left.x.shape[0], right.x.shape[0], dtype=self.dtype, device=left.x.device)
 
         def tile(i: slice, j: slice) -> None:
-            covariances = Covariances(rows, columns, forms, known, i, j)
+            covariances = Covariances(rows, columns, forms, known, met, i, j)
             covariances.run()
             entries = covariances.of_signals(output, other_output, equal, 1)
             kernel[i, j] = entries.sum(dim=(2, 3, 4)) / (output.channels * output.positions)

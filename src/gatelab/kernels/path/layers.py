@@ -11,7 +11,7 @@ from torch.fx import Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pooling import per_axis
 from gatelab.kernels.path.covariances import WeightLayer
-from gatelab.kernels.path.pairs import Filter, Geometry
+from gatelab.kernels.path.pairs import Filter, Geometry, Taps
 from gatelab.kernels.path.signals import Signal
 from gatelab.network.evaluation import attribute, run_node
 from gatelab.network.network import Network
@@ -75,7 +75,8 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
     if not transposed and options["padding_mode"] == "zeros":
         before = tuple(padding[0] for padding in paddings)
         plain = Filter(tuple(shape[2:]), sizes["stride"], before, sizes["dilation"])
-    geometry = Geometry(tuple(line.to(device) for line in lines), plain)
+    taps = tuple(Taps(line.to(device), length) for line, length in zip(lines, inputs[2:], strict=True))
+    geometry = Geometry(taps, plain)
     return WeightLayer(signal, channels, groups, 1 / fan_in, bias, geometry), parameters
 
 

@@ -4,6 +4,7 @@ A covariance between two examples is needed at pairs of positions (p, p'). Behin
 are all pairs, where images are flattened only equal positions, and in between pairs at a few offsets p' − p.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -29,22 +30,112 @@ class Filter:
 
 
 @dataclass(frozen=True, eq=False)
+class Taps:
+    """What the taps of a filter read along one axis.
+
+    Attributes:
+        reads: the input position of each tap and output position, -1 for zero padding.
+        inputs: the number of input positions.
+    """
+
+    reads: Int[Tensor, "taps out"]
+    inputs: int
+
+    @cached_property
+    def is_identity(self) -> bool:
+        """Whether one tap reads every position in turn."""
+        own = torch.arange(self.inputs, device=self.reads.device)
+        return self.reads.shape[0] == 1 and torch.equal(self.reads[0], own)
+
+    @cached_property
+    def even(self) -> "EvenTaps | None":
+        """The same in numbers, if taps read evenly spaced positions and zeros outside; None if they do not."""
+        if not bool((self.reads >= 0).any(dim=1).all()):
+            return None
+        stride = 1
+        for tap in self.reads:
+            inside = tap[tap >= 0]
+            if len(inside) > 1:
+                stride = int(inside[1] - inside[0])
+                break
+        if stride < 1:
+            return None
+        steps = torch.arange(self.reads.shape[1], device=self.reads.device) * stride
+        first = (self.reads >= 0).int().argmax(dim=1)  # where each tap first reads inside
+        starts = self.reads.gather(1, first[:, None])[:, 0] - steps[first]
+        wanted = starts[:, None] + steps
+        inside = (wanted >= 0) & (wanted < self.inputs)
+        if not torch.equal(torch.where(inside, wanted, -1), self.reads):
+            return None
+        before, after = max(0, -int(wanted.min())), max(0, int(wanted.max()) - (self.inputs - 1))
+        return EvenTaps(tuple(starts.tolist()), stride, int(steps[-1]) + 1, before, after)
+
+    def summed(self, shaped: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """Sum over taps, along one axis of each position of a pair."""
+        if self.is_identity:
+            return shaped
+        if self.even is None:
+            for axis in axes:  # a last line of zeros, which -1 reads
+                shaped = torch.cat([shaped, torch.zeros_like(shaped.narrow(axis, 0, 1))], dim=axis)
+            parts = (_gathered(shaped, tap, axes) for tap in self.reads)
+        else:
+            parts = self.even.read(shaped, axes)
+        total = None
+        for part in parts:
+            total = part.clone() if total is None else total.add_(part)
+        assert total is not None
+        return total
+
+
+@dataclass(frozen=True)
+class EvenTaps:
+    """Taps that read evenly spaced positions: slices of the input, padded by zeros.
+
+    Attributes:
+        starts: where each tap reads for the first output; negative before the input.
+        stride: the step between outputs.
+        length: from the first input that a tap reads to the last, both counted.
+        before: zeros in front of the input.
+        after: zeros behind it.
+    """
+
+    starts: tuple[int, ...]
+    stride: int
+    length: int
+    before: int
+    after: int
+
+    def read(self, shaped: Tensor, axes: tuple[int, ...]) -> Iterator[Tensor]:
+        """Yield what each tap reads."""
+        pad = [0, 0] * shaped.ndim
+        for axis in axes:
+            place = 2 * (shaped.ndim - 1 - axis)
+            pad[place : place + 2] = [self.before, self.after]
+        padded = torch.nn.functional.pad(shaped, pad) if self.before or self.after else shaped
+        for start in self.starts:
+            place = [slice(None)] * padded.ndim
+            for axis in axes:
+                place[axis] = slice(start + self.before, start + self.before + self.length, self.stride)
+            yield padded[tuple(place)]
+
+
+@dataclass(frozen=True, eq=False)
 class Geometry:
     """Which inputs a convolution reads.
 
     Attributes:
-        reads: for each axis, the input position of each filter tap and output position, -1 for zero padding.
+        taps: what its filter reads along each axis.
         filter: the same in numbers; None for a transposed convolution and for padding that is not zero, where offsets
             between positions do not simply grow by the stride.
     """
 
-    reads: tuple[Int[Tensor, "_ _"], ...]
+    taps: tuple[Taps, ...]
     filter: Filter | None
 
     @property
     def out_size(self) -> tuple[int, ...]:
         """Positions of the output, along each axis."""
-        return tuple(reads.shape[1] for reads in self.reads)
+        return tuple(taps.reads.shape[1] for taps in self.taps)
 
 
 @dataclass(frozen=True)
@@ -66,8 +157,8 @@ class AllPairs:
         """Sum over filter taps, which move both positions of a pair together."""
         axes = len(self.size)
         shaped = entries.unflatten(4, self.size).unflatten(3, self.size)
-        for axis, reads in enumerate(geometry.reads):
-            shaped = _sum_taps(shaped, reads, (3 + axis, 3 + axes + axis))
+        for axis, taps in enumerate(geometry.taps):
+            shaped = taps.summed(shaped, (3 + axis, 3 + axes + axis))
         return shaped.flatten(3 + axes).flatten(3, 2 + axes)
 
     def equal(self, entries: Float[Tensor, "a b c p q"]) -> Float[Tensor, "a b c p"]:
@@ -116,8 +207,8 @@ class OffsetPairs:
         """Sum over filter taps; the offset of the output is the input's, divided by the stride."""
         axes = len(self.size)
         shaped = entries.unflatten(4, self.size) if axes else entries
-        for axis, reads in enumerate(geometry.reads):
-            shaped = _sum_taps(shaped, reads, (4 + axis,))
+        for axis, taps in enumerate(geometry.taps):
+            shaped = taps.summed(shaped, (4 + axis,))
         return shaped.flatten(4) if axes else shaped
 
     def equal(self, entries: Float[Tensor, "a b c d p"]) -> Float[Tensor, "a b c p"]:
@@ -128,70 +219,10 @@ class OffsetPairs:
 Pairs = AllPairs | OffsetPairs
 
 
-def _sum_taps(shaped: Tensor, reads: Int[Tensor, "taps out"], axes: tuple[int, ...]) -> Tensor:
-    """Σ over taps of what they read, along one axis of each position of a pair."""
-    if reads.shape[0] == 1 and torch.equal(reads[0], torch.arange(shaped.shape[axes[0]], device=reads.device)):
-        return shaped
-    regular = _regular(reads, shaped.shape[axes[0]])
-    if regular is None:
-        for axis in axes:  # a last line of zeros, which -1 reads
-            shaped = torch.cat([shaped, torch.zeros_like(shaped.narrow(axis, 0, 1))], dim=axis)
-        parts = (_gathered(shaped, tap, axes) for tap in reads)
-    else:
-        before, after, stride = regular
-        pad = [0, 0] * shaped.ndim
-        for axis in axes:
-            place = 2 * (shaped.ndim - 1 - axis)
-            pad[place : place + 2] = [before, after]
-        shaped = torch.nn.functional.pad(shaped, pad)
-        length = (reads.shape[1] - 1) * stride + 1
-        starts = [int(start) for start in _starts(reads, stride)]
-        parts = (_sliced(shaped, start + before, length, stride, axes) for start in starts)
-    total = None
-    for part in parts:
-        total = part.clone() if total is None else total.add_(part)
-    assert total is not None
-    return total
-
-
-def _starts(reads: Int[Tensor, "taps out"], stride: int) -> Int[Tensor, "taps 1"]:
-    """Where each tap reads for the first output, also where that is outside."""
-    steps = torch.arange(reads.shape[1], device=reads.device) * stride
-    inside = (reads >= 0).int().argmax(dim=1)
-    return (reads.gather(1, inside[:, None]) - steps[inside][:, None]).to(torch.int64)
-
-
-def _regular(reads: Int[Tensor, "taps out"], inputs: int) -> tuple[int, int, int] | None:
-    """Zeros before and after the input, and the stride, if taps read evenly spaced positions; None if they do not."""
-    if not bool((reads >= 0).any(dim=1).all()):
-        return None
-    stride = 1
-    for tap in reads:
-        inside = tap[tap >= 0]
-        if len(inside) > 1:
-            stride = int(inside[1] - inside[0])
-            break
-    if stride < 1:
-        return None
-    starts = _starts(reads, stride)
-    wanted = starts + torch.arange(reads.shape[1], device=reads.device) * stride
-    inside = (wanted >= 0) & (wanted < inputs)
-    if not torch.equal(torch.where(inside, wanted, -1), reads):
-        return None
-    return max(0, -int(wanted.min())), max(0, int(wanted.max()) - (inputs - 1)), stride
-
-
 def _gathered(shaped: Tensor, tap: Int[Tensor, " out"], axes: tuple[int, ...]) -> Tensor:
     for axis in axes:
         shaped = shaped.index_select(axis, torch.where(tap < 0, shaped.shape[axis] - 1, tap))
     return shaped
-
-
-def _sliced(shaped: Tensor, start: int, length: int, stride: int, axes: tuple[int, ...]) -> Tensor:
-    place = [slice(None)] * shaped.ndim
-    for axis in axes:
-        place[axis] = slice(start, start + length, stride)
-    return shaped[tuple(place)]
 
 
 def offsets_behind(offsets: frozenset[Offset], reach: tuple[Reach, ...], size: tuple[int, ...]) -> frozenset[Offset]:
