@@ -30,8 +30,8 @@ def _more(nodes: list[Node]) -> str:
 def _before_gates(network: "Network") -> Iterator[Node]:
     """Nodes that are neither gates nor linear and that a gate depends on."""
     deciding = ancestors(*network.gates) - set(network.gates)
-    for node in network.graph.nodes:
-        if node in deciding and node.meta.get("data") and network.kind(node) in (Kind.OBSTACLE, Kind.HEAD):
+    for node in network.nodes:
+        if node in deciding and _is_obstacle(network, node):
             yield node
 
 
@@ -45,12 +45,13 @@ def _before_twins(network: "Network") -> Iterator[Node]:
 
 def _before_path_kernel(network: "Network") -> Iterator[Node]:
     for node in network.value_nodes:
-        if node.op != "placeholder" and network.kind(node) in (Kind.OBSTACLE, Kind.HEAD):
+        if _is_obstacle(network, node):
             yield node
     yield from _tied(network)
 
 
 def _before_listed_paths(network: "Network") -> Iterator[Node]:
+    yield from _obstacles(network)
     for node in network.value_nodes:
         bounded = node in network.gates and is_bounded(node, network.modules)
         if node.op != "placeholder" and (network.kind(node) not in _CHAIN or bounded or _is_convolution(network, node)):
@@ -58,10 +59,14 @@ def _before_listed_paths(network: "Network") -> Iterator[Node]:
 
 
 def _before_regions(network: "Network") -> Iterator[Node]:
-    yield from _before_gates(network)
+    yield from _obstacles(network)
     for node in network.gates:
         if network.kind(node) is Kind.SELECTION or is_bounded(node, network.modules):
             yield node
+
+
+def _obstacles(network: "Network") -> Iterator[Node]:
+    return (node for node in network.nodes if node.op != "output" and _is_obstacle(network, node))
 
 
 def _nothing(network: "Network") -> Iterator[Node]:
@@ -77,6 +82,15 @@ _ABILITIES: Mapping[str, Callable[["Network"], Iterator[Node]]] = {
     "regions (gatelab.regions)": _before_regions,
     "tangent kernel (neural_tangent_kernel)": _nothing,
 }
+
+
+def _is_obstacle(network: "Network", node: Node) -> bool:
+    """Whether a node is neither a gate nor linear in the data."""
+    if node.op == "placeholder" or not node.meta.get("data"):
+        return False
+    kind = network.kind(node)
+    products = kind is Kind.SCALE and sum(bool(source.meta.get("data")) for source in node.all_input_nodes) > 1
+    return products or kind in (Kind.OBSTACLE, Kind.HEAD)
 
 
 def _tied(network: "Network") -> Iterator[Node]:

@@ -40,3 +40,12 @@ class BatchSize(int):
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         """Copies and pickles are plain integers."""
         return int, (int(self),)
+
+
+def holds_batch_size(value: Any) -> bool:
+    """Whether an argument, or something inside it, depends on the number of examples."""
+    if isinstance(value, BatchSize):
+        return True
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return isinstance(value, tuple | list) and any(holds_batch_size(part) for part in value)

@@ -42,9 +42,8 @@ def table(network: "Network") -> str:
     """Return the nodes as lines of text, one each, in columns."""
     lines = [("node", "operation", "kind", "shape"), *rows(network)]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def picture(network: "Network") -> str:
@@ -52,11 +51,12 @@ def picture(network: "Network") -> str:
     nodes = [node for node in network.nodes if node.op != "output"]
     place = {node: number for number, node in enumerate(nodes)}
     height = _ROW * (len(nodes) + 1)
-    shapes = []
-    for node, number in place.items():
-        for source in node.all_input_nodes:
-            if source in place:
-                shapes.append(_edge(place[source], number))
+    shapes = [
+        _edge(place[source], number)
+        for node, number in place.items()
+        for source in node.all_input_nodes
+        if source in place
+    ]
     for node, number in place.items():
         y = _ROW * (number + 0.5)
         kind = network.kind(node) if node.op != "placeholder" else None
@@ -79,8 +79,9 @@ def _edge(start: int, end: int) -> str:
     x = _LEFT + _BOX / 2
     if end - start == 1:
         return f'<path d="M{x},{top:.0f} L{x},{bottom:.0f}"/>'
-    bend = min(_LEFT - 10, _ARC * (end - start) ** 0.8 + 10)
-    return f'<path d="M{_LEFT},{top - 7:.0f} C{_LEFT - bend:.0f},{top:.0f} {_LEFT - bend:.0f},{bottom:.0f} {_LEFT},{bottom + 7:.0f}"/>'
+    outside = _LEFT - min(_LEFT - 10, _ARC * (end - start) ** 0.8 + 10)
+    curve = f"C{outside:.0f},{top:.0f} {outside:.0f},{bottom:.0f} {_LEFT},{bottom + 7:.0f}"
+    return f'<path d="M{_LEFT},{top - 7:.0f} {curve}"/>'
 
 
 def _name(node: Node) -> str:

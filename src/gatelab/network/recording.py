@@ -1,11 +1,9 @@
 """Record a model's operations on a few examples as a graph of pure functions."""
 
-import linecache
 import operator
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,8 +15,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.operations import READS, SHAPE_ONLY, operation_name, tensors_in
-from gatelab.network.batch_size import BatchSize
+from gatelab.network.batch_size import BatchSize, holds_batch_size
 from gatelab.network.nodes import node_operation, put_arguments_in_order
+from gatelab.network.running import is_one_operation, source_line, start, unseen
 
 EXAMPLES = 2  # with one example, ``squeeze()`` would take the batch axis away
 
@@ -29,6 +28,7 @@ _RANDOM = frozenset(
     """.split()
 )
 _SIZES = frozenset({"shape", "size"})
+_RESHAPING = frozenset({"view", "reshape", "expand"})
 # Python's operators, where fx knows them better under this name.
 _OPERATORS = {
     "__getitem__": operator.getitem,
@@ -36,7 +36,6 @@ _OPERATORS = {
     "__sub__": operator.sub,
     "__mul__": operator.mul,
 }
-_TORCH = str(Path(torch.__file__).parent)
 
 
 def record(model: nn.Module, x: Tensor) -> Graph:
@@ -57,13 +56,26 @@ def record(model: nn.Module, x: Tensor) -> Graph:
     return recorder.run()
 
 
+@dataclass(frozen=True)
+class _Constant:
+    """A tensor that forward makes without its input: by which call, and whether chance had a part in it."""
+
+    function: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    by_chance: bool = False
+
+
+_UNKNOWN = _Constant(None)
+
+
 class _Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module, x: Tensor):
         super().__init__()
         self._model, self._input = model, x
         self.graph = Graph()
-        self._nodes = WeakIdKeyDictionary()  # tensor -> (the node that made its values, its version then)
-        self._made = WeakIdKeyDictionary()  # constant tensor -> the call that made it
+        self._nodes: Any = WeakIdKeyDictionary()  # tensor -> (the node that made its values, its version then)
+        self._made: Any = WeakIdKeyDictionary()  # constant tensor -> the call that made it
         self._attributes: dict[str, Node] = {}
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._inside: nn.Module | None = None  # the module of torch that is running, itself one node
@@ -76,14 +88,21 @@ class _Recorder(TorchFunctionMode):
             )
         }
         self._n: Node | None = None
+        self._refusal: UnsupportedModelError | None = None
         placeholder = self.graph.placeholder("x")
         self._note(placeholder, x)
         self._remember(x, placeholder)
 
     def run(self) -> Graph:
         """Run the model and return the graph, without what the output does not need."""
-        with self._named_modules(), torch.no_grad(), self:
-            output = self._model(self._input)
+        try:
+            with self._named_modules(), torch.no_grad(), self:
+                output = start(self._model, self._input)
+        except Exception:
+            # Tensor's operators turn some errors into "unsupported operand"; the first refusal says more.
+            if self._refusal is not None:
+                raise self._refusal from None
+            raise
         if not any(self._nodes.get(tensor) for tensor in tensors_in(output)):
             raise UnsupportedModelError(
                 "the output cannot be followed back to the input: the model leaves torch on the way (NumPy, a custom "
@@ -99,7 +118,7 @@ class _Recorder(TorchFunctionMode):
         handles = []
         try:
             for path, module in self._model.named_modules():
-                single = _is_one_operation(module)
+                single = is_one_operation(module)
                 handles += [
                     module.register_forward_pre_hook(self._entering(path, single), with_kwargs=True),
                     module.register_forward_hook(self._leaving(path, single), with_kwargs=True, always_call=True),
@@ -110,7 +129,7 @@ class _Recorder(TorchFunctionMode):
                 handle.remove()
 
     def _entering(self, path: str, single: bool) -> Callable[..., None]:
-        @_unseen
+        @unseen
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             self._stack.append((path, module))
             known = self._inside is None and any(self._nodes.get(t) for t in tensors_in(args, kwargs))
@@ -121,7 +140,7 @@ class _Recorder(TorchFunctionMode):
         return enter
 
     def _leaving(self, path: str, single: bool) -> Callable[..., None]:
-        @_unseen
+        @unseen
         def leave(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
             del kwargs
             if single and self._inside is module:
@@ -146,7 +165,7 @@ class _Recorder(TorchFunctionMode):
         if name in _SIZES and tensors:
             return self._sizes(func, args, kwargs)
         if name in READS and any(self._depends_on_input(tensor) for tensor in tensors):
-            raise UnsupportedModelError(
+            raise self._refuse(
                 f"{self._place(name)}: forward reads the value of a signal. Control flow must not depend on the data; "
                 "move such code out of forward"
             )
@@ -156,8 +175,9 @@ class _Recorder(TorchFunctionMode):
         if pending is not None and any(True for _ in tensors_in(result)):
             self._add(self.graph.create_node(*pending), result)
         elif pending is None:
+            by_chance = name in _RANDOM or any(self._made.get(tensor, _UNKNOWN).by_chance for tensor in tensors)
             for tensor in tensors_in(result):
-                self._made[tensor] = (func, args, kwargs)
+                self._made[tensor] = _Constant(func, args, kwargs, by_chance)
         return result
 
     def _call(
@@ -165,21 +185,21 @@ class _Recorder(TorchFunctionMode):
     ) -> tuple[str, Any, Any, Any]:
         """The call as fx writes it, out of place."""
         if name in _RANDOM:
-            raise UnsupportedModelError(
-                f"{self._place(name)}: {name} draws random numbers; the answers depend on chance"
-            )
+            raise self._random(name)
+        if name in _RESHAPING:
+            args = self._with_batch_size(args)
         written, options = self._argument((tuple(args), {k: v for k, v in kwargs.items() if k != "inplace"}))
         own = getattr(func, "__name__", "")
         if own in ("__get__", "__set__"):
             if own == "__set__":
-                raise UnsupportedModelError(f"{self._place(name)}: assigning to .{name} of a tensor cannot be followed")
+                raise self._refuse(f"{self._place(name)}: assigning to .{name} of a tensor cannot be followed")
             return "call_function", getattr, (written[0], name), {}
         if own in _OPERATORS:
             return "call_function", _OPERATORS[own], written, options
         if own.startswith("__r") and hasattr(operator, name[1:]):  # 2 - x is __rsub__(x, 2)
             return "call_function", getattr(operator, name[1:]), written[::-1], options
         if own == "__setitem__" or "out" in kwargs:
-            raise UnsupportedModelError(
+            raise self._refuse(
                 f"{self._place(name)} writes into a part of a tensor, which cannot be followed; compute a new tensor"
             )
         plain = own if own.startswith("__") else own.rstrip("_")
@@ -188,6 +208,17 @@ class _Recorder(TorchFunctionMode):
         if own != plain:
             func = getattr(torch, plain, None) or getattr(F, plain)
         return "call_function", func, written, options
+
+    def _with_batch_size(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Recognise the number of examples that came through ``len(x)``, which can only return a plain integer."""
+        signal, *sizes = args
+        entry = self._nodes.get(signal)
+        factor = entry[0].meta.get("factor") if entry else None
+        whole = bool(sizes) and isinstance(sizes[0], tuple | list)
+        sizes = list(sizes[0]) if whole else sizes
+        if factor and sizes and type(sizes[0]) is int and sizes[0] == signal.shape[0]:
+            sizes[0] = BatchSize(sizes[0], factor)
+        return (signal, tuple(sizes)) if whole else (signal, *sizes)
 
     def _sizes(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return sizes in which the number of examples can be told from other numbers."""
@@ -216,7 +247,7 @@ class _Recorder(TorchFunctionMode):
     def _note(self, node: Node, result: Any) -> None:
         path, module = self._stack[-1]
         node.meta["nn_module_stack"] = {path: (path, type(module))} if path else {}
-        node.meta["source"] = _source()
+        node.meta["source"] = "" if node.op == "placeholder" else source_line()
         shape_only = node_operation(node) in SHAPE_ONLY - {"ones_like"}  # ones may stand for the input: DLGN-PWC
         from_data = any(source.meta.get("data") for source in node.all_input_nodes)
         node.meta["data"] = node.op == "placeholder" or (from_data and not shape_only)
@@ -264,7 +295,7 @@ class _Recorder(TorchFunctionMode):
         if entry is not None:
             node, version = entry
             if tensor._version != version:
-                raise UnsupportedModelError(
+                raise self._refuse(
                     f"{self._place('reading')}: a signal was overwritten through another view of its memory, which "
                     "cannot be followed; write out of place there"
                 )
@@ -279,15 +310,12 @@ class _Recorder(TorchFunctionMode):
 
     def _constant(self, tensor: Tensor) -> Node:
         """A tensor that forward makes: by its call if the size depends on the examples, else by its values."""
-        func, args, kwargs = self._made.get(tensor) or (None, (), {})
-        name = "" if func is None else operation_name(func)
-        if name in _RANDOM:
-            raise UnsupportedModelError(
-                f"{self._place(name)}: {name} draws random numbers; the answers depend on chance"
-            )
-        if func is not None and _holds_batch_size((args, kwargs)):
-            written, options = self._argument((tuple(args), dict(kwargs)))
-            node = self.graph.call_function(func, written, options)
+        made = self._made.get(tensor, _UNKNOWN)
+        if made.by_chance:
+            raise self._random(operation_name(made.function))
+        if holds_batch_size((made.args, made.kwargs)):
+            written, options = self._argument((made.args, made.kwargs))
+            node = self.graph.call_function(made.function, written, options)
         else:
             node = self.graph.get_attr(f"_tensor_constant{len(self.graph.nodes)}")
             node.meta["constant"] = tensor.detach().clone()
@@ -295,62 +323,20 @@ class _Recorder(TorchFunctionMode):
         self._remember(tensor, node)
         return node
 
+    def _refuse(self, message: str) -> UnsupportedModelError:
+        self._refusal = self._refusal or UnsupportedModelError(message)
+        return self._refusal
+
     def _random(self, name: str) -> UnsupportedModelError:
-        return UnsupportedModelError(
-            f"{self._place(name)}: {name} draws random numbers, so that the answers depend on chance"
-        )
+        return self._refuse(f"{self._place(name)}: {name} draws random numbers, so that the answers depend on chance")
 
     def _place(self, operation: str) -> str:
         path, module = self._stack[-1]
         where = f"module '{path}' ({type(module).__name__})" if path else f"{type(module).__name__}.forward"
-        return f"{where}, operation {operation}{_source()}"
+        return f"{where}, operation {operation}{source_line()}"
 
 
 def _factor(signal: Tensor) -> int | None:
     """How many rows each example has on the first axis; None if examples are not there."""
     rows = signal.shape[0] if signal.ndim else 0
     return rows // EXAMPLES if rows and rows % EXAMPLES == 0 else None
-
-
-def _unseen(hook: Callable[..., None]) -> Callable[..., None]:
-    """Let a hook look at tensors without being recorded itself."""
-
-    def unseen(*args: Any) -> None:
-        with torch._C.DisableTorchFunction():
-            hook(*args)
-
-    return unseen
-
-
-def _is_one_operation(module: nn.Module) -> bool:
-    """Whether a module is one of torch's own, does nothing but its own forward, and is therefore one node."""
-    return (
-        type(module).__module__.startswith("torch.nn.modules")
-        and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
-        and not any(True for _ in module.children())
-        and "forward" not in vars(module)
-        and not (module._forward_hooks or module._forward_pre_hooks)
-    )
-
-
-def _holds_batch_size(value: Any) -> bool:
-    if isinstance(value, BatchSize):
-        return True
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    return isinstance(value, tuple | list) and any(_holds_batch_size(part) for part in value)
-
-
-def _source() -> str:
-    """The line of the user's code that is running: the innermost frame outside torch, up to the call of the model."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file == __file__:
-            if frame.f_code.co_name == "run":
-                break
-        elif not file.startswith(_TORCH):
-            code = linecache.getline(file, frame.f_lineno).strip()
-            return f" at {Path(file).name}:{frame.f_lineno} `{code}`"
-        frame = frame.f_back
-    return ""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gatelab as gl
-from gatelab.kernels.path import covariances, pairs, selections
+from gatelab.kernels.path import pairs, planning, selections
 from tests.kernels.path.test_architectures import Net, conv, dense, sequential
 from tests.references.replay import exact_kernel
 
@@ -118,6 +118,6 @@ def test_all_pairs_offsets_and_uncompiled_loops_agree(name, monkeypatch):
 
     for form in (all_pairs, some_pairs):
         for compiled in (selections.compiled, lambda _: None):
-            monkeypatch.setattr(covariances, "chosen_pairs", form)
+            monkeypatch.setattr(planning, "chosen_pairs", form)
             monkeypatch.setattr(selections, "compiled", compiled)
             torch.testing.assert_close(gl.neural_path_kernel(model, x), kernel, rtol=1e-10, atol=1e-14)

@@ -2,123 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gatelab.kernels.path.pairs import AllPairs, Geometry, Offset, OffsetPairs, Pairs, chosen_pairs, offsets_behind
+from gatelab.kernels.path.pairs import AllPairs, OffsetPairs, Pairs
+from gatelab.kernels.path.planning import WeightLayer, offsets_wanted, pairs_read, takes_patches
 from gatelab.kernels.path.selections import Gathering, gathered
 from gatelab.kernels.path.signals import Signal, Term
 
 KEPT_SUMS = 4  # sums of fields that are kept for the next layers
-
-
-@dataclass(frozen=True, eq=False)
-class WeightLayer:
-    """A weight layer and the signal that reaches it.
-
-    Attributes:
-        inputs: the signal, for one set of examples.
-        channels: output channels.
-        groups: groups of channels that do not mix.
-        scale: variance of the weights.
-        bias: variance of the bias; 0 if no paths start there.
-        geometry: what a convolution reads; None for a dense layer, which sums over all units.
-    """
-
-    inputs: Signal
-    channels: int
-    groups: int
-    scale: float
-    bias: float
-    geometry: Geometry | None
-
-    @property
-    def size(self) -> tuple[int, ...]:
-        """Positions of the output, along each axis."""
-        return () if self.geometry is None else self.geometry.out_size
-
-
-def plan(layers: list[WeightLayer], output: Signal, known: Mapping[int, object]) -> dict[int, Pairs]:
-    """Return, for each layer that is needed, the pairs of positions at which its covariance is needed.
-
-    Args:
-        layers: the weight layers, first to last.
-        output: the signal at the end, of which one unit counts.
-        known: layers whose kernel is known already.
-    """
-    wanted: dict[int, frozenset[Offset] | None] = {}
-
-    def ask(signal: Signal, offsets: frozenset[Offset] | None) -> None:
-        for term in signal.terms:
-            for origin in term.origins if not term.is_input else ():
-                new = _behind(term, offsets, layers[origin].size)
-                old = wanted.get(origin, frozenset())
-                wanted[origin] = None if old is None or new is None else old | new
-
-    ask(output, frozenset({(0,) * len(output.size)}))
-    forms = {}
-    for number in reversed(range(len(layers))):
-        if number not in wanted:
-            continue
-        layer, offsets = layers[number], wanted[number]
-        uneven = layer.geometry is not None and layer.geometry.filter is None
-        if uneven and offsets != {(0,) * len(layer.size)}:
-            offsets = None  # pairs at one offset come from pairs at many
-        forms[number] = chosen_pairs(layer.size, offsets)
-        if number not in known:
-            inner = _reads(layer, forms[number])
-            ask(layer.inputs, None if isinstance(inner, AllPairs) else frozenset(inner.offsets))
-    return dict(sorted(forms.items()))
-
-
-def _behind(term: Term, offsets: frozenset[Offset] | None, size: tuple[int, ...]) -> frozenset[Offset] | None:
-    if term.simple or offsets is None:
-        return offsets
-    if term.reach is None:
-        return None
-    reach = term.reach
-    if term.maps is not None:
-        reach = tuple(b.after(a) for a, b in zip(term.reach, term.maps.reach, strict=True))
-    return offsets_behind(offsets, reach, size)
-
-
-def _reads(layer: WeightLayer, form: Pairs) -> Pairs:
-    """The pairs of input positions that a layer reads for some pairs of output positions."""
-    size = layer.inputs.size
-    zero = (0,) * len(size)
-    if layer.geometry is None:
-        return OffsetPairs(size, (zero,))
-    if isinstance(form, AllPairs):
-        return AllPairs(size)
-    if form.offsets == (zero,):
-        return OffsetPairs(size, form.offsets)
-    if layer.geometry.filter is None:
-        return AllPairs(size)
-    stride = layer.geometry.filter.stride
-    return OffsetPairs(size, tuple(tuple(s * d for s, d in zip(stride, one, strict=True)) for one in form.offsets))
-
-
-def _takes_patches(layer: WeightLayer, form: Pairs) -> bool:
-    """Whether a first convolution is one product of the patches it reads, for all pairs of positions."""
-    return layer.inputs.is_input and layer.geometry is not None and isinstance(form, AllPairs)
-
-
-def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> int:
-    """Return the number of entries of the largest array, per pair of examples."""
-    sizes = [1]
-    for number, form in forms.items():
-        layer = layers[number]
-        sizes.append(layer.groups * prod(form.shape))
-        for term in layer.inputs.terms if not _takes_patches(layer, form) else ():
-            fine = term.multiplier.shape[2] * term.multiplier.shape[3]
-            inner = _reads(layer, form)
-            entries = fine**2 if isinstance(inner, AllPairs) else prod(inner.shape)
-            origin_groups = 1 if term.is_input else layers[term.origins[0]].groups
-            sizes.append(max(layer.groups, origin_groups) * entries)
-    return max(sizes)
 
 
 class Covariances:
@@ -156,10 +50,10 @@ class Covariances:
             a, b = self._left[number], self._right[number]
             if number in self._known:
                 entries = self._known[number][self._i, self._j][:, :, None, None, None]
-            elif _takes_patches(a, form):
+            elif takes_patches(a, form):
                 entries = self._of_patches(a, b)
             else:
-                inner = _reads(a, form)
+                inner = pairs_read(a, form)
                 entries = self.of_signals(a.inputs, b.inputs, inner, a.groups)
                 if a.geometry is None:
                     entries = inner.equal(entries).sum(dim=(2, 3), keepdim=True)[..., None]
@@ -224,7 +118,7 @@ class Covariances:
         if len(forms) == 1 or all(isinstance(form, AllPairs) for form in forms):
             return forms[0]
         wanted = None if isinstance(pairs, AllPairs) else frozenset(pairs.offsets)
-        both = [_behind(term, wanted, forms[0].size) for term in (left, right)]
+        both = [offsets_wanted(term, wanted, forms[0].size) for term in (left, right)]
         assert both[0] is not None
         assert both[1] is not None
         return OffsetPairs(forms[0].size, tuple(sorted(both[0] | both[1])))

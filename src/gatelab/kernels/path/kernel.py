@@ -13,9 +13,10 @@ from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelE
 from gatelab.gates import GatePattern, capture_gates
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
-from gatelab.kernels.path.covariances import Covariances, WeightLayer, largest_covariance, plan
+from gatelab.kernels.path.covariances import Covariances
 from gatelab.kernels.path.offset_program import pooled_kernel
 from gatelab.kernels.path.pairs import OffsetPairs
+from gatelab.kernels.path.planning import WeightLayer, largest_covariance, plan
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.signals import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size

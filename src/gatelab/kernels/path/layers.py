@@ -10,8 +10,8 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pooling import per_axis
-from gatelab.kernels.path.covariances import WeightLayer
 from gatelab.kernels.path.pairs import Filter, Geometry, Taps
+from gatelab.kernels.path.planning import WeightLayer
 from gatelab.kernels.path.signals import Signal
 from gatelab.network.evaluation import attribute, run_node
 from gatelab.network.network import Network

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
-from gatelab.kernels.path.covariances import WeightLayer, common_channels
+from gatelab.kernels.path.covariances import common_channels
+from gatelab.kernels.path.planning import WeightLayer
 from gatelab.kernels.path.signals import Signal, Term
 
 LOOPS = "gatelab.kernels.path.offset_loops"

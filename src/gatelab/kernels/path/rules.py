@@ -13,8 +13,8 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.pattern import GateKind
 from gatelab.kernels.path.axes import probe
-from gatelab.kernels.path.covariances import WeightLayer
 from gatelab.kernels.path.layers import Used, layer_of
+from gatelab.kernels.path.planning import WeightLayer
 from gatelab.kernels.path.rearranging import Moved, moved
 from gatelab.kernels.path.signals import Signal, field_signal, input_signal
 from gatelab.kernels.path.windows import winners_of

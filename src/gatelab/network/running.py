@@ -1,0 +1,55 @@
+"""What runs while a model is recorded: modules, and the lines of the user's code."""
+
+import linecache
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import torch
+from torch import Tensor, nn
+
+# Whose frames are not the user's: torch, and decorators that check types.
+_WRAPPERS = tuple(str(Path(module.__file__ or "").parent) for module in (torch, jaxtyping))
+_RECORDER = (__file__, str(Path(__file__).with_name("recording.py")))
+
+
+def start(model: nn.Module, x: Tensor) -> Any:
+    """Call a model; frames further out are not its code."""
+    return model(x)
+
+
+def source_line() -> str:
+    """Return the innermost line outside torch and gatelab's recorder, up to the call of the model; empty if none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == __file__ and frame.f_code.co_name == "start":
+            break
+        if file not in _RECORDER and not file.startswith(_WRAPPERS):
+            code = linecache.getline(file, frame.f_lineno).strip()
+            return f" at {Path(file).name}:{frame.f_lineno} `{code}`"
+        frame = frame.f_back
+    return ""
+
+
+def unseen(hook: Callable[..., None]) -> Callable[..., None]:
+    """Let a hook look at tensors without being recorded itself."""
+
+    def undetected(*args: Any) -> None:
+        with torch._C.DisableTorchFunction():
+            hook(*args)
+
+    return undetected
+
+
+def is_one_operation(module: nn.Module) -> bool:
+    """Whether a module is one of torch's own, does nothing but its own forward, and is therefore one node."""
+    return (
+        type(module).__module__.startswith("torch.nn.modules")
+        and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+        and not any(True for _ in module.children())
+        and "forward" not in vars(module)
+        and not (module._forward_hooks or module._forward_pre_hooks)
+    )
