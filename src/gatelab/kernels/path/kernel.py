@@ -39,21 +39,25 @@ def neural_path_kernel(
     biases: bool = False,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n m"]:
-    r"""Compute the neural path kernel of a network of dense and convolutional layers (npk, Lemma 2.1).
+    r"""Compute the neural path kernel of a piecewise linear network (npk, Lemma 2.1).
 
     .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
 
-    The expectation is for one output, over independent value weights v of mean zero, with the gates fixed. It also
-    defines the kernel where weights are shared: paths through the same weights form a bundle, whose feature is the sum
-    of theirs. For dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap.
+    The expectation is for one output, over independent value weights v of mean zero, with the gates fixed; where
+    outputs differ (behind a gate at the end, or in an image) it is the mean over outputs. It also defines the kernel
+    where weights are shared: paths through the same weights form a bundle, whose feature is the sum of theirs. For
+    dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap.
 
     Biases shape the gates; paths that start at them count with ``biases=True``. Paths end before a final softmax,
-    log-softmax or sigmoid. They pass batch-norm and dropout in evaluation mode, whose own scales count as one.
+    log-softmax or sigmoid. They pass batch-norm and dropout in evaluation mode; these, and other parameters that only
+    scale a signal, are values and count as one. Constant factors count as they are.
 
-    Rules exist for Linear, Conv2d (stride, zero or circular padding, dilation, groups), ReLU, LeakyReLU and decoupled
-    gates, pooling by average or maximum over windows that tile the image, global pooling, flattening, sums and
-    concatenation of channels. For p positions and c channels the cost is O(n² p c) where images are flattened, because
-    only equal positions are compared, and O(n² p² c) where they are pooled.
+    Weight layers are Linear and plain, grouped, depthwise and transposed convolutions over one to three axes, with any
+    stride, dilation and padding. Between them there may be ReLU, LeakyReLU, ReLU6, Hardtanh and decoupled gates,
+    pooling by maximum or average with any window, padding, upsampling, views, slices, shuffles, sums, concatenations
+    and constant factors; :func:`gatelab.read` shows what a network is made of. For p positions and c channels the cost
+    is O(n² p c) where images are flattened, because only equal positions are compared, and O(n² p² c) behind a
+    global pooling.
 
     Args:
         model: a network, written in any style, with one output tensor.
@@ -70,6 +74,7 @@ def neural_path_kernel(
     Raises:
         UnsupportedModelError: the model holds something for which there is no rule, named with its place;
             :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
+        InputError: the images are so large that the covariances of a single pair of examples take gigabytes.
         PathCountOverflowError: a raw count is larger than float64 holds.
 
     Example:
