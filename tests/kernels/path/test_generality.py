@@ -121,3 +121,16 @@ def test_all_pairs_offsets_and_uncompiled_loops_agree(name, monkeypatch):
             monkeypatch.setattr(planning, "chosen_pairs", form)
             monkeypatch.setattr(selections, "compiled", compiled)
             torch.testing.assert_close(gl.neural_path_kernel(model, x), kernel, rtol=1e-10, atol=1e-14)
+
+
+def test_bits_and_numbers_give_the_same_products(monkeypatch):
+    """A network wide enough for bits, with offsets between max-poolings, gates at two levels, and a LeakyReLU."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 20, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 70, 3), nn.LeakyReLU(0.1)]
+    layers += [nn.Conv2d(70, 17, 1), nn.ReLU(), nn.MaxPool2d(3, 1), nn.Flatten(), nn.Linear(17 * 16, 3)]
+    model, x = nn.Sequential(*layers), torch.randn(3, 2, 16, 16)
+    kernel = gl.neural_path_kernel(model, x)
+    used = []
+    monkeypatch.setattr(pairs, "bit_products", lambda *args: used.append(args))
+    torch.testing.assert_close(gl.neural_path_kernel(model, x), kernel, rtol=1e-12, atol=0)
+    assert used

@@ -1,6 +1,9 @@
-"""Covariances behind selections, compiled by Numba: each channel reads a field at positions of its own."""
+"""Loops over pairs of positions, compiled by Numba: reading a field behind selections, and counting open channels."""
 
 import numba
+import numpy as np
+
+from gatelab.kernels.popcount import ctpop
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
@@ -47,3 +50,18 @@ def add_offsets(left, left_at, right, right_at, fields, field_of, group_of, part
                             other = right_at[k, partner * taps + u]
                             total += a * b * fields[f, numbers[codes[other] - codes[q] + base], q]
                 out[g, d, p] = total
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=False)
+def count_common(left, right, partners, out):
+    """out[d, p] = number of channels open at p on the left and at p + δ on the right; channels are bits."""
+    offsets, positions = partners.shape
+    words = left.shape[0]
+    for d in range(offsets):
+        for p in range(positions):
+            partner = partners[d, p]
+            count = np.int64(0)
+            if partner >= 0:
+                for w in range(words):
+                    count += np.int64(ctpop(left[w, p] & right[w, partner]))
+            out[d, p] = count

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.kernels.path.axes import Reach
+from gatelab.kernels.path.bit_products import bit_products
 
 Offset = tuple[int, ...]
 
@@ -197,6 +198,9 @@ class OffsetPairs:
 
     def products(self, left: Float[Tensor, "a c k p"], right: Float[Tensor, "b c k p"]) -> Float[Tensor, "a b c d p"]:
         """Sum products over k."""
+        counted = bit_products(left, right, self.partners)
+        if counted is not None:
+            return counted
         partners = self.partners.to(left.device)
         rows = left.permute(1, 3, 0, 2)  # c p a k: one small product for each position
         padded = torch.nn.functional.pad(right, (0, 1)).permute(1, 3, 2, 0)  # c p k b, zero at the end
