@@ -291,3 +291,28 @@ def test_half_precision_takes_the_slow_way():
     kernel = gl.neural_path_kernel(model, torch.randn(3, 3, 4, 4).to(torch.bfloat16))
     assert kernel.dtype == torch.bfloat16
     assert bool(torch.isfinite(kernel).all())
+
+
+class Sliced(nn.Module):
+    """Two layers whose weights are slices of one parameter, one of them masked."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(7, 4))
+        self.register_buffer("mask", torch.ones(3, 4).tril())
+
+    def forward(self, x):
+        h = torch.relu(nn.functional.linear(x, self.weight[:4]))
+        return nn.functional.linear(h, self.weight[4:] * self.mask)
+
+
+def test_parameters_that_make_weights_are_redrawn():
+    model, x = Sliced(), torch.randn(5, 4)
+    twin = gl.to_dlgn(model, generator=torch.Generator().manual_seed(0))
+    assert not torch.equal(twin.feature.weight, model.weight)
+    assert torch.equal(twin.value.weight, model.weight)
+    assert torch.equal(gl.to_dgn(model, gl.Regime.FRNPF_DI)(x), model(x))
+    model.scale = nn.Parameter(torch.ones(4))
+    model.forward = lambda x: Sliced.forward(model, x * model.scale)
+    with pytest.raises(UnsupportedModelError, match="scale: no initialiser is known"):
+        gl.to_dlgn(model, x=x)

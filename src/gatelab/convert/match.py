@@ -17,6 +17,7 @@ from gatelab.gates.operations import BILINEAR, DROPPING
 from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
 from gatelab.network.network import read
 from gatelab.network.nodes import (
+    WEIGHING,
     ancestors,
     describe,
     holds_node,
@@ -98,6 +99,18 @@ class Parts:
             if role is Role.FIXED and node.op == "get_attr" and "constant" not in node.meta
             if isinstance(tensor := attribute(self.model, str(node.target)), nn.Parameter) and id(tensor) not in own_ids
         ]
+
+    def makes_weights(self, name: str) -> bool:
+        """Whether a parameter is used only to compute weights of layers: sliced, masked, scaled."""
+        waiting = [node for node in self.roles if node.op == "get_attr" and node.target == name]
+        while waiting:
+            node = waiting.pop()
+            for user in node.users:
+                if self.roles.get(user) is Role.FIXED:
+                    waiting.append(user)
+                elif user in self.roles and (node_operation(user) not in WEIGHING or node is user.args[0]):
+                    return False
+        return True
 
 
 def attribute(model: nn.Module, path: str) -> Any:

@@ -225,17 +225,22 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
 @torch.no_grad()
 def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     """Return the model with new weights."""
-    loose = parts.loose_parameters()
-    if loose:
+    loose = set(parts.loose_parameters())
+    unknown = sorted(name for name in loose if not parts.makes_weights(name))
+    if unknown:
         raise UnsupportedModelError(
-            f"{', '.join(loose)}: no initialiser is known for parameters outside Linear and Conv layers; pass a newly "
-            "initialised network of the same architecture as gates_from"
+            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; pass a new "
+            "network of the same architecture as gates_from"
         )
     model = _copied(parts.model)
     for weight, bias in parts.weights.values():
         glorot_(model.get_parameter(weight), generator)
         if bias is not None:
             attribute(model, bias).zero_()
+    for name in sorted(loose):
+        parameter = model.get_parameter(name)
+        if parameter.requires_grad:  # a mask that is kept as a parameter stays
+            _ = glorot_(parameter, generator) if parameter.ndim > 1 else parameter.zero_()
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.reset_parameters()  # ones, zeros and empty statistics; draws no random numbers

@@ -14,7 +14,7 @@ from gatelab.gates.events import bounds
 from gatelab.gates.operations import operation_name
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, pooling_of
 
-_WEIGHING = frozenset("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
+WEIGHING = frozenset("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 _TRACER = Path(__file__).with_name("tracing.py")
 
 
@@ -72,7 +72,7 @@ def weight_parameters(node: Node, modules: Mapping[str, nn.Module]) -> tuple[str
         if not isinstance(module, nn.Linear | _ConvNd):
             return None
         return f"{node.target}.weight", f"{node.target}.bias" if module.bias is not None else None
-    if node_operation(node) not in _WEIGHING:
+    if node_operation(node) not in WEIGHING:
         return None
     weight, bias = (
         node.args[position] if len(node.args) > position else node.kwargs.get(name)
