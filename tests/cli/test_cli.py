@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from gatelab import __version__, cli
 from gatelab.cli import progress
 from gatelab.figures import Plot
-from gatelab.lab import Check, Measurement, Theorem
+from gatelab.lab import Theorem
+from gatelab.lab.theorem import Measurement
+from gatelab.lab.verdicts import Check
 from gatelab.papers import all_theorems, catalogue
 
 runner = CliRunner()

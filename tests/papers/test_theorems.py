@@ -3,8 +3,9 @@ import torch
 
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
-from gatelab.lab import Check, Measurement, Verdict
-from gatelab.lab.theorem import TheoremResult
+from gatelab.lab import Verdict
+from gatelab.lab.theorem import Measurement, TheoremResult
+from gatelab.lab.verdicts import Check
 from gatelab.models import mlp
 from gatelab.papers import all_theorems, find_theorems
 from gatelab.papers.halfspace import figure1

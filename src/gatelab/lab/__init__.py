@@ -2,18 +2,16 @@
 
 from gatelab.lab.experiment import Config, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table
-from gatelab.lab.theorem import Measurement, Theorem
+from gatelab.lab.theorem import Theorem
 from gatelab.lab.training import TrainConfig, train
-from gatelab.lab.verdicts import Check, Claim, Verdict
+from gatelab.lab.verdicts import Claim, Verdict
 
 __all__ = [
-    "Check",
     "Claim",
     "Config",
     "Experiment",
     "FigureFacts",
     "Findings",
-    "Measurement",
     "Table",
     "Theorem",
     "TrainConfig",

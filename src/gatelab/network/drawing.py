@@ -32,7 +32,7 @@ path { fill: none; stroke: #7b8794; stroke-opacity: 0.6; }
 def rows(network: "Network") -> list[tuple[str, str, str, str]]:
     """Return name, operation, kind and shape of each node that the output depends on."""
     return [
-        (_name(node), network.operation(node), _kind(network, node), _shape(node))
+        (_name(node), "" if node.op == "placeholder" else network.operation(node), _kind(network, node), _shape(node))
         for node in network.nodes
         if node.op != "output"
     ]
@@ -61,12 +61,12 @@ def picture(network: "Network") -> str:
         y = _ROW * (number + 0.5)
         kind = network.kind(node) if node.op != "placeholder" else None
         colour = _COLOURS.get(kind, _OTHER) if kind else "#1f2933"
-        label = f"{network.operation(node)}  {_shape(node)}"
+        label = f"{'input' if node.op == 'placeholder' else network.operation(node)}  {_shape(node)}"
         shapes += [
             f'<rect x="{_LEFT}" y="{y:.0f}" width="{_BOX}" height="{_BOX}" rx="3" fill="{colour}">'
             f"<title>{escape(_kind(network, node))}</title></rect>",
             f'<text x="{_LEFT + 24}" y="{y + 11:.0f}">{escape(_name(node))}'
-            f'<tspan class="dim">  {escape(label)}</tspan></text>',
+            f'<tspan class="dim" dx="12">{escape(label)}</tspan></text>',
         ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img">'

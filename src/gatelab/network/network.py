@@ -32,11 +32,11 @@ class Network:
         >>> import torch
         >>> network = read(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
         >>> print(network)
-        node  operation    kind          shape
-        x     placeholder  input         2
-        0     linear       weight layer  3
-        1     relu         gate          3
-        2     linear       weight layer  1
+        node  operation  kind          shape
+        x                input         2
+        0     linear     weight layer  3
+        1     relu       gate          3
+        2     linear     weight layer  1
         >>> network.abilities()["path kernel (neural_path_kernel)"]
         'yes'
     """
