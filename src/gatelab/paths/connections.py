@@ -33,6 +33,10 @@ class Table:
         r"""Return max_t \|factor · reach\| for each unit."""
         return (_read(reach, self.index) * self.factor.abs()).amax(1)
 
+    def applied(self, signal: Float[Tensor, " inputs"]) -> Float[Tensor, " units"]:
+        """Return the sum of factor · signal for each unit."""
+        return (_read(signal, self.index) * self.factor).sum(1)
+
     def total(self, counts: Float[Tensor, "digits inputs"]) -> Float[Tensor, "digits units"]:
         """Return the sum of ``counts`` over the connections whose factor is not zero."""
         return (_read(counts, self.index) * (self.factor != 0)).sum(2)
@@ -63,6 +67,7 @@ class Filter:
         columns: the position that each output position reads at each tap; −1 outside the image.
         outputs: the number of the output unit with this channel and position.
         groups: the number of groups of channels.
+        is_image: whether it is a convolution.
     """
 
     source: int
@@ -71,6 +76,7 @@ class Filter:
     columns: Int[Tensor, "q taps"]
     outputs: Int[Tensor, "o q"]
     groups: int = 1
+    is_image: bool = False
 
     def largest(self, reach: Float[Tensor, " inputs"]) -> Float[Tensor, " units"]:
         r"""Return max \|weight · reach\| over all connections of each unit."""
@@ -141,9 +147,9 @@ class Layer:
     landmark: bool = False
 
     @property
-    def biased(self) -> bool:
-        """Whether paths start at constants of this layer that are not input nodes."""
-        return not self.starts and bool(self.constant.any())
+    def is_image(self) -> bool:
+        """Whether the layer is a convolution, whose units have a channel and a position."""
+        return any(isinstance(part, Filter) and part.is_image for part in self.connections)
 
 
 def identity(units: int) -> Int[Tensor, "units 1"]:

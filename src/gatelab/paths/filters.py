@@ -22,7 +22,8 @@ def filter_of(reading: Reading, node: Node, source: Node) -> tuple[Filter, Float
     """Return a weight layer as a filter, and the bias of each of its units."""
     weight, bias, options = _given(reading, node)
     shape, out = reading.shape(source), reading.shape(node)
-    if reading.network.operation(node) == "linear":
+    dense = reading.network.operation(node) == "linear"
+    if dense:
         inputs, outputs = (torch.arange(prod(size)).view(-1, size[-1]).T for size in (shape, out))
         columns, groups = torch.arange(inputs.shape[1])[:, None], 1
     else:
@@ -37,7 +38,7 @@ def filter_of(reading: Reading, node: Node, source: Node) -> tuple[Filter, Float
     if bias is not None:
         constant = torch.empty(outputs.numel()).double()
         constant[outputs] = bias[:, None].expand(outputs.shape)
-    return Filter(reading.numbers[source], weight.flatten(1), inputs, columns, outputs, groups), constant
+    return Filter(reading.numbers[source], weight.flatten(1), inputs, columns, outputs, groups, not dense), constant
 
 
 def _given(reading: Reading, node: Node) -> tuple[Tensor, Tensor | None, dict[str, Any]]:

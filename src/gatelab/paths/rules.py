@@ -146,8 +146,7 @@ def _signals(reading: Reading, node: Node) -> list[Node]:
 
 def _spatial(reading: Reading, node: Node) -> Read:
     source: Any = node.args[0]
-    index, factor = linear_table(reading, node, source)
-    return [Table(reading.numbers[source], index, factor)], None
+    return [linear_table(reading, node, source)], None
 
 
 def _sum(reading: Reading, node: Node) -> Read:

@@ -1,7 +1,7 @@
 """Find the paths with the largest contributions for one input, without listing paths."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float
@@ -15,32 +15,52 @@ from gatelab.paths.search import Passed, Search
 
 
 @dataclass(frozen=True)
+class Place:
+    """A unit that a path passes.
+
+    Attributes:
+        layer: the name of the layer.
+        index: the unit's index in what the layer returns for one example.
+        is_image: whether the first index is a channel and the others a position.
+    """
+
+    layer: str
+    index: tuple[int, ...]
+    is_image: bool = False
+
+    def __str__(self) -> str:
+        position = ",".join(map(str, self.index[1:] if self.is_image else self.index))
+        return f"{self.layer}[c={self.index[0]}, {position}]" if self.is_image else f"{self.layer}[{position}]"
+
+
+@dataclass(frozen=True)
 class Path:
     """A path through a network and its contribution to an output.
 
     ``print(path)`` shows the layers, channels and positions that it passes. A path passes one unit in each weight layer
-    and in each average on its way. Where a unit feeds several operations that are not weight layers, such as a skip
-    connection, the unit behind is given too, so that different paths pass different units.
+    and in each average on its way. Where a unit feeds several others that are not in such a layer, as at a skip
+    connection, the next unit is given too: it tells the paths apart. Each connection makes a path of its own, so two
+    paths may pass the same units if two weights join the same two units (padding that repeats units, h + h).
 
     Attributes:
         units: the unit passed in each layer, input node first; units of an image are numbered in the order channel,
             row, column.
         contribution: x(i₀) · (gates) · (weights), signed.
         output: the output where the path ends.
-        start: 0 if the path starts at an input node, l if it starts at the bias of layer l. In the second case
-            ``units`` begins with the unit that this bias feeds; it is empty for a bias of the output. Layers are the
-            weight layers and all other operations with constants (batch-norm), counted from 1.
-        places: the name of each layer passed and the index of the unit there, from the start to the output.
+        start: 0 if the path starts at an input node, l if it starts at the bias of weight layer l, or at another
+            constant between this layer and the next (the shift of a batch-norm). In the second case ``units`` begins
+            with the unit that this bias feeds; it is empty for a bias of the output.
+        places: the layers passed and the index of the unit in each of them, from the start to the output.
     """
 
     units: tuple[int, ...]
     contribution: float
     output: int = 0
     start: int = 0
-    places: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), repr=False)
+    places: tuple[Place, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        names = ["bias"] * (self.start > 0) + [f"{name}[{_shown(index)}]" for name, index in self.places]
+        names = ["bias"] * (self.start > 0) + [str(place) for place in self.places]
         return f"{' → '.join(names)}: {self.contribution:+.4g}"
 
 
@@ -96,8 +116,9 @@ class _Landmarks:
 
     def __init__(self, layers: list[Layer]):
         self._layers = layers
-        biased = [layer.biased or any(isinstance(part, Filter) for part in layer.connections) for layer in layers]
-        self._numbers = torch.tensor(biased).cumsum(0).tolist()
+        self._images = any(layer.is_image for layer in layers)
+        weighs = [any(isinstance(part, Filter) for part in layer.connections) for layer in layers]
+        self._weight_layers = list(accumulate(weighs))
         self._readers = [torch.zeros(len(layer.constant), dtype=torch.int64) for layer in layers]
         for layer in layers:
             for part in layer.connections:
@@ -112,10 +133,14 @@ class _Landmarks:
             # A unit with one reader leads to one unit only.
             if self._layers[layer].landmark or self._readers[before][origin] > 1:
                 kept.append((layer, unit))
-        places = [(self._layers[layer].name, _index(self._layers[layer].shape, unit)) for layer, unit in kept]
+        passes = ((self._layers[layer], unit) for layer, unit in kept)
+        places = tuple(
+            Place(layer.name, _index(layer.shape, unit), self._images and len(layer.shape) > 1)
+            for layer, unit in passes
+        )
         units = tuple(unit for _, unit in kept[:-1])
-        start = 0 if self._layers[first].starts else self._numbers[first]
-        return Path(units, contribution, output, start, tuple(places))
+        start = 0 if self._layers[first].starts else max(1, self._weight_layers[first])
+        return Path(units, contribution, output, start, places)
 
 
 def _index(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:
@@ -125,10 +150,3 @@ def _index(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:
         unit, place = divmod(unit, size)
         index.append(place)
     return tuple(reversed(index))
-
-
-def _shown(index: tuple[int, ...]) -> str:
-    """Channel and position."""
-    if len(index) < 2:
-        return ",".join(map(str, index))
-    return f"c={index[0]}, {','.join(map(str, index[1:]))}"

@@ -3,20 +3,18 @@
 from math import prod
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.fx import Node
 
-from gatelab.paths.connections import table_of
+from gatelab.errors import UnsupportedModelError
+from gatelab.paths.connections import Table, table_of
 from gatelab.paths.reading import Reading
 
 BLOCK = 2**22  # entries of a block of images with one unit each
 LIMIT = 2**30  # connections to try
 
 
-def linear_table(
-    reading: Reading, node: Node, source: Node
-) -> tuple[Int[Tensor, "units taps"], Float[Tensor, "units taps"]]:
+def linear_table(reading: Reading, node: Node, source: Node) -> Table:
     """Return the connections of an operation that is linear and treats all examples alike.
 
     An operation that treats all channels alike runs on one channel only.
@@ -37,14 +35,31 @@ def linear_table(
         images[torch.arange(len(numbers)), numbers] = 1
         answers = _run(reading, node, source, images.view(-1, *size))
         if answers.numel() != len(numbers) * units:
-            raise reading.refuse(node, "it mixes examples; keep them on the first axis")
+            raise _mixes(reading, node)
         answers = answers.reshape(len(numbers), units)
         image, unit = answers.nonzero().T
         found.append((unit, numbers[image], answers[image, unit]))
     unit, number, value = (torch.cat(parts) for parts in zip(*found, strict=True))
     index, factor = table_of(unit, number, value, units)
     shift = torch.arange(blocks)[:, None, None] * inputs  # the same in every channel
-    return torch.where(index >= 0, index + shift, -1).flatten(0, 1), factor.repeat(blocks, 1)
+    table = Table(
+        reading.numbers[source], torch.where(index >= 0, index + shift, -1).flatten(0, 1), factor.repeat(blocks, 1)
+    )
+    _check(reading, node, source, table)
+    return table
+
+
+def _check(reading: Reading, node: Node, source: Node, table: Table) -> None:
+    """Refuse an operation that a table does not describe, such as a mean over examples."""
+    signals = torch.rand(source.meta["shape"], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    answers = reading.first(_run(reading, node, source, signals))
+    expected = table.applied(reading.first(signals))
+    if answers.shape != expected.shape or not torch.allclose(answers, expected):
+        raise _mixes(reading, node)
+
+
+def _mixes(reading: Reading, node: Node) -> UnsupportedModelError:
+    return reading.refuse(node, "it mixes examples; keep them apart, on the first axis")
 
 
 def _treats_channels_alike(reading: Reading, node: Node, source: Node) -> bool:
