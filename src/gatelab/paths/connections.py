@@ -14,7 +14,7 @@ Connected = tuple[np.ndarray, np.ndarray]  # the units that one unit reads, and 
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class LinkTable:
     """Each unit reads a few units of one layer, given one by one: Σ_t factor[u, t] · signal[index[u, t]].
 
     Gates, sums, poolings and rearrangements are tables.
@@ -57,7 +57,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Filter:
+class LinkFilter:
     """A weight layer: every output channel reads its group's channels, at a few positions around its own.
 
     Attributes:
@@ -127,7 +127,7 @@ class Filter:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class PathLayer:
     """One operation of a network, as paths see it.
 
     Attributes:
@@ -141,7 +141,7 @@ class Layer:
 
     name: str
     shape: tuple[int, ...]
-    connections: tuple[Table | Filter, ...]
+    connections: tuple[LinkTable | LinkFilter, ...]
     constant: Float[Tensor, " units"]
     starts: bool = False
     landmark: bool = False
@@ -149,7 +149,7 @@ class Layer:
     @property
     def is_image(self) -> bool:
         """Whether the layer is a convolution, whose units have a channel and a position."""
-        return any(isinstance(part, Filter) and part.is_image for part in self.connections)
+        return any(isinstance(part, LinkFilter) and part.is_image for part in self.connections)
 
 
 def identity(units: int) -> Int[Tensor, "units 1"]:

@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.fx import Node
 
 from gatelab.gates.pooling import per_axis
-from gatelab.paths.connections import Filter
-from gatelab.paths.reading import Reading
+from gatelab.paths.connections import LinkFilter
+from gatelab.paths.reading import PathReading
 
 _PLAIN = ("stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
 _DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
 
-def filter_of(reading: Reading, node: Node, source: Node) -> tuple[Filter, Float[Tensor, " units"] | None]:
+def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilter, Float[Tensor, " units"] | None]:
     """Return a weight layer as a filter, and the bias of each of its units."""
     weight, bias, options = _given(reading, node)
     shape, out = reading.shape(source), reading.shape(node)
@@ -38,10 +38,10 @@ def filter_of(reading: Reading, node: Node, source: Node) -> tuple[Filter, Float
     if bias is not None:
         constant = torch.empty(outputs.numel()).double()
         constant[outputs] = bias[:, None].expand(outputs.shape)
-    return Filter(reading.numbers[source], weight.flatten(1), inputs, columns, outputs, groups, not dense), constant
+    return LinkFilter(reading.numbers[source], weight.flatten(1), inputs, columns, outputs, groups, not dense), constant
 
 
-def _given(reading: Reading, node: Node) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
+def _given(reading: PathReading, node: Node) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
     """Weight and bias in float64, and the options of a convolution."""
     if node.op == "call_module":
         given: dict[str, Any] = {}

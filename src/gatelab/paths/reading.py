@@ -17,7 +17,7 @@ from gatelab.network.network import Network, read
 COPIES = 2  # with one example, ``squeeze()`` would take the batch axis away
 
 
-class Reading:
+class PathReading:
     """What the rules ask for, about one example.
 
     The network runs on two copies of the example; the second one shows whether examples stay apart.

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gatelab.paths.connections import Layer
+from gatelab.paths.connections import PathLayer
 
 START = -1  # the source of a connection to a constant
 
@@ -62,7 +62,7 @@ class _Branch:
         return found
 
 
-class Search:
+class PathSearch:
     r"""Finds paths in order of \|contribution\|.
 
     First pass, from input to output: the largest \|contribution\| of a partial path into each unit, which is exact,
@@ -76,7 +76,7 @@ class Search:
         k: the largest number of paths that will be asked for.
     """
 
-    def __init__(self, layers: Sequence[Layer], k: int):
+    def __init__(self, layers: Sequence[PathLayer], k: int):
         self._layers, self._k = layers, k
         self._reach = [reach.numpy() for reach in reaches(layers)]
         self._ways: dict[tuple[int, int], _Ways] = {}
@@ -131,7 +131,7 @@ class Search:
         return _Ways(shares.tolist(), weights[best].tolist(), sources[best].tolist(), units[best].tolist())
 
 
-def reaches(layers: Sequence[Layer]) -> list[Float[Tensor, " units"]]:
+def reaches(layers: Sequence[PathLayer]) -> list[Float[Tensor, " units"]]:
     r"""Return the largest \|contribution\| of a partial path into each unit of each layer."""
     reach: list[Tensor] = []
     for layer in layers:

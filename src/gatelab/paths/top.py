@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.paths.connections import Filter, Layer
+from gatelab.paths.connections import LinkFilter, PathLayer
 from gatelab.paths.example import one_example
 from gatelab.paths.rules import layers_of
-from gatelab.paths.search import Passed, Search
+from gatelab.paths.search import Passed, PathSearch
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,9 @@ class Path:
 def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | None = None) -> list[Path]:
     r"""Find the k paths with the largest \|contribution\| for one input.
 
-    The result is exact and no other paths are listed: one run through the network finds the largest contribution into
-    each unit, and a best-first search from the output follows the paths in order, see
-    :class:`~gatelab.paths.search.Search`. Contributions are computed in float64. All contributions together, those of
-    biases included, are the output.
+    The result is exact, and no other paths are listed: one run through the network finds the largest contribution into
+    each unit, and :class:`~gatelab.paths.search.PathSearch` follows the paths from the output in order. Contributions
+    are computed in float64. All contributions together, those of biases included, are the output.
 
     Args:
         model: a network of dense and convolutional layers, gates, batch-norm in evaluation mode, poolings, sums,
@@ -97,13 +96,13 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
     if k < 1:
         raise InputError(f"k is {k}; ask for at least one path")
     layers = layers_of(model, one_example(model, x))
-    found = Search(layers, k).paths(ends(layers[-1], output))
+    found = PathSearch(layers, k).paths(ends(layers[-1], output))
     told = _Landmarks(layers)
     paths = [told.path(passed, contribution) for contribution, passed in found]
     return sorted(paths, key=lambda path: -abs(path.contribution))
 
 
-def ends(last: Layer, output: int | None) -> list[int]:
+def ends(last: PathLayer, output: int | None) -> list[int]:
     """Return the outputs at which paths may end: the given one, or all."""
     outputs = len(last.constant)
     if output is not None and not 0 <= output < outputs:
@@ -114,10 +113,10 @@ def ends(last: Layer, output: int | None) -> list[int]:
 class _Landmarks:
     """Tells paths by the units that set them apart."""
 
-    def __init__(self, layers: list[Layer]):
+    def __init__(self, layers: list[PathLayer]):
         self._layers = layers
         self._images = any(layer.is_image for layer in layers)
-        weighs = [any(isinstance(part, Filter) for part in layer.connections) for layer in layers]
+        weighs = [any(isinstance(part, LinkFilter) for part in layer.connections) for layer in layers]
         self._weight_layers = list(accumulate(weighs))
         self._readers = [torch.zeros(len(layer.constant), dtype=torch.int64) for layer in layers]
         for layer in layers:

@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.paths.connections import Table, table_of
-from gatelab.paths.reading import Reading
+from gatelab.paths.connections import LinkTable, table_of
+from gatelab.paths.reading import PathReading
 
 BLOCK = 2**22  # entries of a block of images with one unit each
 LIMIT = 2**30  # connections to try
 
 
-def linear_table(reading: Reading, node: Node, source: Node) -> Table:
+def linear_table(reading: PathReading, node: Node, source: Node) -> LinkTable:
     """Return the connections of an operation that is linear and treats all examples alike.
 
     An operation that treats all channels alike runs on one channel only.
@@ -42,14 +42,14 @@ def linear_table(reading: Reading, node: Node, source: Node) -> Table:
     unit, number, value = (torch.cat(parts) for parts in zip(*found, strict=True))
     index, factor = table_of(unit, number, value, units)
     shift = torch.arange(blocks)[:, None, None] * inputs  # the same in every channel
-    table = Table(
+    table = LinkTable(
         reading.numbers[source], torch.where(index >= 0, index + shift, -1).flatten(0, 1), factor.repeat(blocks, 1)
     )
     _check(reading, node, source, table)
     return table
 
 
-def _check(reading: Reading, node: Node, source: Node, table: Table) -> None:
+def _check(reading: PathReading, node: Node, source: Node, table: LinkTable) -> None:
     """Refuse an operation that a table does not describe, such as a mean over examples."""
     signals = torch.rand(source.meta["shape"], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     answers = reading.first(_run(reading, node, source, signals))
@@ -58,16 +58,16 @@ def _check(reading: Reading, node: Node, source: Node, table: Table) -> None:
         raise _mixes(reading, node)
 
 
-def _mixes(reading: Reading, node: Node) -> UnsupportedModelError:
+def _mixes(reading: PathReading, node: Node) -> UnsupportedModelError:
     return reading.refuse(node, "it mixes examples; keep them apart, on the first axis")
 
 
-def _treats_channels_alike(reading: Reading, node: Node, source: Node) -> bool:
+def _treats_channels_alike(reading: PathReading, node: Node, source: Node) -> bool:
     size = reading.shape(source)[2:]
     images = torch.rand(1, 2, *size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     together, apart = (_run(reading, node, source, part) for part in (images, images.transpose(0, 1)))
     return together.numel() == apart.numel() and torch.allclose(together.flatten(), apart.flatten())
 
 
-def _run(reading: Reading, node: Node, source: Node, images: Tensor) -> Tensor:
+def _run(reading: PathReading, node: Node, source: Node, images: Tensor) -> Tensor:
     return reading.run(node, {source: images.to(reading.value(source).device)}).cpu()
