@@ -138,7 +138,8 @@ def test_top_paths_of_a_wide_network_enumerate_nothing():
     ("arguments", "message"),
     [
         ((torch.randn(3), 0), "k is 0"),
-        ((torch.randn(4), 1), "takes 3: give one example"),
+        ((torch.randn(4), 1), "give one example that fits.*4 and 3x4"),
+        ((torch.randn(2, 3), 1), r"2 examples; give one example, e.g. x\[0\]"),
         ((torch.randn(3), 1, 2), "output 2 does not exist"),
         ((torch.full((3,), float("nan")), 1), "NaN"),
     ],

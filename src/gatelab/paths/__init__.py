@@ -1,5 +1,6 @@
-"""Paths of fully connected networks: numbering, features, values, experts, and the largest contributions."""
+"""Paths of networks: the largest contributions and their number; and, in chains, numbering, features and experts."""
 
+from gatelab.paths.counting import count_paths
 from gatelab.paths.enumeration import PathIndex
 from gatelab.paths.experts import mixture_of_experts
 from gatelab.paths.features import neural_path_features, neural_path_values
@@ -8,6 +9,7 @@ from gatelab.paths.top import Path, top_paths
 __all__ = [
     "Path",
     "PathIndex",
+    "count_paths",
     "mixture_of_experts",
     "neural_path_features",
     "neural_path_values",

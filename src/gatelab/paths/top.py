@@ -1,117 +1,151 @@
 """Find the paths with the largest contributions for one input, without listing paths."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.gates import capture_gates
-from gatelab.network.chain import DenseChain, dense_chain
-from gatelab.observe import examples
-from gatelab.paths.features import gate_factors
+from gatelab.paths.connections import LinkFilter, PathLayer
+from gatelab.paths.example import one_example
+from gatelab.paths.rules import layers_of
+from gatelab.paths.search import Passed, PathSearch
+
+
+@dataclass(frozen=True)
+class Place:
+    """A unit that a path passes.
+
+    Attributes:
+        layer: the name of the layer.
+        index: the unit's index in what the layer returns for one example.
+        is_image: whether the first index is a channel and the others a position.
+    """
+
+    layer: str
+    index: tuple[int, ...]
+    is_image: bool = False
+
+    def __str__(self) -> str:
+        position = ",".join(map(str, self.index[1:] if self.is_image else self.index))
+        return f"{self.layer}[c={self.index[0]}, {position}]" if self.is_image else f"{self.layer}[{position}]"
 
 
 @dataclass(frozen=True)
 class Path:
-    """A path through a fully connected network and its contribution to an output.
+    """A path through a network and its contribution to an output.
+
+    ``print(path)`` shows the layers, channels and positions that it passes. A path passes one unit in each weight layer
+    and in each average on its way. Where a unit feeds several others that are not in such a layer, as at a skip
+    connection, the next unit is given too: it tells the paths apart. Each connection makes a path of its own, so two
+    paths may pass the same units if two weights join the same two units (padding that repeats units, h + h).
 
     Attributes:
-        units: the unit passed in each layer, input node first.
+        units: the unit passed in each layer, input node first; units of an image are numbered in the order channel,
+            row, column.
         contribution: x(i₀) · (gates) · (weights), signed.
         output: the output where the path ends.
-        start: 0 if the path starts at an input node, l if it starts at the bias of weight layer l. In the second case
-            ``units`` begins with the unit that this bias feeds; it is empty for a bias of the output.
+        start: 0 if the path starts at an input node, l if it starts at the bias of weight layer l, or at another
+            constant between this layer and the next (the shift of a batch-norm). In the second case ``units`` begins
+            with the unit that this bias feeds; it is empty for a bias of the output.
+        places: the layers passed and the index of the unit in each of them, from the start to the output.
     """
 
     units: tuple[int, ...]
     contribution: float
     output: int = 0
     start: int = 0
+    places: tuple[Place, ...] = field(default=(), repr=False)
 
-
-@dataclass(frozen=True)
-class _Best:
-    """The best partial paths that end at each unit of a layer, largest first.
-
-    ``origin`` is the partial path that each one extends: unit · kept + rank in the layer before, or −1 for this layer's
-    bias.
-    """
-
-    magnitude: Float[Tensor, "w kept"]
-    origin: Int[Tensor, "w kept"]
+    def __str__(self) -> str:
+        names = ["bias"] * (self.start > 0) + [str(place) for place in self.places]
+        return f"{' → '.join(names)}: {self.contribution:+.4g}"
 
 
 def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | None = None) -> list[Path]:
     r"""Find the k paths with the largest \|contribution\| for one input.
 
-    The result is exact, by k-best dynamic programming: the best partial paths into a unit extend the best ones into the
-    units before it. This takes O(k Σ w_l w_{l+1}) time and lists no paths. Contributions are computed in float64.
+    The result is exact, and no other paths are listed: one run through the network finds the largest contribution into
+    each unit, and :class:`~gatelab.paths.search.PathSearch` follows the paths from the output in order. Contributions
+    are computed in float64. All contributions together, those of biases included, are the output.
 
     Args:
-        model: a fully connected network, with or without biases.
-        x: one example, (d,) or (1, d).
+        model: a network of dense and convolutional layers, gates, batch-norm in evaluation mode, poolings, sums,
+            concatenations, rearrangements and constant factors. Paths end before a final softmax or sigmoid.
+        x: one example, with or without a batch axis of length one.
         k: the number of paths.
         output: consider only paths to this output; None compares the paths to all outputs.
 
     Returns:
         The paths, largest first. Closed paths (contribution 0) are left out, so there may be fewer than k.
 
+    Raises:
+        UnsupportedModelError: an operation before the output is neither linear nor a gate.
+
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
         >>> _ = net[0].weight.data.copy_(torch.tensor([[1.0, 2.0], [1.0, -9.0]]))
         >>> _ = net[2].weight.data.copy_(torch.tensor([[-1.0, 1.0]]))
-        >>> [(path.units, path.contribution) for path in top_paths(net, torch.tensor([1.0, 1.0]), k=2)]
-        [((1, 0), -2.0), ((0, 0), -1.0)]
+        >>> for path in top_paths(net, torch.tensor([1.0, 1.0]), k=2):
+        ...     print(path.units, path)
+        (1, 0) x[1] → 0[0] → 2[0]: -2
+        (0, 0) x[0] → 0[0] → 2[0]: -1
     """
     if k < 1:
         raise InputError(f"k is {k}; ask for at least one path")
-    chain = dense_chain(model)
-    x = examples(x.reshape(1, -1) if isinstance(x, Tensor) else x, model)
-    if x.shape[1] != chain.widths[0]:
-        raise InputError(f"x has {x.shape[1]} values, the first layer takes {chain.widths[0]}: give one example")
-    outputs = chain.widths[-1]
+    layers = layers_of(model, one_example(model, x))
+    found = PathSearch(layers, k).paths(ends(layers[-1], output))
+    told = _Landmarks(layers)
+    paths = [told.path(passed, contribution) for contribution, passed in found]
+    return sorted(paths, key=lambda path: -abs(path.contribution))
+
+
+def ends(last: PathLayer, output: int | None) -> list[int]:
+    """Return the outputs at which paths may end: the given one, or all."""
+    outputs = len(last.constant)
     if output is not None and not 0 <= output < outputs:
         raise InputError(f"output {output} does not exist; the network has {outputs}")
-    nodes = torch.ones_like(x[0]) if chain.constant_input else x[0]
-    signals = [nodes.double(), *(g[0].double() for g in gate_factors(capture_gates(model, x), chain))]
-    layers = _forward(chain, signals, k)
-    last = layers[-1].magnitude if output is None else layers[-1].magnitude[output : output + 1]
-    magnitude, flat = last.flatten().topk(min(k, last.numel()))
-    kept = last.shape[1]
-    ends = [divmod(position, kept) for position in flat[magnitude > 0].tolist()]
-    return [_trace_back(chain, signals, layers, unit + (output or 0), rank) for unit, rank in ends]
+    return list(range(outputs)) if output is None else [output]
 
 
-def _forward(chain: DenseChain, signals: list[Tensor], k: int) -> list[_Best]:
-    """Find the best partial paths into each layer; the gate of a unit is applied when a path leaves the unit."""
-    layers: list[_Best] = []
-    best = signals[0].abs().unsqueeze(1)  # one partial path into each input node
-    for layer, signal in zip(chain.layers, [None, *signals[1:]], strict=True):
-        leaving = best if signal is None else best * signal.abs().unsqueeze(1)
-        candidates = (layer.weight.detach().double().abs().unsqueeze(2) * leaving).flatten(1)
-        if layer.bias is not None:
-            candidates = torch.cat([candidates, layer.bias.detach().double().abs().unsqueeze(1)], dim=1)
-        best, origin = candidates.topk(min(k, candidates.shape[1]), dim=1)
-        if layer.bias is not None:
-            origin = origin.masked_fill(origin == candidates.shape[1] - 1, -1)
-        layers.append(_Best(best, origin))
-    return layers
+class _Landmarks:
+    """Tells paths by the units that set them apart."""
+
+    def __init__(self, layers: list[PathLayer]):
+        self._layers = layers
+        self._images = any(layer.is_image for layer in layers)
+        weighs = [any(isinstance(part, LinkFilter) for part in layer.connections) for layer in layers]
+        self._weight_layers = list(accumulate(weighs))
+        self._readers = [torch.zeros(len(layer.constant), dtype=torch.int64) for layer in layers]
+        for layer in layers:
+            for part in layer.connections:
+                readers = self._readers[part.source]
+                readers += 1 if layer.landmark else part.readers(len(readers))
+
+    def path(self, passed: Passed, contribution: float) -> Path:
+        """Return the path through these units."""
+        (first, _), (_, output) = passed[0], passed[-1]
+        kept = passed[:1]
+        for (before, origin), (layer, unit) in pairwise(passed):
+            # A unit with one reader leads to one unit only.
+            if self._layers[layer].landmark or self._readers[before][origin] > 1:
+                kept.append((layer, unit))
+        passes = ((self._layers[layer], unit) for layer, unit in kept)
+        places = tuple(
+            Place(layer.name, _index(layer.shape, unit), self._images and len(layer.shape) > 1)
+            for layer, unit in passes
+        )
+        units = tuple(unit for _, unit in kept[:-1])
+        start = 0 if self._layers[first].starts else max(1, self._weight_layers[first])
+        return Path(units, contribution, output, start, places)
 
 
-def _trace_back(chain: DenseChain, signals: list[Tensor], layers: list[_Best], output: int, rank: int) -> Path:
-    units: list[int] = []
-    contribution = 1.0
-    unit = output
-    for depth in reversed(range(len(layers))):
-        layer = chain.layers[depth]
-        origin = int(layers[depth].origin[unit, rank])
-        if layer.bias is not None and origin < 0:
-            return Path(tuple(reversed(units)), contribution * layer.bias[unit].item(), output, depth + 1)
-        kept = layers[depth - 1].origin.shape[1] if depth else 1
-        before, rank = divmod(origin, kept)
-        contribution *= layer.weight[unit, before].item() * signals[depth][before].item()
-        units.append(before)
-        unit = before
-    return Path(tuple(reversed(units)), contribution, output)
+def _index(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:
+    """The index of a unit in a tensor of this shape."""
+    index: list[int] = []
+    for size in reversed(shape):
+        unit, place = divmod(unit, size)
+        index.append(place)
+    return tuple(reversed(index))

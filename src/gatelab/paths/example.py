@@ -1,0 +1,47 @@
+"""One example, with or without a batch axis."""
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError, InputError
+from gatelab.observe import examples, observable, refuse_unless_finite, stand_in, undisturbed
+
+
+def one_example(model: nn.Module, x: Tensor) -> Tensor:
+    """Return x with a batch axis of length one, however the caller wrote it.
+
+    Raises:
+        InputError: x holds several examples, or does not fit the model.
+
+    Example:
+        >>> one_example(nn.Linear(2, 1), torch.zeros(2)).shape, one_example(nn.Linear(2, 1), torch.zeros(1, 2)).shape
+        (torch.Size([1, 2]), torch.Size([1, 2]))
+    """
+    model = observable(model)
+    for name, parameter in model.named_parameters():
+        refuse_unless_finite(name, parameter)
+    if not isinstance(x, Tensor) or x.ndim == 0:
+        return examples(x, model)  # refuses it
+    failure: Exception | None = None
+    for candidate in (x, x.unsqueeze(0), x.reshape(1, -1))[x.ndim == 1 :]:
+        shaped = examples(candidate, model)
+        # A batch axis may have any length; an axis of channels or positions may not.
+        failure = _failure(model, torch.cat([shaped[:1]] * (shaped.shape[0] + 1)))
+        if failure is None and shaped.shape[0] > 1:
+            raise InputError(f"x has shape {tuple(x.shape)}, {shaped.shape[0]} examples; give one example, e.g. x[0]")
+        if failure is None:
+            return shaped
+    raise InputError(f"the model does not take x of shape {tuple(x.shape)}; give one example that fits: {failure}")
+
+
+def _failure(model: nn.Module, x: Tensor) -> Exception | None:
+    """What torch says if the model does not run on x."""
+    model = stand_in(model)
+    try:
+        with undisturbed(model, x) as run, torch.no_grad():
+            run(x)
+    except GatelabError:
+        raise
+    except (RuntimeError, IndexError, ValueError) as error:
+        return error
+    return None
