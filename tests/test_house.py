@@ -53,6 +53,19 @@ def test_public_names_are_few_and_explained():
     assert [f"{package}.{name}" for package, name in names if not api.purpose(getattr(modules[package], name))] == []
 
 
+def test_public_functions_say_what_they_take_and_return():
+    """A function with two or more parameters has Args, Returns and an example that runs."""
+    lacking = []
+    for package in api.packages():
+        module = import_module(f"gatelab.{package}")
+        for name in api.exported(package):
+            held = getattr(module, name)
+            if inspect.isfunction(held) and len(inspect.signature(held).parameters) > 1:
+                parts = [part for part in ("Args:", "Returns:", ">>>") if part not in (held.__doc__ or "")]
+                lacking += [f"{package}.{name}: {part}" for part in parts]
+    assert lacking == []
+
+
 def test_no_module_is_hidden_by_a_name_of_its_package():
     for package in api.packages():
         module = import_module(f"gatelab.{package}")

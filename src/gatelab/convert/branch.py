@@ -10,10 +10,11 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.nn.modules.dropout import _DropoutNd
 
-from gatelab.convert.match import Parts, Role, attribute
+from gatelab.convert.match import Parts, Role
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pooling import AdaptiveMaxPool
+from gatelab.network.evaluation import attribute
 from gatelab.network.nodes import describe, max_pooling, module_path, node_operation
 
 _DROPOUTS: Mapping[str, type[_DropoutNd]] = {

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +13,7 @@ from torch.fx import Graph, Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.events import POOLING_MODULES, is_gate_module
 from gatelab.gates.operations import BILINEAR, DROPPING
+from gatelab.network.evaluation import attribute
 from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
 from gatelab.network.network import read
 from gatelab.network.nodes import (
@@ -111,12 +111,6 @@ class Parts:
                 elif user in self.roles and (node_operation(user) not in WEIGHING or node is user.args[0]):
                     return False
         return True
-
-
-def attribute(model: nn.Module, path: str) -> Any:
-    """Return the attribute at a dotted path."""
-    owner, _, name = path.rpartition(".")
-    return getattr(model.get_submodule(owner), name)
 
 
 def match(model: nn.Module, x: Tensor | None = None) -> Parts:

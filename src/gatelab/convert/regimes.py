@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torch.fx import Graph
 
 from gatelab.convert.branch import Branch
-from gatelab.convert.match import Parts, Role, attribute, match
+from gatelab.convert.match import Parts, Role, match
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
 from gatelab.gates.functions import GateFunction
 from gatelab.models.init import glorot_
+from gatelab.network.evaluation import attribute
 from gatelab.network.nodes import max_pooling
 from gatelab.observe import observable
 

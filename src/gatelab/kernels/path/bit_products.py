@@ -24,7 +24,7 @@ def bit_products(
     """
     few = partners.shape[0] < FEWEST_OFFSETS or left.shape[2] < FEWEST_CHANNELS
     loops = None if few or left.device.type != "cpu" else compiled(LOOPS)
-    levels = (_level(left), _level(right)) if loops is not None else (None, None)
+    levels = (level(left), level(right)) if loops is not None else (None, None)
     if loops is None or levels[0] is None or levels[1] is None:
         return None
     rows, columns = _packed(left), _packed(right)
@@ -37,7 +37,7 @@ def bit_products(
     return out.mul_(levels[0] * levels[1])
 
 
-def _level(multiplier: Tensor) -> float | None:
+def level(multiplier: Tensor) -> float | None:
     """The value of the multipliers where they are not zero; None if there are several."""
     level = float(multiplier.max()) or 1.0  # all closed: bits as well
     return level if bool(((multiplier == 0) | (multiplier == level)).all()) else None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
+from gatelab.kernels.path.bit_products import level
 from gatelab.kernels.path.covariances import common_channels
 from gatelab.kernels.path.planning import WeightLayer
 from gatelab.kernels.path.signals import Signal, Term
@@ -178,7 +179,7 @@ class _Program:
         for left, right in zip(_each_field(signal), _each_field(other), strict=True):
             origin = -1 if left.is_input else self._fields[left.origins[0]]
             images = [_images(term, signal.size) for term in (left, right)]
-            levels = _level(images[0]), _level(images[1])
+            levels = level(images[0]), level(images[1])
             bits = levels[0] is not None and levels[1] is not None
             sides = [_packed(image) if bits else image.numpy().astype(self._kind) for image in images]
             terms.append([origin, int(bits), sides[0].shape[1], self._ends[bits]])
@@ -201,12 +202,6 @@ def _each_field(signal: Signal) -> list[Term]:
 def _images(term: Term, size: tuple[int, ...]) -> Float[Tensor, "n c h w"]:
     """The multipliers of a simple term as images."""
     return term.multiplier[..., 0].expand(-1, len(term.channels), -1).unflatten(2, size)
-
-
-def _level(multiplier: Tensor) -> float | None:
-    """The value of the multiplier where it is not zero; None if there are several."""
-    level = float(multiplier.max()) or 1.0  # all closed: bits as well
-    return level if bool(((multiplier == 0) | (multiplier == level)).all()) else None
 
 
 def _packed(multiplier: Float[Tensor, "n c h w"]) -> np.ndarray:
