@@ -25,6 +25,7 @@ class Covariances:
         forms: Mapping[int, Pairs],
         known: Mapping[int, Float[Tensor, "n m"]],
         met: "dict[tuple[int, int, int], _Meeting | None]",
+        last: Mapping[int, list[int]],
         i: slice,
         j: slice,
     ):
@@ -36,11 +37,12 @@ class Covariances:
             forms: the pairs of positions that each layer needs.
             known: kernels of the inputs of dense layers that are known already.
             met: what is known about pairs of terms; blocks of one kernel share it.
+            last: for each layer, the fields that are not read after it.
             i: the rows.
             j: the columns.
         """
         self._left, self._right, self._forms, self._known = left, right, forms, known
-        self._met, self._i, self._j = met, i, j
+        self._met, self._last, self._i, self._j = met, last, i, j
         self._fields: dict[int, Tensor] = {}
         self._sums: dict[tuple[tuple[int, ...], Pairs], Tensor] = {}  # the latest sums of fields
 
@@ -61,6 +63,8 @@ class Covariances:
                     entries = inner.convolved(entries, a.geometry)
             entries = entries if a.scale == 1 else entries * a.scale
             self._fields[number] = entries + a.bias if a.bias else entries
+            for origin in self._last.get(number, ()):
+                self._fields.pop(origin, None)
 
     def of_signals(self, a: Signal, b: Signal, pairs: Pairs, groups: int) -> Float[Tensor, "n m g *pairs"]:
         """Return the covariance of two signals, summed over the channels of each group."""

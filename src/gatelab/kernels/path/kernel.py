@@ -16,7 +16,7 @@ from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapT
 from gatelab.kernels.path.covariances import Covariances
 from gatelab.kernels.path.offset_program import pooled_kernel
 from gatelab.kernels.path.pairs import OffsetPairs
-from gatelab.kernels.path.planning import WeightLayer, largest_covariance, plan
+from gatelab.kernels.path.planning import WeightLayer, largest_covariance, last_reads, plan
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.signals import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
@@ -26,7 +26,7 @@ from gatelab.observe import examples_for, observable
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
 BLOCK_ENTRIES = 2**24
-# Of a covariance between two examples: four such arrays in float32 take 4 GiB.
+# Of a covariance between two examples: an array in float32 takes 1 GiB, and up to about eight exist at a time.
 MOST_ENTRIES = 2**28
 
 
@@ -263,11 +263,12 @@ class GraphTiles:
         }
         forms = plan(rows, output, known)
         met: dict[tuple[int, int, int], Any] = {}
+        last = last_reads(rows, output, forms)
         equal = OffsetPairs(output.size, ((0,) * len(output.size),))
         kernel = torch.empty(left.x.shape[0], right.x.shape[0], dtype=self.dtype, device=left.x.device)
 
         def tile(i: slice, j: slice) -> None:
-            covariances = Covariances(rows, columns, forms, known, met, i, j)
+            covariances = Covariances(rows, columns, forms, known, met, last, i, j)
             covariances.run()
             entries = covariances.of_signals(output, other_output, equal, 1)
             kernel[i, j] = entries.sum(dim=(2, 3, 4)) / (output.channels * output.positions)

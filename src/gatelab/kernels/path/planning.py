@@ -95,6 +95,20 @@ def pairs_read(layer: WeightLayer, form: Pairs) -> Pairs:
     return OffsetPairs(size, tuple(tuple(s * d for s, d in zip(stride, one, strict=True)) for one in form.offsets))
 
 
+def last_reads(layers: list[WeightLayer], output: Signal, forms: Mapping[int, Pairs]) -> dict[int, list[int]]:
+    """Return, for each layer, the fields that nothing after it reads, so that they can be forgotten."""
+    last: dict[int, int] = {}
+    for number in forms:
+        for term in layers[number].inputs.terms:
+            last.update(dict.fromkeys(term.origins, number))
+    kept = {origin for term in output.terms for origin in term.origins}
+    found: dict[int, list[int]] = {}
+    for origin, number in last.items():
+        if origin not in kept:
+            found.setdefault(number, []).append(origin)
+    return found
+
+
 def takes_patches(layer: WeightLayer, form: Pairs) -> bool:
     """Whether a first convolution is one product of the patches it reads, for all pairs of positions."""
     return layer.inputs.is_input and layer.geometry is not None and isinstance(form, AllPairs)
