@@ -94,10 +94,13 @@ def _side(pool: nn.AvgPool2d) -> int:
     return pool.kernel_size if isinstance(pool.kernel_size, int) else min(pool.kernel_size)
 
 
-_CHEAP = set()
+_CHEAP = set(
+    "resnet20_cifar10 preresnet20_cifar10 shakedropresnet20_cifar10 resnet18_wd4 darknet_tiny squeezenet_v1_1 "
+    "mobilenetv2_wd4 sharesnet18 seresnet10".split()
+)
 
 _PLAIN = """
-alexnetb:224 zfnetb:224 vgg11:224 bn_vgg11b:224 diracnet18v2 darknet_ref darknet_tiny darknet19 nin_cifar10:32
+alexnetb:224 vgg11:224 bn_vgg11b:224 diracnet18v2 darknet_ref darknet_tiny darknet19 nin_cifar10:32
 
 resnet10 resnet18 resnet18_wd4 resnet34 resnet50 resnet50b resnetbc14b preresnet18 preresnet18_wd4 preresnet50 wrn50_2
 resneta10 resneta18 resnetd50b resnext14_32x4d resnext50_32x4d darknet53 drnc26 drnd22 dla34 dla46c dpn68 selecsls42
@@ -127,6 +130,7 @@ _TIED = {
 _CURVED = {
     "alexnet:224": "local response norm",
     "zfnet:224": "local response norm",
+    "zfnetb:224": "local response norm",
     "ibn_resnet50": "instance norm",
     "seresnet10": "squeeze-and-excitation",
     "mnasnet_small": "squeeze-and-excitation",
