@@ -95,9 +95,12 @@ def regions(net: nn.Module, x: Tensor) -> str:
 
 def ntk(net: nn.Module, x: Tensor) -> str:
     """Compute the tangent kernel of the first output; the diagonal must be the squared length of the gradient."""
-    kernel = gl.neural_tangent_kernel(net, x, outputs=0)
-    gradients = torch.autograd.grad(net(x[:1]).flatten()[0], list(net.parameters()), allow_unused=True)
+    try:
+        gradients = torch.autograd.grad(net(x[:1]).flatten()[0], list(net.parameters()), allow_unused=True)
+    except RuntimeError:
+        return "fails: the network has no backward pass"
     square = sum(gradient.double().square().sum() for gradient in gradients if gradient is not None)
+    kernel = gl.neural_tangent_kernel(net, x, outputs=0)
     return "exact" if torch.allclose(kernel[0, 0].double(), square, rtol=1e-3) else "differs"
 
 
@@ -119,6 +122,13 @@ def outcome(network: Network, capability: str) -> str:
         return f"fails: {type(error).__name__}"
 
 
+_FACTS = {  # what a refusal says -> the same in a few words
+    "uses the same weight": "tied weights",
+    "not weights of Linear or Conv layers": "weights outside Linear and Conv layers",
+    "no initialiser is known": "weights outside Linear and Conv layers",
+    "no fixed graph of operations": "no fixed graph of operations",
+    "no gates found": "no gates found",
+}
 _PLACES = (  # where a refusal names the first operation
     r", operation (\w+):",
     r"^\s*- (\w+) in module",
@@ -131,14 +141,15 @@ _PLACES = (  # where a refusal names the first operation
 
 
 def short(message: str) -> str:
-    """Return the operation that a refusal names first, or the start of the message without its place."""
+    """Return the reason of a refusal in a few words: the fact, or the operation that it names first."""
+    for words, fact in _FACTS.items():
+        if words in message:
+            return fact
     for place in _PLACES:
         found = re.search(place, message, re.MULTILINE)
         if found:
             return found[1]
-    plain = re.sub(r"(in )?module '[^']*' (\(\w+\) ?)?|at \S+\.py:\d+ `[^`]*`:? ?", "", message.partition("\n")[0])
-    words = re.split(r"[:;(]", plain.strip(" :"))[0].replace("|", "/").split()
-    return " ".join(words[:9])
+    return " ".join(re.split(r"[:;(\n|]", message)[0].split()[:9])
 
 
 def work(name: str, capabilities: Iterable[str]) -> None:

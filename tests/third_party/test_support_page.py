@@ -43,4 +43,6 @@ def test_a_refusal_is_named_by_its_operation():
     assert support.short("Net cannot be taken apart:\n  - mul in module 'se' at a.py:1 `x * w`") == "mul"
     assert support.short("module 'a.b' (Block), operation softmax: softmax is not a gate") == "softmax"
     assert support.short("no path-kernel rule for: module 'a' (GELU) at a.py:1 `f(x)`; add") == "GELU"
-    assert support.short("no gates found in Net: it has no ReLU") == "no gates found in Net"
+    assert support.short("no gates found in Net: it has no ReLU") == "no gates found"
+    assert support.short("module 'a' (Conv2d): it uses the same weight as module 'b'") == "tied weights"
+    assert support.short("examples are missing; pass x") == "examples are missing"
