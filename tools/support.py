@@ -95,9 +95,9 @@ def regions(net: nn.Module, x: Tensor) -> str:
 
 def ntk(net: nn.Module, x: Tensor) -> str:
     """Compute the tangent kernel of the first output; the diagonal must be the squared length of the gradient."""
-    learnt = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    net.requires_grad_()  # the kernel is that of all parameters, those that are kept fixed in training included
     try:
-        gradients = torch.autograd.grad(net(x[:1]).flatten()[0], learnt, allow_unused=True)
+        gradients = torch.autograd.grad(net(x[:1]).flatten()[0], list(net.parameters()), allow_unused=True)
     except RuntimeError:
         return "fails: the network has no backward pass"
     square = sum(gradient.double().square().sum() for gradient in gradients if gradient is not None)
