@@ -125,10 +125,13 @@ def outcome(network: Network, capability: str) -> str:
 
 _FACTS = {  # what a refusal says -> the same in a few words
     "uses the same weight": "tied weights",
+    "has the same weight": "tied weights",
+    "different answers alone and among others": "answers depend on the other examples",
     "not weights of Linear or Conv layers": "weights outside Linear and Conv layers",
     "no initialiser is known": "weights outside Linear and Conv layers",
     "no fixed graph of operations": "no fixed graph of operations",
     "no gates found": "no gates found",
+    "- no gate:": "no gates found",
 }
 _PLACES = (  # where a refusal names the first operation
     r", operation (\w+):",
