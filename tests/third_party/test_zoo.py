@@ -84,12 +84,12 @@ def test_a_linearly_gated_twin_runs(network):
 @cases(LINEAR)
 def test_path_features_estimate_the_path_kernel(network):
     net, x = network.build(), network.images()
-    exact = supported(network, "npk", lambda: gl.neural_path_kernel(net, x)).double()
     copies, width = 16 if network.cheap else 48, 64
     generator = torch.Generator().manual_seed(0)
     features = supported(
         network, "features", lambda: gl.path_features(net, x, copies * width, generator, copies=copies)
     )
+    exact = supported(network, "npk", lambda: gl.neural_path_kernel(net, x)).double()
     # Each copy has its own block of features, whose inner products times the number of copies estimate the kernel.
     blocks = features.double().view(2, copies, width)
     kernels = copies * torch.einsum("nck,mck->cnm", blocks, blocks)
