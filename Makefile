@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow lint format bench house api clean
+.PHONY: help data demo test test-slow lint format bench house api support clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -51,6 +51,9 @@ house: $(STAMP)  ## draw the packages, their sizes and imports: docs/house.svg
 
 api: $(STAMP)  ## list the public names: docs/api.md
 	$(BIN)/python -m tools.api
+
+support: $(STAMP)  ## try networks that others wrote: docs/support.md; NETWORKS="a b" tries these again
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.support $(NETWORKS)
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build
