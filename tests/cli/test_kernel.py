@@ -153,11 +153,11 @@ def test_an_interrupted_command_says_how_to_continue(place, monkeypatch):
         str(place / "K.zarr"),
     ]
     command = [sys.executable, "-m", "gatelab", "kernel", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PAUSE": "0.5"}) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PAUSE": "0.1"}) as process:
         ledger = place / "K.zarr" / "ledger.jsonl"
         while process.poll() is None and not (ledger.exists() and ledger.stat().st_size):
             time.sleep(0.005)
-        process.send_signal(signal.SIGINT)  # the gates of most examples are missing: two seconds of work
+        process.send_signal(signal.SIGINT)  # the gates of most examples are missing, half a second of work
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert re.search(r"stopped; [1-9] of 10 tiles are finished. Run the same command again to continue", errors)
