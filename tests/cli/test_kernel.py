@@ -153,7 +153,14 @@ def test_an_interrupted_command_says_how_to_continue(place, monkeypatch):
         str(place / "K.zarr"),
     ]
     command = [sys.executable, "-m", "gatelab", "kernel", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PAUSE": "0.1"}) as process:
+    environment = {**os.environ, "PAUSE": "0.1"}
+
+    def heed_interrupts() -> None:  # a job that a shell runs in the background inherits that they are ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed_interrupts  # noqa: PLW1509
+    ) as process:
         ledger = place / "K.zarr" / "ledger.jsonl"
         while process.poll() is None and not (ledger.exists() and ledger.stat().st_size):
             time.sleep(0.005)
