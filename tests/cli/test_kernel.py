@@ -159,7 +159,11 @@ def test_an_interrupted_command_says_how_to_continue(place, monkeypatch):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed_interrupts  # noqa: PLW1509
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509
     ) as process:
         ledger = place / "K.zarr" / "ledger.jsonl"
         while process.poll() is None and not (ledger.exists() and ledger.stat().st_size):
