@@ -13,6 +13,7 @@ from gatelab.kernels import OverlapKernel
 from gatelab.kernels import overlap_tiles as overlap_module
 from gatelab.kernels import tiles as tiles_module
 from gatelab.kernels.tiles import evaluate
+from gatelab.regions import RegionPlan
 from tests import zoo
 from tests.references import explicit
 
@@ -154,16 +155,18 @@ def test_paths_of_a_residual_network_are_counted_by_its_graph():
     [
         lambda s, x: s.c((h := torch.relu(s.a(x))) + h),
         lambda s, x: s.c(torch.relu(torch.relu(s.a(x)) - 0.1)),
+        lambda s, x: s.c(torch.relu(2 * torch.relu(s.a(x)))),
         lambda s, x: s.c(torch.cat([(h := torch.relu(s.a(x)))[:, :2], torch.relu(s.b(h))[:, 2:]], dim=1)),
         ResidualMlp.forward,
     ],
-    ids=["twice", "two gates on a unit", "concatenation", "skip"],
+    ids=["twice", "two gates on a unit", "two gates around a factor", "concatenation", "skip"],
 )
 def test_gates_alone_do_not_tell_the_paths_where_signals_meet(forward, monkeypatch, tmp_path):
     monkeypatch.setattr(ResidualMlp, "forward", forward)
     gates = gl.capture_gates(ResidualMlp(), torch.randn(4, 3))
     gates.save(tmp_path / "gates.safetensors")
-    for pattern in (gates, gates[:2], GatePattern.load(tmp_path / "gates.safetensors")):
+    planned, _ = RegionPlan(ResidualMlp()).capture(ResidualMlp(), torch.randn(4, 3))
+    for pattern in (gates, gates[:2], GatePattern.load(tmp_path / "gates.safetensors"), planned):
         with pytest.raises(UnsupportedModelError, match="not those of one chain"):
             gl.overlap_kernel(pattern)
 

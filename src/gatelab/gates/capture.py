@@ -18,6 +18,7 @@ from gatelab.gates.events import GateState, gate_state, is_gate_module
 from gatelab.gates.operations import (
     BILINEAR,
     DROPPING,
+    ELEMENTWISE,
     NORMALISING,
     READS,
     SHAPE_ONLY,
@@ -176,7 +177,7 @@ class _Recorder(TorchFunctionMode):
             history = frozenset().union(*(self._recall(t) or () for t in data))
             if len(data) > 1:
                 history |= {_JOINED}
-            if name in BILINEAR:
+            if name in BILINEAR - ELEMENTWISE:
                 history -= {_JUST_GATED}
             if not results and name in READS:
                 self._branches.add(self._obstacle(f"reading the value of a signal ({name})", name))

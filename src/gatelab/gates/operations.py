@@ -36,6 +36,8 @@ BILINEAR = frozenset(
     """.split()
 )
 QUOTIENTS = frozenset("div truediv itruediv divide true_divide".split())
+# Of these, the ones that keep every unit apart; the others sum over units, as a weight layer does.
+ELEMENTWISE = QUOTIENTS | frozenset("mul rmul imul multiply addcmul".split())
 
 # Linear in evaluation mode only.
 NORMALISING = frozenset({"batch_norm"})

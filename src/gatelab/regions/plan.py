@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.fx import Node
+from torch.fx import Graph, Node, map_arg
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern, HardGate, LeakyGate, SoftGate, StraightThroughGate, capture_gates
@@ -20,7 +20,7 @@ from gatelab.gates.operations import DROPPING
 from gatelab.gates.pattern import GateKind, GateLayer
 from gatelab.network.linear import data_nodes, is_linear_module, is_linear_operation
 from gatelab.network.nodes import ancestors, describe, is_bounded, node_operation, weight_parameters
-from gatelab.network.tracing import gate_names, trace, value_sources
+from gatelab.network.tracing import gate_names, trace, value_chain, value_sources
 from gatelab.observe import examples, observable
 from gatelab.regions.interpreter import Interpreter, argument, modules_of
 
@@ -74,6 +74,7 @@ class RegionPlan:
         self.interpreter = Interpreter(graph, {node: (name, self.q(name)) for name, node in self._gates.items()})
         self.data = data_nodes(graph.nodes)
         self._proven = False
+        self._is_chain = _is_chain(graph, self.modules)
         self.gates = tuple(self._gates)
         passed = ancestors(self.output, sources=value_sources)
         self.path_gates = tuple(name for name, node in self._gates.items() if node in passed)
@@ -126,7 +127,7 @@ class RegionPlan:
             name: GateLayer(self.kind(name), tuple(gates.shape[1:]), pack(gates.flatten(1)), self.slope(name))
             for name, gates in opened.items()
         }
-        return GatePattern(layers, dtype)
+        return GatePattern(layers, dtype, is_chain=self._is_chain)
 
     def kind(self, name: str) -> GateKind:
         """Return the kind of a gate."""
@@ -196,6 +197,23 @@ class RegionPlan:
             raise UnsupportedModelError(
                 f"{describe(node, self.modules)} has two bounds, which are two half-spaces for each unit; use ReLU"
             )
+
+
+def _is_chain(graph: Graph, modules: Mapping[str, nn.Module]) -> bool:
+    """Whether every path passes every layer, so that the gates alone tell which paths are open."""
+    try:
+        nodes = value_chain(graph, modules)
+    except UnsupportedModelError:  # signals branch and meet again
+        return False
+    gates, just_gated = gate_names(graph, modules), False
+    for node in nodes:
+        met: list[Node] = []
+        map_arg((node.args, node.kwargs), met.append)
+        added_to_itself = any(met.count(source) > 1 for source in value_sources(node))
+        if added_to_itself or (node in gates and just_gated):
+            return False
+        just_gated = (just_gated or node in gates) and weight_parameters(node, modules) is None
+    return True
 
 
 def _structure(model: nn.Module) -> Iterator[tuple[str, Any]]:
