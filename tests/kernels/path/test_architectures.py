@@ -93,16 +93,19 @@ TINY = {
 }  # fmt: skip
 
 
-@cache
-def alive(name: str, n: int = 5) -> tuple[nn.Module, torch.Tensor]:
+def with_open_paths(make, shape: tuple[int, ...], n: int) -> tuple[nn.Module, torch.Tensor]:
     """The network with weights for which every example has an open path."""
-    make, shape = TINY[name]
     for seed in range(100):
         torch.manual_seed(seed)
         model, x = make(), torch.randn(n, *shape)
         if gl.neural_path_kernel(model, x).diagonal().min() > 0:
             return model, x
-    raise AssertionError(f"no seed opens a path of {name} for every example")
+    raise AssertionError("no seed opens a path for every example")
+
+
+@cache
+def alive(name: str, n: int = 5) -> tuple[nn.Module, torch.Tensor]:
+    return with_open_paths(*TINY[name], n)
 
 
 @pytest.mark.parametrize("name", TINY)

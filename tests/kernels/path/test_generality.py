@@ -9,7 +9,7 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.kernels.path import pairs, planning, selections
-from tests.kernels.path.test_architectures import Net, conv, dense, sequential
+from tests.kernels.path.test_architectures import Net, conv, dense, sequential, with_open_paths
 from tests.references.replay import exact_kernel
 
 
@@ -84,13 +84,7 @@ TINY = {
 
 
 def alive(name):
-    make, shape = TINY[name]
-    for seed in range(100):
-        torch.manual_seed(seed)
-        model, x = make(), torch.randn(4, *shape)
-        if gl.neural_path_kernel(model, x).diagonal().min() > 0:
-            return model, x
-    raise AssertionError(f"no seed opens a path of {name} for every example")
+    return with_open_paths(*TINY[name], n=4)
 
 
 @pytest.mark.parametrize("name", TINY)
