@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow lint format bench house api support clean
+.PHONY: help data demo test test-slow attacks lint format bench house api support clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -33,6 +33,9 @@ test: $(STAMP)  ## install, then run the fast tests
 
 test-slow: $(STAMP)  ## the tests that take long
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m slow
+
+attacks: $(STAMP)  ## every attack, the long ones too, and the table of what succeeded
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) tests/attacks
 
 lint: $(STAMP)  ## style and types
 	$(BIN)/ruff check .
