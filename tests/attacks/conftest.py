@@ -1,11 +1,11 @@
-"""The table of ``make attacks``: for each area, how many cases were tried and how many of them succeeded, by outcome."""
+"""The table of ``make attacks``: for each area, how many cases were tried and how many succeeded, by outcome."""
 
 from collections import defaultdict
 from itertools import zip_longest
 
 import pytest
 
-_OUTCOMES = ("SilentlyWrong", "RawError", "ChangedState")
+_OUTCOMES = ("SilentlyWrongError", "RawError", "ChangedStateError")
 _HEADINGS = ("area", "tried", "silently wrong", "raw error", "changed state", "other")
 
 

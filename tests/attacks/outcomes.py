@@ -6,7 +6,7 @@ from typing import Any
 from gatelab.errors import GatelabError
 
 
-class SilentlyWrong(AssertionError):
+class SilentlyWrongError(AssertionError):
     """An answer that differs from the truth, or an answer where there is none."""
 
 
@@ -14,7 +14,7 @@ class RawError(AssertionError):
     """An ordinary mistake ends in a traceback from inside gatelab, torch or Python instead of gatelab's own error."""
 
 
-class ChangedState(AssertionError):
+class ChangedStateError(AssertionError):
     """The model, its input, a random state or a file is not as it was found."""
 
 
@@ -26,4 +26,4 @@ def refusal(call: Callable[[], Any]) -> str:
         return str(error)
     except Exception as error:
         raise RawError(f"{type(error).__name__}: {error}") from error
-    raise SilentlyWrong(f"answered {answer!r:.200}")
+    raise SilentlyWrongError(f"answered {answer!r:.200}")

@@ -4,7 +4,7 @@ from tests.attacks.conftest import count, table
 
 
 def test_counts_by_area_and_outcome():
-    rows = count([("files", None), ("files", "SilentlyWrong"), ("signals", "ValueError")])
+    rows = count([("files", None), ("files", "SilentlyWrongError"), ("signals", "ValueError")])
     assert rows["files"] == {"tried": 2, "silently wrong": 1, "raw error": 0, "changed state": 0, "other": 0}
     assert rows["signals"]["other"] == 1
     assert list(rows)[-1] == "all"
