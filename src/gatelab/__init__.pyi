@@ -19,7 +19,6 @@ from gatelab.convert import to_dln as to_dln
 from gatelab.convert import widen_values as widen_values
 from gatelab.dynamics import GateTracker as GateTracker
 from gatelab.gates import GatePattern as GatePattern
-from gatelab.gates import capture_gates as capture_gates
 from gatelab.kernels import infinite_width_ntk as infinite_width_ntk
 from gatelab.kernels import neural_path_kernel as neural_path_kernel
 from gatelab.kernels import neural_tangent_kernel as neural_tangent_kernel
@@ -27,6 +26,7 @@ from gatelab.kernels import open_kernel as open_kernel
 from gatelab.kernels import overlap_kernel as overlap_kernel
 from gatelab.kernels import path_features as path_features
 from gatelab.kernels import value_tangent_kernel as value_tangent_kernel
+from gatelab.network import capture_gates as capture_gates
 from gatelab.network import read as read
 from gatelab.paths import Path as Path
 from gatelab.paths import neural_path_features as neural_path_features

@@ -15,12 +15,27 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedParameter
+from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
 
+# Draw random numbers, and take a generator.
+RANDOM = frozenset(
+    """
+    rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson uniform
+    exponential random cauchy geometric log_normal
+    """.split()
+)
+# Draw random numbers from torch's global generator only.
+_DROPPING = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu native_dropout".split())
 
-def observable(model: nn.Module) -> nn.Module:
+
+def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
     """Return the plain module behind ``model``; refuse a model whose answers depend on chance or on the batch.
+
+    Args:
+        model: the user's model.
+        output: the part of its answer that counts, if it returns a tuple or a dict; None: all of it.
 
     Raises:
         UnsupportedModelError: ``model`` is not an ``nn.Module``, or part of it is scripted.
@@ -48,7 +63,25 @@ def observable(model: nn.Module) -> nn.Module:
                 f"{place} ({type(module).__name__}) is in training mode: the answer for one example depends on chance "
                 "or on the other examples; call model.eval() first"
             )
-    return model
+    return model if output is None else _returning(model, output)
+
+
+def _returning(model: nn.Module, output: int | str) -> nn.Module:
+    """The same model, with the same parameters under the same names, that returns one part of its answer."""
+
+    class Part(type(model)):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            answer = super().forward(*args, **kwargs)
+            try:
+                return answer[output]
+            except (KeyError, IndexError, TypeError):
+                known = list(answer) if isinstance(answer, dict) else type(answer).__name__
+                raise InputError(f"output={output!r} is no part of what the model returns: {known}") from None
+
+    Part.__name__ = Part.__qualname__ = type(model).__name__
+    chosen = copy.copy(model)
+    chosen.__class__ = Part
+    return chosen
 
 
 def _is_random_in_training(module: nn.Module) -> bool:
@@ -91,7 +124,9 @@ def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor,
 
 def refuse_unless_finite(name: str, weights: Tensor) -> None:
     """Refuse NaN and infinite weights: a NaN compares as a closed gate, which would be a wrong answer."""
-    if not bool(torch.isfinite(weights).all()):
+    if not weights.is_floating_point() or bool(torch.isfinite(weights.sum())):
+        return
+    if not bool(torch.isfinite(weights).all()):  # the sum of finite weights may overflow
         raise InputError(
             f"'{name}' holds NaN or infinite values, which leave gates and regions undefined; check the training, or "
             "load weights that are finite"
@@ -114,34 +149,78 @@ def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
 def stand_in(model: nn.Module) -> nn.Module:
     """Copy ``model``: parameters are shared, buffers and attributes are not, backward hooks are dropped.
 
-    A model that cannot be copied is returned itself.
+    What cannot be copied (a lock, an open file) is shared, too.
     """
+    shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     try:
-        copied = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+        copied = copy.deepcopy(model, dict(shared))
     except Exception:  # a user's module may hold anything: locks, open files, tensors with a gradient history
-        return model
+        copied = copy.deepcopy(model, shared | _uncopyable(model, shared))
     for module in copied.modules():
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return copied
 
 
+def _uncopyable(model: nn.Module, shared: dict[int, Any]) -> dict[int, Any]:
+    """The attributes of a model's modules that cannot be copied, by identity."""
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_modules"):
+                continue
+            for part in (value, *(value.values() if isinstance(value, dict) else ())):
+                try:
+                    copy.deepcopy(part, dict(shared))
+                except Exception:
+                    found[id(part)] = part.detach().clone() if isinstance(part, Tensor) else part
+            if name.startswith("_") and isinstance(value, dict):  # torch's own tables of buffers and hooks
+                found.pop(id(value), None)
+    return found
+
+
 @contextmanager
 def undisturbed(
     model: nn.Module, x: Tensor, parameters: dict[str, Tensor] | None = None
 ) -> Iterator[Callable[[Tensor], Any]]:
-    """Yield a function that runs ``model`` on a batch, and restore the random state on exit.
+    """Yield a function that runs ``model`` on a batch, with random numbers of its own.
 
     Args:
         model: a :func:`stand_in` of the user's model.
-        x: a batch on the device whose random state is to be restored.
+        x: a batch on the model's device.
         parameters: tensors to use in place of the parameters with these names.
     """
     substitutes = {name: buffer.clone() for name, buffer in model.named_buffers()} | (parameters or {})
-    devices = [x.device] if x.device.type != "cpu" else []
-    with torch.inference_mode(False), torch.random.fork_rng(devices, device_type=x.device.type):
+    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False), _OwnChance():
         # The clone protects the caller's x from a model that starts with an in-place operation.
         yield lambda batch: functional_call(model, substitutes, (batch.detach().clone(),))
+
+
+class _OwnChance(TorchFunctionMode):
+    """Draws random numbers from generators of its own, so that the caller's random state stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation."""
+        del types
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "").strip("_")
+        if name in RANDOM and kwargs.get("generator") is None:
+            like = next((argument for argument in args if isinstance(argument, Tensor)), torch.empty(0))
+            device = torch.device(kwargs.get("device") or like.device)
+            if device not in self._generators:
+                self._generators[device] = torch.Generator(device).manual_seed(0)
+            return func(*args, **{**kwargs, "generator": self._generators[device]})
+        if name in _DROPPING:
+            devices = [x.device for x in args if isinstance(x, Tensor) and x.device.type != "cpu"]
+            with torch.random.fork_rng(devices):
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
 
 
 def batches(n: int, batch_size: int | None) -> Iterator[slice]:

@@ -270,20 +270,34 @@ class Choice(nn.Module):
         (Branches(nn.Softmax(dim=1)), r"module 'act' \(Softmax\)"),
         (Branches(nn.LayerNorm(4)), r"module 'act' \(LayerNorm\)"),
         (Branches(nn.GroupNorm(2, 4)), r"module 'act' \(GroupNorm\)"),
-        (Branches(nn.PReLU()), r"module 'act' \(PReLU\)"),
         (Branches(nn.Threshold(0.5, 0.0)), r"module 'act' \(Threshold\)"),
         (zoo.Tied(), r"same weight as module 'layer' \(Linear\)"),
         (Attention(), r"(?s)sigmoid in the model's forward at test_convert.py:\d+ `h = h \* torch.*mul.*data by data"),
         (Choice(), "must not depend on the data"),
         (nn.Linear(3, 2), "no gate"),
         (gl.models.DeepGatedNetwork([3, 4, 1]), "decoupled already"),
-        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 1)), "computed"),
     ],
 )
 @pytest.mark.parametrize("convert", [lambda m: gl.to_dgn(m, Regime.DNPFL), gl.to_dlgn, gl.to_dln])
 def test_operations_that_are_neither_gates_nor_linear_are_refused_with_name_and_place(model, message, convert):
     with pytest.raises(UnsupportedModelError, match=message):
         convert(model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.ReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.Linear(4, 1)),
+        nn.Sequential(nn.Linear(3, 4), nn.PReLU(4, init=-0.4), nn.Linear(4, 1)),
+    ],
+    ids=["computed weights", "PReLU", "PReLU by channel"],
+)
+def test_computed_weights_and_learnt_slopes_convert(model):
+    model, x = model.double(), torch.randn(9, 3)
+    torch.testing.assert_close(gl.to_dgn(model, Regime.FRNPF_DI)(x), model(x), rtol=1e-14, atol=1e-14)
+    redrawn = gl.to_dgn(model, Regime.FRNPF_II)(x)
+    assert not torch.allclose(redrawn, model(x))
 
 
 def test_all_refused_nodes_are_listed():

@@ -4,8 +4,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates import HardGate, capture_gates, gated
+from gatelab.gates import HardGate, gated
 from gatelab.gates.pattern import GateKind
+from gatelab.network import capture_gates
 from tests import zoo
 from tests.contracts.gated_model import snapshot
 
@@ -148,20 +149,18 @@ def test_activation_after_the_last_gate_is_allowed():
 
 
 OBSTACLES = {
-    "gelu": (F.gelu, r"operation gelu: gelu"),
+    "gelu": (F.gelu, r"gelu in module '0'"),
     "sigmoid": (torch.sigmoid, "sigmoid"),
     "softmax": (lambda q: q.softmax(1), "softmax"),
-    "layer norm": (lambda q: F.layer_norm(q, (6,)), r"module '0' \(Wrapped\), operation layer_norm"),
+    "layer norm": (lambda q: F.layer_norm(q, (6,)), r"layer_norm in module '0' at test_capture.py:\d+"),
     "group norm": (lambda q: F.group_norm(q, 2), "group_norm"),
     "product of signals": (lambda q: q * q, "mul"),
     "quotient by a signal": (lambda q: 1 / (1 + q), "rdiv|reciprocal"),
     "attention-like": (lambda q: q @ q.T @ q, "matmul"),
     "hand-written relu": (lambda q: torch.where(q > 0, q, 0.0), "gt"),
     "clamp elsewhere": (lambda q: q.clamp(min=-1), "clamp"),
-    "prelu": (lambda q: F.prelu(q, torch.tensor([0.2])), "prelu"),
     "abs": (torch.abs, "abs"),
     "maximum": (lambda q: torch.maximum(q, -q), "maximum"),
-    "control flow": (lambda q: q if q.sum() > 0 else -q, "reading the value of a signal"),
 }
 
 
@@ -178,6 +177,12 @@ def test_operations_that_are_not_gates_are_refused_with_name_and_place(name):
     assert snapshot(model) == before
 
 
+def test_control_flow_on_values_is_refused_with_its_line():
+    model = nn.Sequential(Wrapped(lambda q: q if q.sum() > 0 else -q), nn.ReLU(), nn.Linear(2, 1))
+    with pytest.raises(UnsupportedModelError, match=r"module '0'.*test_capture.py:\d+.*reads the value of a signal"):
+        capture_gates(model, torch.randn(4, 5))
+
+
 def test_number_of_gates_that_depends_on_the_data_is_refused():
     class Deep(zoo.Tied):
         def forward(self, x):
@@ -185,7 +190,7 @@ def test_number_of_gates_that_depends_on_the_data_is_refused():
                 x = torch.relu(self.layer(x))
             return self.head(x)
 
-    with pytest.raises(UnsupportedModelError, match="reading the value"):
+    with pytest.raises(UnsupportedModelError, match="reads the value"):
         capture_gates(Deep(), torch.randn(4, 5))
 
 
@@ -196,7 +201,7 @@ def test_number_of_gates_that_depends_on_the_batch_is_refused():
                 x = torch.relu(self.layer(x))
             return self.head(x)
 
-    with pytest.raises(UnsupportedModelError, match="gates depend on the data"):
+    with pytest.raises(UnsupportedModelError, match="depends on chance or on the number of examples"):
         capture_gates(ByCount(), torch.randn(5, 5), batch_size=3)
 
 
@@ -210,7 +215,7 @@ def test_model_that_leaves_torch_is_refused():
         def forward(self, x):
             return torch.from_numpy(super().forward(x).numpy() * 2)
 
-    with pytest.raises(UnsupportedModelError, match="cannot be followed"):
+    with pytest.raises(UnsupportedModelError, match="reads the value of a signal"):
         capture_gates(ByNumpy(), torch.randn(2, 5))
 
 
@@ -273,10 +278,12 @@ def test_bad_inputs_are_named(name):
     assert snapshot(model) == before
 
 
-def test_wrong_shapes_raise_torchs_error_and_leave_no_trace():
+def test_wrong_shapes_are_refused_with_torchs_words_and_leave_no_trace():
     model, x = zoo.Residual(), torch.randn(3, 4)
     before = snapshot(model)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+    with pytest.raises(
+        InputError, match=r"Residual does not take examples of shape \(4,\).*cannot be multiplied"
+    ):
         capture_gates(model, x)
     assert snapshot(model) == before
 
@@ -352,16 +359,33 @@ def test_writing_through_an_alias_is_seen(name):
 
 
 MIXING = {
-    "centred over the batch": lambda q: F.relu(q - q.mean(0)),
-    "noise": lambda q: F.relu(q + torch.randn(q.shape)),
-    "whole numbers": lambda q: F.relu(q.to(torch.int32).to(q.dtype)),
+    "centred over the batch": (lambda q: F.relu(q - q.mean(0)), "examples depend on each other: mean in the model"),
+    "weakly centred": (lambda q: F.relu(q - 1e-3 * q.mean(0)), "examples depend on each other: mean in the model"),
+    "sorted": (lambda q: F.relu(q.sort(0).values), "sort"),
+    "noise": (lambda q: F.relu(q + torch.randn(q.shape)), "randn draws random numbers"),
+    "whole numbers": (lambda q: F.relu(q.to(torch.int32).to(q.dtype)), "to in the model's forward.* is not a gate"),
 }
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_gates_that_change_with_the_batch_are_refused(name):
-    with pytest.raises(UnsupportedModelError, match=r"gates change with the batch|to is not a gate"):
-        capture_gates(Wrapped(MIXING[name], width=50), torch.randn(20, 5))
+@pytest.mark.parametrize("n", [1, 20])
+def test_gates_that_change_with_the_batch_are_refused(name, n):
+    function, message = MIXING[name]
+    with pytest.raises(UnsupportedModelError, match=message):
+        capture_gates(Wrapped(function, width=50), torch.randn(n, 5))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("module", [True, False])
+def test_prelu_is_a_gate_with_a_slope_for_each_channel(shared, module):
+    weight = nn.Parameter(torch.tensor([0.2] if shared else [0.1, -0.5, 0.3, 2.0, 0.0, 1.0]))
+    act = nn.PReLU(weight.numel())
+    act.weight = weight
+    model, x = Wrapped(act if module else lambda q: F.prelu(q, weight)), torch.randn(7, 5)
+    layer = (pattern := capture_gates(model, x)).layer(pattern.layers[0])
+    q = model.before(x)
+    assert torch.equal(layer.gates(), q > 0)
+    torch.testing.assert_close(q * layer.factors(torch.float64), F.prelu(q, weight), rtol=1e-15, atol=0)
 
 
 def test_unknown_gate_functions_are_refused():

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.gates.pattern import GateKind, GateLayer
+from gatelab.network import capture_gates
 from tests import zoo
 
 

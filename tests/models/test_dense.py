@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from gatelab.errors import InputError
-from gatelab.gates import SoftGate, StraightThroughGate, capture_gates
+from gatelab.gates import SoftGate, StraightThroughGate
 from gatelab.models import DeepGatedNetwork, mlp
 from gatelab.models.init import bernoulli_, fans, glorot_, he_
+from gatelab.network import capture_gates
 from tests.contracts.gated_model import GatedModelContract
 
 

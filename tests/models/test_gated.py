@@ -4,8 +4,9 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.errors import InputError
-from gatelab.gates import HardGate, SoftGate, capture_gates
+from gatelab.gates import HardGate, SoftGate
 from gatelab.models import DeepLinearlyGatedNetwork, MemorisationNetwork, dln
+from gatelab.network import capture_gates
 from tests.contracts.gated_model import GatedModelContract
 from tests.references import explicit
 

@@ -7,7 +7,7 @@ from torch import fx, nn
 
 import gatelab as gl
 from gatelab.errors import GatelabError, UnsupportedModelError
-from gatelab.network.kinds import Kind
+from gatelab.network.operations import Kind
 from gatelab.observe import stand_in
 from tests import image_zoo, zoo
 from tests.contracts.gated_model import snapshot
@@ -59,7 +59,43 @@ def padded(s, x):
     return s.b((2 - h).mean((2, 3)))
 
 
-FORWARDS = [in_place, shuffle, by_shape, functional_norm, padded]
+def write_through_a_view(s, x):
+    h = s.a(x)
+    h.view(-1).relu_()
+    return s.b(h.mean((2, 3)))
+
+
+def write_into_a_part(s, x):
+    h = s.a(x)
+    h[:, 0] = 0.0
+    h[:, 1, ::2] = h[:, 3, ::2].relu()
+    return s.b(h.mean((2, 3)))
+
+
+def write_into_halves(s, x):
+    h = s.a(x)
+    low, high = h[:, :2], h[:, 2:]
+    low.relu_()
+    high += 2
+    return s.b((h + low.repeat(1, 2, 1, 1)).mean((2, 3)))
+
+
+def write_into_zeros(s, x):
+    h = x.new_zeros(x.shape[0], 4, 4, 4)
+    h[:, 1:3] = F.relu(s.a(x))[:, :2]
+    return s.b(h.mean((2, 3)))
+
+
+def write_through_data(s, x):
+    h = s.a(x)
+    h.data.clamp_(min=0)
+    return s.b(h.detach().mul_(3).mean((2, 3)) + h.mean((2, 3)))
+
+
+FORWARDS = [
+    *(in_place, shuffle, by_shape, functional_norm, padded, write_through_a_view, write_into_a_part),
+    *(write_into_halves, write_into_zeros, write_through_data),
+]
 
 
 def replayed(model, graph, x):
@@ -121,15 +157,15 @@ def noise_made_apart(s, x):
     return s.b(F.relu(s.a(x) + 0.1 * torch.rand(1)).mean((2, 3)))
 
 
-def write_through_a_view(s, x):
+def write_across_examples(s, x):
     h = s.a(x)
-    h.view(-1).relu_()
+    h.flatten(0, 1)[::3].relu_()
     return s.b(h.mean((2, 3)))
 
 
-def write_into_a_part(s, x):
+def write_by_a_mask(s, x):
     h = s.a(x)
-    h[:, 0] = 0.0
+    h[:, torch.tensor([0, 2])] = 0.0
     return s.b(h.mean((2, 3)))
 
 
@@ -141,8 +177,8 @@ REFUSED = {
     branch_on_a_value: "reads the value of a signal",
     noise: "draws random numbers",
     noise_made_apart: "draws random numbers",
-    write_through_a_view: "another view of its memory",
-    write_into_a_part: "writes into a part",
+    write_across_examples: "another view of its memory",
+    write_by_a_mask: "chosen by a tensor",
     by_numpy: "reads the value of a signal",
 }
 

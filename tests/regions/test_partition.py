@@ -237,7 +237,7 @@ def test_the_model_is_left_alone():
         (lambda: linear_regions_2d(zoo.cnn(), plane_in(4, 8, 8)), UnsupportedModelError, "MaxPool2d"),
         (lambda: linear_regions_2d(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Softmax(1))), UnsupportedModelError,
          "Softmax.*neither a gate nor affine"),
-        (lambda: linear_regions_2d(zoo.Tokens(), plane_in(3)), UnsupportedModelError, "gelu"),
+        (lambda: linear_regions_2d(zoo.Tokens(), plane_in(5, 3)), UnsupportedModelError, "gelu"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).polygon(99), InputError, "region 99 does not exist"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).evaluate(torch.full((1, 2), 9.0)), InputError, "outside"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).locate(torch.zeros(2)), InputError, r"\(n, 2\)"),

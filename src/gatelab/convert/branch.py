@@ -1,7 +1,7 @@
 """Copy a model into a new graph, node by node."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pooling import AdaptiveMaxPool
 from gatelab.network.evaluation import attribute
-from gatelab.network.nodes import describe, max_pooling, module_path, node_operation
+from gatelab.network.nodes import module_path
+from gatelab.network.operations import Kind
 
 _DROPOUTS: Mapping[str, type[_DropoutNd]] = {
     "dropout": nn.Dropout,
@@ -38,7 +39,7 @@ class Branch:
             root: the module that will hold the copies of sub-modules.
             prefix: the name of the copy, or "".
         """
-        self._parts, self._source, self._graph, self._root = parts, source, graph, root
+        self._parts, self._network, self._source, self._graph, self._root = parts, parts.network, source, graph, root
         self._prefix = prefix
         self._memo: dict[int, Any] = {}  # of deepcopy: parts that the model shares stay shared in the copy
         self.made: dict[Node, Node] = {}
@@ -47,18 +48,20 @@ class Branch:
         """Write the node as in the model."""
         role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.gate, Role.MAX_POOL: self.max_pool}
-        other = self.normalise if node_operation(node) == "batch_norm" else self.copy
-        return by_role.get(role, other)(node)
+        return by_role.get(role, self._other(node))(node)
 
     def carry_linear(self, node: Node) -> Node:
         """Write the node as in a linear network: gates are open, and averages replace maxima."""
         role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.follow, Role.MAX_POOL: self.average}
-        other = self.normalise if node_operation(node) == "batch_norm" else self.copy
-        return by_role.get(role, other)(node)
+        return by_role.get(role, self._other(node))(node)
+
+    def _other(self, node: Node) -> Callable[[Node], Node]:
+        functional = node.op == "call_function" and self._network.kind(node) is Kind.NORMALISATION
+        return self.normalise if functional else self.copy
 
     def copy(self, node: Node) -> Node:
-        """Write the same operation, out of place, on the parameters of this branch."""
+        """Write the same operation on the parameters of this branch."""
         if node.op == "call_module":
             self._graft(str(node.target), self._module(str(node.target)))
             new = self._graph.call_module(self._path(str(node.target)), self._args(node), self._kwargs(node))
@@ -68,17 +71,19 @@ class Branch:
             self._graft(str(node.target), copy.deepcopy(held, self._memo))
             new = self._graph.get_attr(self._path(str(node.target)))
         elif node.op == "call_method":
-            new = self._graph.call_method(_out_of_place(str(node.target)), self._args(node), self._kwargs(node))
+            new = self._graph.call_method(str(node.target), self._args(node), self._kwargs(node))
         else:
-            new = self._graph.call_function(self._function(node), self._args(node), self._kwargs(node))
+            assert callable(node.target)
+            new = self._graph.call_function(node.target, self._args(node), self._kwargs(node))
         self.made[node] = new
         return new
 
     def gate(self, node: Node) -> Node:
-        """Write a gate: a module as it is, a function out of place."""
-        if node.op == "call_module":
+        """Write a gate: a module or a function of a parameter as it is, any other as ReLU or LeakyReLU."""
+        slope = self._network.gating(node).slope
+        if node.op == "call_module" or isinstance(slope, Node):
             return self.copy(node)
-        slope, source = self.slope(node), self.source(node)
+        source = self.source(node)
         if slope:
             self.made[node] = self._graph.call_function(F.leaky_relu, (source, slope))
         else:
@@ -87,15 +92,14 @@ class Branch:
 
     def dropout(self, node: Node) -> Node:
         """Write functional dropout as a module, which follows train() and eval(); a traced constant would not."""
-        operation = node_operation(node) or "dropout"
-        probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
-        training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
-        owner = self._parts.modules.get(module_path(node), self._parts.model)
+        call = self._network.call(node)
+        operation, probability, training = call.operation, call["p"], call["training"]
+        owner = self._network.modules.get(module_path(node), self._network.model)
         if training is False and owner.training:
             return self.follow(node)  # forward passes a literal False, not self.training
         if operation not in _DROPOUTS or training is not False or not isinstance(probability, float | int):
             raise UnsupportedModelError(
-                f"{describe(node, self._parts.modules)} drops units in every mode, or has no module form; use "
+                f"{self._network.where(node)} drops units in every mode, or has no module form; use "
                 "nn.Dropout, or training=self.training"
             )
         return self._new_module(node, _DROPOUTS[operation](float(probability)))
@@ -103,15 +107,14 @@ class Branch:
     def normalise(self, node: Node) -> Node:
         """Write functional batch-norm as a module of the same state, which follows train() and eval()."""
         names = ("running_mean", "running_var", "weight", "bias")
-        given: dict[str, Any] = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-        paths = [str(given[name].target) for name in names if isinstance(given.get(name), Node)]
+        call = self._network.call(node)
+        paths = [str(call[name].target) for name in names if isinstance(call[name], Node)]
         owner = paths[0].rpartition(".")[0] if paths else ""
         if not owner or paths != [f"{owner}.{name}" for name in names]:
             return self.copy(node)  # its statistics are not a module's own
-        options: dict[str, Any] = dict(zip(("training", "momentum", "eps"), node.args[5:], strict=False)) | given
         mean = attribute(self._source, paths[0])
         axes = {2: 1, 3: 1, 4: 2, 5: 3}[len(node.meta["shape"])]
-        module = getattr(nn, f"BatchNorm{axes}d")(len(mean), options.get("eps", 1e-5), options.get("momentum", 0.1))
+        module = getattr(nn, f"BatchNorm{axes}d")(len(mean), call["eps"], call["momentum"])
         for name, path in zip(names, paths, strict=True):
             getattr(module, name).data.copy_(attribute(self._source, path))
         self._graft(owner, module.to(mean).eval())
@@ -122,7 +125,7 @@ class Branch:
         """Write a max-pooling; a function becomes a module, because F.max_pool2d cannot be pickled."""
         if node.op == "call_module":
             return self.copy(node)
-        pool = max_pooling(node, self._parts.modules)
+        pool = self._network.gating(node).pool
         if isinstance(pool, AdaptiveMaxPool):
             return self._new_module(node, getattr(nn, f"AdaptiveMaxPool{pool.axes}d")(pool.output))
         sizes = (pool.kernel, pool.stride, pool.padding, pool.dilation)
@@ -130,13 +133,13 @@ class Branch:
 
     def average(self, node: Node) -> Node:
         """Write an average over the windows of a max-pooling: the linear map that replaces it."""
-        pool = max_pooling(node, self._parts.modules)
+        pool = self._network.gating(node).pool
         q = self.source(node)
         if isinstance(pool, AdaptiveMaxPool):
             new = self._graph.call_function(getattr(F, f"adaptive_avg_pool{pool.axes}d"), (q, pool.output))
         elif set(pool.dilation) != {1}:
             raise UnsupportedModelError(
-                f"{describe(node, self._parts.modules)}: dilated max-pooling has no linear counterpart; use dilation 1"
+                f"{self._network.where(node)}: dilated max-pooling has no linear counterpart; use dilation 1"
             )
         else:
             options = (pool.kernel, pool.stride, pool.padding, pool.ceil_mode, False)
@@ -153,19 +156,10 @@ class Branch:
         """Return this branch's copy of the node's first input."""
         return self.made[node.all_input_nodes[0]]
 
-    def slope(self, node: Node) -> float:
-        """Return the share that a closed gate passes."""
-        if node.op == "call_module":
-            return float(getattr(self._parts.modules[str(node.target)], "negative_slope", 0.0))
-        if node_operation(node) != "leaky_relu":
-            return 0.0
-        slope: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
-        return float(slope)
-
     def _new_module(self, node: Node, module: nn.Module) -> Node:
         """Write a module in place of a function call, under an unused path."""
         path = ".".join(filter(None, (module_path(node), node.name)))
-        while path in self._parts.modules or _has(self._parts.model, path):
+        while path in self._network.modules or _has(self._network.model, path):
             path += "_"
         self._graft(path, module)
         self.made[node] = self._graph.call_module(self._path(path), (self.source(node),))
@@ -175,8 +169,7 @@ class Branch:
         return torch.fx.map_arg(node.args, self.made.__getitem__)
 
     def _kwargs(self, node: Node) -> dict[str, Any]:
-        kwargs: Any = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
-        return {name: value for name, value in kwargs.items() if name != "inplace"}
+        return torch.fx.map_arg(node.kwargs, self.made.__getitem__)
 
     def _path(self, path: str) -> str:
         return f"{self._prefix}.{path}" if self._prefix else path
@@ -190,13 +183,6 @@ class Branch:
             module.inplace = False
         return module
 
-    @staticmethod
-    def _function(node: Node) -> Any:
-        name = getattr(node.target, "__name__", "")
-        if not name.endswith("_") or name.endswith("__") or getattr(node.target, "__module__", "") == "_operator":
-            return node.target
-        return getattr(torch, name[:-1], None) or getattr(F, name[:-1])
-
 
 def _has(model: nn.Module, path: str) -> bool:
     owner, _, name = path.rpartition(".")
@@ -204,7 +190,3 @@ def _has(model: nn.Module, path: str) -> bool:
         return hasattr(model.get_submodule(owner), name)
     except AttributeError:
         return False
-
-
-def _out_of_place(method: str) -> str:
-    return method[:-1] if method.endswith("_") and not method.endswith("__") else method

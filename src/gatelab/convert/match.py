@@ -5,28 +5,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.events import POOLING_MODULES, is_gate_module
-from gatelab.gates.operations import BILINEAR, DROPPING
+from gatelab.gates.pattern import GateKind
+from gatelab.network.certificate import certify
 from gatelab.network.evaluation import attribute
-from gatelab.network.linear import OVERWRITING, data_nodes, is_linear_module, is_linear_operation
-from gatelab.network.network import read
-from gatelab.network.nodes import (
-    WEIGHING,
-    ancestors,
-    describe,
-    holds_node,
-    is_bounded,
-    node_operation,
-    parameter,
-    weight_parameters,
-)
-from gatelab.network.writes import writes_in_place
+from gatelab.network.network import Network, read
+from gatelab.network.nodes import ancestors, is_affine, parameter, weight_parameters
+from gatelab.network.operations import MULTILINEAR, Kind
 
 
 class Role(Enum):
@@ -48,26 +36,27 @@ class Parts:
     """A model with a role for each node.
 
     Attributes:
-        model: the model.
-        modules: its modules by path.
+        network: the model as it was read.
         roles: the roles of the nodes that the output depends on, in order.
-        gates: the names of the gates, as in a GatePattern.
         deciding: the nodes that some gate depends on.
         weights: for each weight layer the paths of its weight and bias (or None).
     """
 
-    model: nn.Module
-    modules: Mapping[str, nn.Module]
+    network: Network
     roles: Mapping[Node, Role]
-    gates: Mapping[Node, str]
     deciding: frozenset[Node]
     weights: Mapping[Node, tuple[str, str | None]]
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self.network.model
 
     @cached_property
     def gate_paths(self) -> Mapping[Node, str]:
         """The paths of the gate modules in a twin: flat, unique names."""
         paths: dict[Node, str] = {}
-        for node, name in self.gates.items():
+        for node, name in self.network.gates.items():
             path = f"gate.{name.replace('.', '_').replace('#', '_call')}"
             while path in paths.values():
                 path += "_"
@@ -80,9 +69,7 @@ class Parts:
         for node in reversed(list(self.roles)):
             if any(user in before or user in self.weights for user in node.users):
                 before.add(node)
-        curved = [
-            describe(node, self.modules) for node, role in self.roles.items() if role is Role.HEAD and node in before
-        ]
+        curved = [self.network.where(node) for node, role in self.roles.items() if role is Role.HEAD and node in before]
         if curved:
             raise UnsupportedModelError(
                 f"{what}: not linear, and before a weight layer: {'; '.join(curved)}; move them behind the last weight "
@@ -108,62 +95,50 @@ class Parts:
             for user in node.users:
                 if self.roles.get(user) is Role.FIXED:
                     waiting.append(user)
-                elif user in self.roles and (node_operation(user) not in WEIGHING or node is user.args[0]):
+                elif user in self.roles and (self.network.kind(user) is not Kind.WEIGHT or node is user.args[0]):
                     return False
         return True
 
 
-def match(model: nn.Module, x: Tensor | None = None) -> Parts:
+def match(model: nn.Module, x: Tensor | None = None, output: int | str | None = None) -> Parts:
     """Read a model as gates, weight layers and linear operations between them.
 
     Args:
         model: the model.
         x: examples, needed if something in its forward depends on shapes.
+        output: the part of its answer to follow, if it returns several tensors.
 
     Raises:
         UnsupportedModelError: some operations fit no role; the message lists all of them with their places.
     """
-    network = read(model, x)
-    model, graph, modules, gates = network.model, network.graph, network.modules, network.gates
-    needed = _needed(graph)
-    nodes = [node for node in graph.nodes if node in needed]
-    from_input = data_nodes(nodes)
-    deciding = _deciding(nodes, gates)
+    network = read(model, x, output=output)
+    needed = ancestors(network.answer, network.end)
+    nodes = [node for node in network.graph.nodes if node in needed]
+    deciding = _deciding(nodes, network.gates)
     roles, refused = {}, []
     for node in nodes:
-        role = _role(node, modules, gates, from_input)
-        if role is None and node not in deciding and node not in gates and not _cannot_be_copied(node, modules):
+        role = _role(network, node)
+        if role is None and node not in deciding and node not in network.gates:
             role = Role.HEAD
         if role is None:
-            refused.append(f"{describe(node, modules)}{_why(node, from_input)}")
+            refused.append(f"{network.where(node)}{_why(network, node)}")
         else:
             roles[node] = role
-    weights = {node: names for node in nodes if (names := weight_parameters(node, modules)) is not None}
-    refused += _unusable_weights(model, weights, nodes, modules)
+    weights = {node: names for node in nodes if (names := weight_parameters(node, network.modules)) is not None}
+    refused += _unusable_weights(network, weights, nodes)
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
-        head = [describe(node, modules) for node, role in roles.items() if role is Role.HEAD]
+        head = [network.where(node) for node, role in roles.items() if role is Role.HEAD]
         instead = f"; there is {', '.join(head[:5])}" if head else ""
         refused.append(f"no gate: there is no ReLU, LeakyReLU or max-pooling on the way to the output{instead}")
     if refused:
         raise UnsupportedModelError(
-            f"{type(model).__name__} cannot be taken apart into gates and values:\n  - "
+            f"{type(network.model).__name__} cannot be taken apart into gates and values:\n  - "
             + "\n  - ".join(refused)
             + "\nBefore the last gate, use only ReLU, LeakyReLU, max-pooling, Linear and Conv layers with weights of "
             "their own, and operations that are linear in the data. Nothing was converted"
         )
-    return Parts(model, modules, roles, gates, frozenset(deciding), weights)
-
-
-def _needed(graph: Graph) -> set[Node]:
-    """Return the nodes that the output depends on."""
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    if not isinstance(output.args[0], Node):
-        raise UnsupportedModelError("the model must return one tensor, not a tuple or dict")
-    needed = ancestors(output)
-    inputs = [node for node in graph.nodes if node.op == "placeholder" and node in needed]
-    if len(inputs) != 1:
-        raise UnsupportedModelError(f"the model uses {len(inputs)} inputs; it must have one, x")
-    return needed
+    certify(network)
+    return Parts(network, roles, frozenset(deciding), weights)
 
 
 def _deciding(nodes: list[Node], gates: Mapping[Node, str]) -> set[Node]:
@@ -174,83 +149,58 @@ def _deciding(nodes: list[Node], gates: Mapping[Node, str]) -> set[Node]:
     return deciding
 
 
-def _role(
-    node: Node, modules: Mapping[str, nn.Module], gates: Mapping[Node, str], from_input: set[Node]
-) -> Role | None:
+def _role(network: Network, node: Node) -> Role | None:
     if node.op in ("placeholder", "output"):
         return Role.INPUT if node.op == "placeholder" else Role.OUTPUT
-    if node not in from_input:
+    if not node.meta.get("data"):
         return Role.FIXED
-    if node in gates:
-        return _gate_role(node, modules)
-    if weight_parameters(node, modules) is not None:
+    if node in network.gates:
+        return _gate_role(network, node)
+    if weight_parameters(node, network.modules) is not None:
         return Role.WEIGHT
-    if node_operation(node) in DROPPING:
+    if network.kind(node) is Kind.DROPOUT and node.op != "call_module":
         return Role.DROPOUT
-    linear = is_linear_module(node, modules) if node.op == "call_module" else is_linear_operation(node, from_input)
-    return Role.LINEAR if linear else None
+    return Role.LINEAR if is_affine(node, network.modules) else None
 
 
-def _gate_role(node: Node, modules: Mapping[str, nn.Module]) -> Role | None:
-    operation = node_operation(node) or ""
-    if operation.startswith("gated") or "with_indices" in operation or node.kwargs.get("return_indices"):
+def _gate_role(network: Network, node: Node) -> Role | None:
+    gating = network.gating(node)
+    if gating.q is not gating.value or gating.kind is GateKind.BOUNDED:
         return None
-    if holds_node((node.args[1:], node.kwargs)) or is_bounded(node, modules):
-        return None  # the window depends on the shape, or the gate is constant outside its bounds
-    if node.op != "call_module":
-        return Role.MAX_POOL if "max_pool" in operation else Role.GATE
-    module = modules[str(node.target)]
-    if not is_gate_module(module) or getattr(module, "return_indices", False):
-        return None
-    if isinstance(module, nn.Threshold) and (module.threshold, module.value) != (0, 0):
-        return None
-    return Role.MAX_POOL if isinstance(module, POOLING_MODULES) else Role.GATE
+    if gating.pool is None:
+        return Role.GATE
+    return Role.MAX_POOL if "shape" in node.meta else None  # one that returns indices, too, has no twin
 
 
-def _cannot_be_copied(node: Node, modules: Mapping[str, nn.Module]) -> bool:
-    """Whether the node is an in-place write without an out-of-place form, such as ``fill_`` or ``copy_``."""
-    if node.op == "call_module" or not writes_in_place(node, modules):
-        return False
-    plain = node_operation(node) or ""
-    return plain in OVERWRITING or not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain))
-
-
-def _why(node: Node, from_input: set[Node]) -> str:
-    operation = node_operation(node) or ""
-    if operation.startswith("gated"):
+def _why(network: Network, node: Node) -> str:
+    if node in network.gates and network.gating(node).q is not network.gating(node).value:
         return ": the gates of the model are decoupled already"
-    if operation in BILINEAR and sum(source in from_input for source in node.all_input_nodes) > 1:
-        return ": it multiplies data by data"
-    return ""
+    signals = sum(bool(source.meta.get("data")) for source in node.all_input_nodes)
+    return ": it multiplies data by data" if network.kind(node) in MULTILINEAR and signals > 1 else ""
 
 
-def _unusable_weights(
-    model: nn.Module,
-    weights: Mapping[Node, tuple[str, str | None]],
-    nodes: list[Node],
-    modules: Mapping[str, nn.Module],
-) -> list[str]:
+def _unusable_weights(network: Network, weights: Mapping[Node, tuple[str, str | None]], nodes: list[Node]) -> list[str]:
     """Describe weights that are computed, or used in two places."""
     met: dict[int, Node] = {}
     refused = []
     for node, (name, _) in weights.items():
         try:
-            first = met.setdefault(id(parameter(model, name, describe(node, modules))), node)
+            first = met.setdefault(id(parameter(network.model, name, network.where(node))), node)
         except UnsupportedModelError as error:
             refused.append(str(error))
             continue
         if first is not node:
-            refused.append(_tied(node, first, modules))
+            refused.append(_tied(network, node, first))
     for node in nodes:
         if node.op == "get_attr" and "constant" not in node.meta:
-            first = met.get(id(attribute(model, str(node.target))))
+            first = met.get(id(attribute(network.model, str(node.target))))
             others = [user for user in node.users if first is not None and user is not first]
-            refused += [_tied(user, first, modules) for user in others[:1] if first is not None]
+            refused += [_tied(network, user, first) for user in others[:1] if first is not None]
     return refused
 
 
-def _tied(node: Node, first: Node, modules: Mapping[str, nn.Module]) -> str:
+def _tied(network: Network, node: Node, first: Node) -> str:
     return (
-        f"{describe(node, modules)} has the same weight as {describe(first, modules)}: a path would pass it twice, and "
-        "the value of the path would not be a product of different weights"
+        f"{network.where(node)} has the same weight as {network.where(first)}: a path would pass it twice, and the "
+        "value of the path would not be a product of different weights"
     )

@@ -15,7 +15,7 @@ from gatelab.gates import HardGate, SoftGate
 from gatelab.gates.functions import GateFunction
 from gatelab.models.init import glorot_
 from gatelab.network.evaluation import attribute
-from gatelab.network.nodes import max_pooling
+from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.observe import observable
 
 
@@ -200,7 +200,8 @@ def _twin(
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
-            module = Gate(gate, features.slope(node)) if role is Role.GATE else Winner(max_pooling(node, parts.modules))
+            pool = parts.network.gating(node).pool
+            module = Gate(gate, parts.network.slope(node)) if pool is None else Winner(pool)
             path = parts.gate_paths[node]
             graft(root, path, module)
             values.made[node] = graph.call_module(path, (values.source(node), features.source(node)))
@@ -230,8 +231,8 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     unknown = sorted(name for name in loose if not parts.makes_weights(name))
     if unknown:
         raise UnsupportedModelError(
-            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; pass a new "
-            "network of the same architecture as gates_from"
+            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; let them be "
+            "buffers, or give to_dgn a new network of the same architecture as gates_from"
         )
     model = _copied(parts.model)
     for weight, bias in parts.weights.values():
@@ -243,8 +244,8 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
         if parameter.requires_grad:  # a mask that is kept as a parameter stays
             _ = glorot_(parameter, generator) if parameter.ndim > 1 else parameter.zero_()
     for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.reset_parameters()  # ones, zeros and empty statistics; draws no random numbers
+        if operation(module_operation(module)).kind is Kind.NORMALISATION:
+            module.reset_parameters()  # pyright: ignore[reportCallIssue]  # ones, zeros and empty statistics; draws no random numbers
     return model
 
 

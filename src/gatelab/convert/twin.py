@@ -11,6 +11,7 @@ from torch.fx.node import map_aggregate
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import LeakyGate, gated
 from gatelab.gates.functions import GateFunction
+from gatelab.gates.pattern import Slope
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, gated_max_pool
 
 
@@ -149,12 +150,12 @@ class Gate(nn.Module):
 
     Attributes:
         function: the gate function.
-        slope: the share that a closed gate passes.
+        slope: the share that a closed gate passes; one for each channel if the model has a PReLU there.
         copies: how many times wider the value is (npk, Definition C.1).
         blocks: the numbers of channels that are repeated together.
     """
 
-    def __init__(self, function: GateFunction, slope: float = 0.0):
+    def __init__(self, function: GateFunction, slope: Slope = 0.0):
         """Build a gate without parameters."""
         super().__init__()
         self.function, self.slope = function, slope

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.fx import Graph, Node
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
@@ -19,11 +17,10 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.gates import HardGate, LeakyGate
 from gatelab.gates.functions import GateFunction
 from gatelab.gates.pooling import take
-from gatelab.network.nodes import dense_parameters, describe, max_pooling, node_operation
+from gatelab.network.nodes import dense_parameters
+from gatelab.network.operations import Kind
 
 _PREFIX = "part"  # both halves hold the modules of the model under this name
-_SELECTING = frozenset("squeeze unsqueeze getitem select flatten view reshape contiguous clone".split())
-_SUMS = frozenset({"add", "radd", "iadd", "sub", "rsub", "isub", "subtract"})
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def halves(model: nn.Module, x: Tensor | None = None) -> Halves:
             f"path features: {', '.join(loose)} are not weights of Linear or Conv layers; their paths are not known"
         )
     end = _end(parts)
-    last = end if dense_parameters(end, parts.modules) is not None else None
+    last = end if dense_parameters(end, parts.network.modules) is not None else None
     values = _values(parts, end)
     layers = {
         node: ValueLayer(
@@ -98,7 +95,7 @@ def _end(parts: Parts) -> Node:
         sources = [source for source in node.all_input_nodes if parts.roles[source] is not Role.FIXED]
         if len(sources) != 1:
             raise UnsupportedModelError(
-                f"{describe(node, parts.modules)} joins signals after the last gate and is not linear; return its "
+                f"{parts.network.where(node)} joins signals after the last gate and is not linear; return its "
                 "inputs instead"
             )
         (node,) = sources
@@ -108,16 +105,15 @@ def _end(parts: Parts) -> Node:
 def _behind_selection(parts: Parts, node: Node) -> Node:
     """Return the dense layer whose outputs the node selects from, or else the node itself."""
     source = node
-    while node_operation(source) in _SELECTING and isinstance(source.args[0], Node):
+    while parts.network.kind(source) in (Kind.REARRANGEMENT, Kind.PASSING) and isinstance(source.args[0], Node):
         source = source.args[0]
-    return source if dense_parameters(source, parts.modules) is not None else node
+    return source if dense_parameters(source, parts.network.modules) is not None else node
 
 
 def _lets_pass(parts: Parts, node: Node) -> bool:
     """Whether paths ignore the node: batch-norm and dropout only scale values."""
-    if node.op == "call_module":
-        return isinstance(parts.modules[str(node.target)], _BatchNorm | _DropoutNd | nn.Identity)
-    return parts.roles[node] is Role.DROPOUT
+    kinds = (Kind.NORMALISATION, Kind.DROPOUT, Kind.PASSING)
+    return parts.roles[node] is not Role.FIXED and node.op != "output" and parts.network.kind(node) in kinds
 
 
 def _decisions(parts: Parts) -> GraphNetwork:
@@ -126,9 +122,9 @@ def _decisions(parts: Parts) -> GraphNetwork:
     decided = []
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
-            slope = branch.slope(node)
+            slope, pool = parts.network.slope(node), parts.network.gating(node).pool
             gate = LeakyGate(HardGate(), slope) if slope else HardGate()
-            decide = gate if role is Role.GATE else max_pooling(node, parts.modules).winners
+            decide = gate if pool is None else pool.winners
             graft(root, parts.gate_paths[node], GateDecision(decide))
             decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
         if role is Role.INPUT:
@@ -146,7 +142,7 @@ def _values(parts: Parts, end: Node) -> GraphNetwork:
     gating = [node for node, role in parts.roles.items() if role in (Role.GATE, Role.MAX_POOL)]
     gates = {node: graph.placeholder(f"gate_{place}") for place, node in enumerate(gating)}
     for node, role in parts.roles.items():
-        if node is end and dense_parameters(end, parts.modules) is not None:
+        if node is end and dense_parameters(end, parts.network.modules) is not None:
             graph.output(branch.source(node))
             break
         if role is Role.INPUT:
@@ -160,7 +156,7 @@ def _values(parts: Parts, end: Node) -> GraphNetwork:
             branch.made[node] = graph.call_function(take, (branch.source(node), gates[node]))
         elif _lets_pass(parts, node):
             branch.follow(node)
-        elif role is not Role.FIXED and node_operation(node) in _SUMS and _adds_a_constant(parts, node):
+        elif role is not Role.FIXED and parts.network.kind(node) is Kind.SUM and _adds_a_constant(parts, node):
             _drop_constant(branch, graph, parts, node)
         else:
             branch.copy(node)
@@ -207,9 +203,8 @@ def _weight_layers(parts: Parts) -> Iterator[tuple[Node, str, bool]]:
 
 def _fan_in(parts: Parts, node: Node) -> int:
     weight = parts.model.get_parameter(parts.weights[node][0])
-    name = type(parts.modules[str(node.target)]).__name__ if node.op == "call_module" else node_operation(node) or ""
     # A transposed convolution's weight is (in, out, …).
-    return weight[:, 0].numel() if "transpose" in name.lower() else weight[0].numel()
+    return weight[:, 0].numel() if "transpose" in parts.network.operation(node) else weight[0].numel()
 
 
 class GateDecision(nn.Module):

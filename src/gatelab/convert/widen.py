@@ -8,24 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from gatelab.convert.twin import Gate, GatedTwin, Winner
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import glorot_
-from gatelab.network.nodes import describe, is_shape, node_operation, weight_parameters
+from gatelab.network.calls import call_of, operation_of
+from gatelab.network.nodes import describe, is_shape, weight_parameters
+from gatelab.network.operations import Kind, operation
 
 # These keep the copies of each channel apart, so they act on a wide signal as on a narrow one.
-_WIDE_MODULES = (
-    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
-    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Flatten, nn.Identity),
-)
-_WIDE_OPERATIONS = frozenset(
-    "add sub neg flatten view reshape mean contiguous clone avg_pool1d avg_pool2d avg_pool3d "
-    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split()
-)
+# Kinds of operations that treat every channel alike, whatever their number; of rearrangements only these do.
+_WIDE_KINDS = frozenset({Kind.SUM, Kind.SPATIAL, Kind.DROPOUT, Kind.PASSING})
+_WIDE_OPERATIONS = frozenset({"flatten", "neg"})
 
 
 def widen_values(
@@ -130,10 +125,8 @@ class _Widening:
     def _layer(self, node: Node, names: tuple[str, str | None]) -> tuple[int, ...] | None:
         before = 1 if self._of(node.args[0]) is None else self._m
         after = 1 if node in self._last else self._m
-        module: Any = self._modules.get(str(node.target)) if node.op == "call_module" else None
-        name = type(module).__name__ if module is not None else node_operation(node) or ""
-        groups = getattr(module, "groups", 1) if module is not None else node.kwargs.get("groups", 1)
-        if groups != 1 or "ranspose" in name or (module is None and len(node.args) > 6):
+        call = call_of(node, self._modules)
+        if call.arguments.get("groups", 1) != 1 or "transpose" in call.operation:
             raise UnsupportedModelError(
                 f"{describe(node, self._modules)}: grouped and transposed convolutions have no known wider form"
             )
@@ -144,8 +137,8 @@ class _Widening:
         self._replace(names[0], glorot_(wide, self._generator))
         if names[1] is not None:
             self._replace(names[1], weight.new_zeros(weight.shape[0] * after))
-        if module is not None:
-            _note_sizes(module, before, after)
+        if node.op == "call_module":
+            _note_sizes(self._modules[str(node.target)], before, after)
         return None if node in self._last else (weight.shape[0],)
 
     def _replace(self, path: str, tensor: Tensor) -> None:
@@ -155,23 +148,29 @@ class _Widening:
 
     def _between(self, node: Node, layouts: list[tuple[int, ...]]) -> tuple[int, ...]:
         """Widen an operation between weight layers, and return the blocks of its output."""
-        module = self._modules.get(str(node.target)) if node.op == "call_module" else None
-        operation = node_operation(node)
-        if isinstance(module, _BatchNorm):
-            self._twin.set_submodule(str(node.target), _wide_norm(module, self._m))
-        elif operation in ("view", "reshape"):
+        name = operation_of(node, self._modules)
+        kind = operation(name).kind
+        if kind is Kind.NORMALISATION and node.op == "call_module":
+            norm: Any = self._modules[str(node.target)]
+            self._twin.set_submodule(str(node.target), _wide_norm(norm, self._m))
+        elif name in ("view", "reshape"):
             self._reshape(node)
-        elif operation in ("cat", "concat", "concatenate"):
-            arguments: Any = node.args
-            parts, dim = arguments[0], arguments[1] if len(arguments) > 1 else node.kwargs.get("dim", 0)
-            if dim == 1:
-                return tuple(block for part in parts for block in self._of(part) or ())
+        elif kind is Kind.CONCATENATION and name != "stack":
+            call = call_of(node, self._modules)
+            if call["dim"] == 1:
+                return tuple(block for part in call["tensors"] for block in self._of(part) or ())
             self._refuse(node)
-        elif not (node.op == "output" or isinstance(module, _WIDE_MODULES) or operation in _WIDE_OPERATIONS):
+        elif not (node.op == "output" or kind in _WIDE_KINDS or name in _WIDE_OPERATIONS):
             self._refuse(node)
-        if len(set(layouts)) > 1 or (operation == "mean" and not _axes(node) <= {2, 3, 4}):
+        if len(set(layouts)) > 1 or (name in ("mean", "sum") and not self._axes(node) <= {2, 3, 4}):
             self._refuse(node)
         return layouts[0]
+
+    def _axes(self, node: Node) -> set[int]:
+        given: Any = call_of(node, self._modules)["dim"]
+        if given is None:
+            return {0, 1}  # the mean over all axes includes these two
+        return {given} if isinstance(given, int) else set(given)
 
     def _reshape(self, node: Node) -> None:
         """Multiply a literal number of channels (or channels times positions) by m."""
@@ -197,16 +196,9 @@ def _wide_norm(norm: _BatchNorm, m: int) -> _BatchNorm:
 
 
 def _note_sizes(module: Any, before: int, after: int) -> None:
-    names = ("in_channels", "out_channels") if isinstance(module, _ConvNd) else ("in_features", "out_features")
+    names = ("in_channels", "out_channels") if hasattr(module, "in_channels") else ("in_features", "out_features")
     for name, factor in zip(names, (before, after), strict=True):
         setattr(module, name, getattr(module, name) * factor)
-
-
-def _axes(node: Node) -> set[int]:
-    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    if given is None:
-        return {0, 1}  # the mean over all axes includes these two
-    return {given} if isinstance(given, int) else set(given)
 
 
 def _last_layers(graph: Graph, modules: Mapping[str, nn.Module]) -> set[Node]:

@@ -7,8 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel
+from gatelab.network import capture_gates
 from gatelab.observe import examples
 
 

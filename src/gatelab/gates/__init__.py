@@ -1,6 +1,5 @@
 """Gates: capture them, store them as bits, and apply gate functions."""
 
-from gatelab.gates.capture import capture_gates
 from gatelab.gates.functions import HardGate, LeakyGate, SoftGate, StraightThroughGate, gated
 from gatelab.gates.pattern import GatePattern
 
@@ -10,6 +9,5 @@ __all__ = [
     "LeakyGate",
     "SoftGate",
     "StraightThroughGate",
-    "capture_gates",
     "gated",
 ]

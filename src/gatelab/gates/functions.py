@@ -67,7 +67,7 @@ class LeakyGate:
 
     Attributes:
         gate: the gate function between closed (0) and open (1).
-        slope: the value of a closed gate.
+        slope: the value of a closed gate: one number, or one for each channel.
 
     Example:
         >>> LeakyGate(HardGate(), slope=0.25)(torch.tensor([-3.0, 3.0])).tolist()
@@ -75,12 +75,17 @@ class LeakyGate:
     """
 
     gate: GateFunction
-    slope: float
+    slope: float | tuple[float, ...]
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return the gate, between the slope and 1."""
         gate = self.gate(q)
-        return gate + self.slope * (1 - gate)  # exact at both ends: 1, or the slope
+        return gate + self.closed(q) * (1 - gate)  # exact at both ends: 1, or the slope
+
+    def closed(self, q: Float[Tensor, "*shape"]) -> Tensor:
+        """Return the value of closed gates, by channel: the axis behind the examples."""
+        slope = torch.tensor(self.slope, dtype=q.dtype, device=q.device)
+        return slope.view(-1, *[1] * (q.ndim - 2)) if slope.ndim else slope
 
 
 def gated(
@@ -108,5 +113,5 @@ def gated(
     if isinstance(gate, HardGate):  # select instead of multiply: 0 · ∞ would be NaN
         return torch.where(q > 0, value, torch.zeros((), dtype=value.dtype, device=value.device))
     if isinstance(gate, LeakyGate) and isinstance(gate.gate, HardGate):
-        return torch.where(q > 0, value, value * gate.slope)
+        return torch.where(q > 0, value, value * gate.closed(q))
     return value * gate(q)

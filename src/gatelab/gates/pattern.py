@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import overload
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -18,6 +18,8 @@ from gatelab.errors import InputError
 from gatelab.gates.bits import pack, popcount, unpack
 
 _FORMAT = "gatelab.gates/1"
+
+Slope = float | tuple[float, ...]  # what closed gates pass: one number, or one for each channel (PReLU)
 
 
 class GateKind(StrEnum):
@@ -39,16 +41,16 @@ class GateLayer:
         shape: axes after the examples: (w,) for dense layers, (c, height, width) for convolutional ones,
             (c, *positions, taps) for max-pooling, where the winning tap of each window is open.
         words: the gates, packed row by row.
-        slope: the share that a closed gate still passes (LeakyReLU); 0 otherwise.
+        slope: the share that a closed gate still passes (LeakyReLU), by channel for a PReLU; 0 otherwise.
     """
 
     kind: GateKind
     shape: tuple[int, ...]
     words: Int64[Tensor, "n words"]
-    slope: float = 0.0
+    slope: Slope = 0.0
 
     @classmethod
-    def of(cls, gates: Bool[Tensor, "n ..."], kind: GateKind = GateKind.RELU, slope: float = 0.0) -> "GateLayer":
+    def of(cls, gates: Bool[Tensor, "n ..."], kind: GateKind = GateKind.RELU, slope: Slope = 0.0) -> "GateLayer":
         """Pack boolean gates."""
         return cls(kind, tuple(gates.shape[1:]), pack(gates.flatten(1)), slope)
 
@@ -60,6 +62,24 @@ class GateLayer:
     def gates(self) -> Bool[Tensor, " n *shape"]:
         """Return the gates as booleans."""
         return unpack(self.words, self.units).view(-1, *self.shape)
+
+    def factors(self, dtype: torch.dtype) -> Float[Tensor, " n *shape"]:
+        """Return what each gate multiplies by: 1 where it is open, its slope elsewhere."""
+        return factors_of(self.gates(), self.slope, dtype)
+
+
+def factors_of(gates: Bool[Tensor, "n ..."], slope: Slope, dtype: torch.dtype) -> Float[Tensor, "n ..."]:
+    """Return 1 for an open gate and the slope for a closed one; slopes of channels belong to the first axis of units.
+
+    Example:
+        >>> factors_of(torch.tensor([[True, False]]), 0.25, torch.float64).tolist()
+        [[1.0, 0.25]]
+    """
+    numbers = gates.to(dtype)
+    if not slope:
+        return numbers
+    closed = torch.tensor(slope, dtype=dtype, device=gates.device)
+    return numbers + closed.view(-1, *[1] * (gates.ndim - 2)) * (1 - numbers)
 
 
 class GatePattern:
@@ -239,7 +259,7 @@ class GatePattern:
                         GateKind(entry["kind"]),
                         tuple(entry["shape"]),
                         file.get_tensor(str(i)).view(torch.int64),
-                        entry["slope"],
+                        tuple(entry["slope"]) if isinstance(entry["slope"], list) else entry["slope"],
                     )
                     for i, entry in enumerate(json.loads(about["layers"]))
                 }
@@ -254,11 +274,15 @@ class GatePattern:
         fractions = self.active_fraction()
         for name, layer in self._layers.items():
             shape = "×".join(map(str, layer.shape))
-            slope = f", slope {layer.slope:g}" if layer.slope else ""
+            slope = f", slope {_written(layer.slope)}" if layer.slope else ""
             lines.append(
                 f"  {name:<{name_width}}  {layer.kind.value:<10}  {shape:<12} {fractions[name]:6.1%} on{slope}"
             )
         return "\n".join(lines)
+
+
+def _written(slope: Slope) -> str:
+    return f"{min(slope):g} to {max(slope):g}" if isinstance(slope, tuple) else f"{slope:g}"
 
 
 def _as_layer(name: str, layer: Tensor | GateLayer) -> GateLayer:

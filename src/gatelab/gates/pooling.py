@@ -1,6 +1,5 @@
 """Max-pooling as a gate: each window passes one input, the winner."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,29 +82,6 @@ def _check_axes(q: Tensor, axes: int) -> None:
         raise InputError(
             f"max-pooling over {axes} axes got a tensor of shape {tuple(q.shape)}; it must be (examples, channels, …)"
         )
-
-
-def pooling_of(kind: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> MaxPool | AdaptiveMaxPool:
-    """Return the pooling that a function's arguments or a module's attributes describe.
-
-    Args:
-        kind: the name of the function or module, e.g. "adaptive_max_pool2d" or "MaxPool1d".
-        args: the positional arguments after the input.
-        options: the named arguments, or the attributes.
-    """
-    axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in kind)
-    if "adaptive" in kind.lower():
-        return AdaptiveMaxPool(per_axis(args[0] if args else options["output_size"], axes))
-    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-    options = {**options, **dict(zip(names, args, strict=False))}
-    kernel = per_axis(options["kernel_size"], axes)
-    return MaxPool(
-        kernel,
-        per_axis(options.get("stride") or kernel, axes),
-        per_axis(options.get("padding", 0), axes),
-        per_axis(options.get("dilation", 1), axes),
-        bool(options.get("ceil_mode", False)),
-    )
 
 
 def per_axis(value: Any, axes: int) -> tuple[Any, ...]:

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, OverlapTiles
 from gatelab.kernels.path.kernel import GraphTiles, refuse_early
-from gatelab.network.network import read
+from gatelab.network.capture import Capture
 from gatelab.observe import examples_for, observable
 
 
@@ -84,14 +84,15 @@ class OverlapKernel:
         """Return the kernel on examples of x against y, to be evaluated block by block."""
         model = observable(self.model)
         x, _ = examples_for(model, x, y)
-        if capture_gates(model, x[:1]).is_chain:
-            return OverlapTiles(x.dtype, self.normalise, model, self.batch_size)
+        capture = Capture(model, self.batch_size)
+        network = capture.network(x)
+        if network.is_chain:
+            return OverlapTiles(x.dtype, self.normalise, capture)
         if x.ndim != 2:
             raise UnsupportedModelError(
                 "the overlap counts paths per starting node, which is defined for dense layers only; use "
                 "neural_path_kernel(model, x)"
             )
-        network = read(model, x)
         refuse_early(network)
         dtype = x.dtype if self.normalise else torch.float64
-        return GraphTiles(model, self.normalise, False, dtype, self.batch_size, per_node=True, _network=network)
+        return GraphTiles(capture, self.normalise, False, dtype, per_node=True)

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.gates.bits import popcount
 from gatelab.gates.pattern import GateKind, GateLayer
 from gatelab.kernels.compiled import compiled
 from gatelab.kernels.tiles import bytes_of, fill
+from gatelab.network.capture import Capture
 
 POPCOUNT = "gatelab.kernels.popcount"
 # Examples per forward pass when gates are captured: the activations of a whole block of rows would take more memory
@@ -23,18 +24,16 @@ CAPTURED_AT_A_TIME = 256
 class OverlapTiles:
     """Tiles of the overlap, from packed gates."""
 
-    def __init__(
-        self, dtype: torch.dtype, normalise: bool, model: nn.Module | None = None, batch_size: int | None = None
-    ):
-        """Compute entries in ``dtype``, or in float64 if they are counts; :meth:`rows` needs ``model``."""
+    def __init__(self, dtype: torch.dtype, normalise: bool, capture: Capture | None = None):
+        """Compute entries in ``dtype``, or in float64 if they are counts; :meth:`rows` needs ``capture``."""
         self.dtype = dtype if normalise else torch.float64
         self.outputs = ()
-        self._normalise, self._model, self._batch_size = normalise, model, batch_size
+        self._normalise, self._capture = normalise, capture
 
     def rows(self, x: Float[Tensor, "n ..."]) -> "GateRows":
         """Capture the gates of some examples."""
-        assert self._model is not None
-        return self.of_gates(capture_gates(self._model, x, self._batch_size))
+        assert self._capture is not None
+        return self.of_gates(self._capture.gates(x))
 
     def of_gates(self, gates: GatePattern) -> "GateRows":
         """Return the rows of known gates."""

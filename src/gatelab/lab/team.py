@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.network.nodes import node_operation
-from gatelab.network.tracing import trace
+from gatelab.network.network import Network, read
+from gatelab.network.operations import Kind
 
 StateDict = dict[str, Tensor]
 
 # Act on each number alone, so an axis in front does not matter to them.
-_POINTWISE_MODULES = (nn.ReLU, nn.LeakyReLU, nn.Identity)
-_POINTWISE = frozenset("relu leaky_relu gated clamp add sub mul neg ones_like".split())
+_POINTWISE = frozenset({Kind.GATE, Kind.SUM, Kind.SCALE, Kind.START})
 # From this size on, copying a stacked weight's gradient takes longer than an autograd function in Python.
 _LARGE_WEIGHT = 2**15
 
@@ -122,8 +122,7 @@ class StackedTeam(Team):
         # Built once: torch.func.functional_call would swap the stacked parameters in again for every batch.
         together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
         super().__init__(len(models), together, copy.deepcopy(models[0]))
-        flattens = any(node_operation(node) == "flatten" for node in trace(models[0]).nodes)
-        self._mode = _FlattenMembers if flattens else nullcontext
+        self._mode = _FlattenMembers if _flattens(models[0]) else nullcontext
 
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """All members' answers at once."""
@@ -144,24 +143,28 @@ class StackedTeam(Team):
 def can_stack(model: nn.Module) -> bool:
     """Whether all that the model does is dense, pointwise, or flattening of the examples."""
     try:
-        graph = trace(model)
+        network = read(model)
     except (InputError, UnsupportedModelError):
         return False
-    modules = dict(model.named_modules())
-    for node in graph.nodes:
-        if node.op == "call_module":
-            module = modules[str(node.target)]
-            flattens = isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
-            if not (isinstance(module, (nn.Linear, *_POINTWISE_MODULES)) or flattens):
-                return False
-        elif node.op in ("call_function", "call_method"):
-            made = isinstance(node.target, type)  # a gate function, which fx notes as a call of its constructor
-            flattens = node_operation(node) == "flatten" and tuple(node.args[1:]) == (1,)
-            if not (made or flattens or node_operation(node) in _POINTWISE or node.users == {}):
-                return False
-        elif node.op == "get_attr":
-            return False
-    return not list(model.buffers())
+    nodes = [node for node in network.nodes if node.op not in ("placeholder", "output")]
+    return not list(model.buffers()) and all(_stacks(network, node) for node in nodes)
+
+
+def _stacks(network: Network, node: Node) -> bool:
+    """Whether an axis in front of the examples does not matter to a node, or is allowed for by the team."""
+    if network.operation(node) == "linear":
+        return node.op == "call_module"  # what stands in its place is a module
+    if network.operation(node) == "flatten":
+        call = network.call(node)
+        return (call["start_dim"], call["end_dim"]) == (1, -1)
+    pointwise = network.kind(node) in _POINTWISE or network.operation(node) == "identity"
+    return pointwise and all(source.op != "get_attr" for source in node.all_input_nodes)
+
+
+def _flattens(model: nn.Module) -> bool:
+    """Whether forward calls ``flatten`` as a function."""
+    network = read(model)
+    return any(network.operation(node) == "flatten" and node.op != "call_module" for node in network.nodes)
 
 
 def _substitutes(model: nn.Module, stacks: Mapping[int, nn.Parameter]) -> dict[int, nn.Module]:

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from gatelab.network.kinds import Kind
-from gatelab.network.nodes import ancestors, is_bounded
+from gatelab.gates.pattern import GateKind
+from gatelab.network.nodes import ancestors
+from gatelab.network.operations import CONVOLUTIONS, Kind
 
 if TYPE_CHECKING:
     from gatelab.network.network import Network
 
-_CHAIN = frozenset({Kind.WEIGHT, Kind.GATE, Kind.PASSING, Kind.REARRANGEMENT, Kind.START})
+_CHAIN = frozenset({Kind.WEIGHT, Kind.GATE, Kind.DROPOUT, Kind.PASSING, Kind.REARRANGEMENT, Kind.START})
 
 
 def abilities(network: "Network") -> dict[str, str]:
@@ -31,21 +32,21 @@ def _before_gates(network: "Network") -> Iterator[Node]:
     """Nodes that are neither gates nor linear and that a gate depends on."""
     deciding = ancestors(*network.gates) - set(network.gates)
     for node in network.nodes:
-        if node in deciding and _is_obstacle(network, node):
+        if node in deciding and network.is_obstacle(node):
             yield node
 
 
 def _before_twins(network: "Network") -> Iterator[Node]:
     yield from _before_gates(network)
     for node in network.gates:
-        if is_bounded(node, network.modules) or network.operation(node).startswith("gated"):
+        if _is_bounded(network, node) or network.gating(node).q is not network.gating(node).value:
             yield node
     yield from _tied(network)
 
 
 def _before_path_kernel(network: "Network") -> Iterator[Node]:
     for node in network.value_nodes:
-        if _is_obstacle(network, node):
+        if network.is_obstacle(node):
             yield node
     yield from _tied(network)
 
@@ -53,7 +54,7 @@ def _before_path_kernel(network: "Network") -> Iterator[Node]:
 def _before_listed_paths(network: "Network") -> Iterator[Node]:
     yield from _obstacles(network)
     for node in network.value_nodes:
-        bounded = node in network.gates and is_bounded(node, network.modules)
+        bounded = node in network.gates and _is_bounded(network, node)
         if node.op != "placeholder" and (network.kind(node) not in _CHAIN or bounded or _is_convolution(network, node)):
             yield node
 
@@ -61,12 +62,12 @@ def _before_listed_paths(network: "Network") -> Iterator[Node]:
 def _before_regions(network: "Network") -> Iterator[Node]:
     yield from _obstacles(network)
     for node in network.gates:
-        if network.kind(node) is Kind.SELECTION or is_bounded(node, network.modules):
+        if network.kind(node) is Kind.SELECTION or _is_bounded(network, node):
             yield node
 
 
 def _obstacles(network: "Network") -> Iterator[Node]:
-    return (node for node in network.nodes if node.op != "output" and _is_obstacle(network, node))
+    return (node for node in network.nodes if node.op != "output" and network.is_obstacle(node))
 
 
 def _nothing(network: "Network") -> Iterator[Node]:
@@ -84,13 +85,8 @@ _ABILITIES: Mapping[str, Callable[["Network"], Iterator[Node]]] = {
 }
 
 
-def _is_obstacle(network: "Network", node: Node) -> bool:
-    """Whether a node is neither a gate nor linear in the data."""
-    if node.op == "placeholder" or not node.meta.get("data"):
-        return False
-    kind = network.kind(node)
-    products = kind is Kind.SCALE and sum(bool(source.meta.get("data")) for source in node.all_input_nodes) > 1
-    return products or kind in (Kind.OBSTACLE, Kind.HEAD)
+def _is_bounded(network: "Network", node: Node) -> bool:
+    return network.gating(node).kind is GateKind.BOUNDED
 
 
 def _tied(network: "Network") -> Iterator[Node]:
@@ -105,4 +101,4 @@ def _tied(network: "Network") -> Iterator[Node]:
 
 
 def _is_convolution(network: "Network", node: Node) -> bool:
-    return network.operation(node).startswith("conv")
+    return network.operation(node) in CONVOLUTIONS

@@ -1,6 +1,5 @@
 """Fully connected networks as a chain of weights and gates."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,13 +8,13 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.events import POOLING_MODULES
+from gatelab.gates.pattern import GateKind
 from gatelab.network.network import Network, read
-from gatelab.network.nodes import dense_parameters, describe, is_bounded, node_operation, parameter
-from gatelab.network.tracing import value_chain
+from gatelab.network.nodes import dense_parameters, parameter, value_sources
+from gatelab.network.operations import Kind
 
-_PASSING_MODULES = (nn.Identity, nn.Flatten, nn.Dropout, nn.AlphaDropout)
-_PASSING_OPERATIONS = frozenset("flatten view reshape dropout contiguous clone squeeze unsqueeze".split())
+# Of the rearrangements, those that keep the order of an example's units.
+_KEEPING_ORDER = frozenset("flatten view reshape squeeze unsqueeze".split())
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,12 @@ class DenseChain:
         return tuple(layer.gate for layer in self.layers if layer.gate is not None)
 
 
-def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
+def dense_chain(model: nn.Module, x: Tensor | None = None, *, gates: bool = True) -> DenseChain:
     """Read a fully connected ReLU or gated network as a chain, however its forward is written.
 
     Args:
         model: the network.
+        x: examples, if the network is to be read on these.
         gates: whether a gate must stand between weight layers; a deep linear network has none.
 
     Returns:
@@ -77,44 +77,36 @@ def dense_chain(model: nn.Module, *, gates: bool = True) -> DenseChain:
         >>> dense_chain(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))).widths
         (2, 3, 1)
     """
-    return chain_of(read(model), gates=gates)
+    return chain_of(read(model, x), gates=gates)
 
 
 def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
     """Return a network that has been read as a chain; see :func:`dense_chain`."""
-    model, graph, modules, names = network.model, network.graph, network.modules, network.gates
     layers: list[DenseLayer] = []
     gate: str | None = None
-    nodes = value_chain(graph, modules)
-    constant_input = bool(nodes) and node_operation(nodes[0]) == "ones_like"
+    nodes = value_chain(network)
+    constant_input = bool(nodes) and network.kind(nodes[0]) is Kind.START
     for node in reversed(nodes[constant_input:]):
-        parameters = dense_parameters(node, modules)
-        if node in names and is_bounded(node, modules):
-            raise UnsupportedModelError(
-                f"{describe(node, modules)} is constant outside its bounds; paths that start there cannot be listed; "
-                "use ReLU"
-            )
-        if node in names and not _is_pooling(node, modules):
-            if gate is not None or not layers:
-                raise UnsupportedModelError(
-                    f"{describe(node, modules)}: a gate must stand between two weight layers; add an nn.Linear after it"
-                )
-            gate = names[node]
+        parameters = dense_parameters(node, network.modules)
+        if node in network.gates and network.kind(node) is Kind.GATE:
+            _refuse_gate(network, node, follows_layer=bool(layers) and gate is None)
+            gate = network.gates[node]
         elif parameters is not None:
             if layers and gate is None and gates:
                 raise UnsupportedModelError(
-                    f"{describe(node, modules)}: two weight layers with no gate between them; multiply them into one, "
+                    f"{network.where(node)}: two weight layers with no gate between them; multiply them into one, "
                     "or add a gate"
                 )
-            layers.append(_layer(model, describe(node, modules), *parameters, gate))
+            layers.append(_layer(network.model, network.where(node), *parameters, gate))
             gate = None
-        elif not _passes(node, modules):
+        elif not _passes(network, node):
+            fold = "; fold it into its layer: torch.nn.utils.fusion.fuse_linear_bn_eval"
             raise UnsupportedModelError(
-                f"{describe(node, modules)} has no place in a fully connected chain: paths can be listed only for "
-                f"networks of nn.Linear layers and gates{_remedy(node, modules)}"
+                f"{network.where(node)} has no place in a fully connected chain: paths can be listed only for networks "
+                f"of nn.Linear layers and gates{fold if network.kind(node) is Kind.NORMALISATION else ''}"
             )
     if not layers or gate is not None:
-        raise UnsupportedModelError(f"{type(model).__name__} does not start with a weight layer (nn.Linear)")
+        raise UnsupportedModelError(f"{type(network.model).__name__} does not start with a weight layer (nn.Linear)")
     for before, after in pairwise(reversed(layers)):
         if before.weight.shape[0] != after.weight.shape[1]:
             raise UnsupportedModelError(
@@ -122,6 +114,37 @@ def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
                 f"{before.weight.shape[0]}: a layer is shared over positions; flatten the examples first"
             )
     return DenseChain(tuple(reversed(layers)), constant_input)
+
+
+def value_chain(network: Network) -> list[Node]:
+    """Return the nodes that values pass from the input to the output, in order, without both ends.
+
+    Raises:
+        UnsupportedModelError: values branch and join again (a sum, a concatenation), or the model has several outputs.
+    """
+    chain: list[Node] = []
+    node = network.answer
+    while node.op != "placeholder":
+        chain.append(node)
+        sources = [source for source in value_sources(node) if source.meta.get("data")]
+        if len(sources) != 1:
+            raise UnsupportedModelError(
+                f"{network.where(node)} joins several signals; it has no place in a fully connected chain, and no "
+                "path-kernel rule"
+            )
+        (node,) = sources
+    return chain[::-1]
+
+
+def _refuse_gate(network: Network, node: Node, *, follows_layer: bool) -> None:
+    if network.gating(node).kind is GateKind.BOUNDED:
+        raise UnsupportedModelError(
+            f"{network.where(node)} is constant outside its bounds; paths that start there cannot be listed; use ReLU"
+        )
+    if not follows_layer:
+        raise UnsupportedModelError(
+            f"{network.where(node)}: a gate must stand between two weight layers; add an nn.Linear after it"
+        )
 
 
 def _layer(model: nn.Module, where: str, weight: str, bias: str | None, gate: str | None) -> DenseLayer:
@@ -133,18 +156,5 @@ def _layer(model: nn.Module, where: str, weight: str, bias: str | None, gate: st
     return DenseLayer(own_weight, own_bias, gate, names[id(own_weight)], bias_name)
 
 
-def _passes(node: Node, modules: Mapping[str, nn.Module]) -> bool:
-    if node.op == "call_module":
-        return isinstance(modules[str(node.target)], _PASSING_MODULES)
-    return node_operation(node) in _PASSING_OPERATIONS
-
-
-def _is_pooling(node: Node, modules: Mapping[str, nn.Module]) -> bool:
-    if node.op == "call_module":
-        return isinstance(modules[str(node.target)], POOLING_MODULES)
-    return "max_pool" in (node_operation(node) or "")
-
-
-def _remedy(node: Node, modules: Mapping[str, nn.Module]) -> str:
-    is_norm = node.op == "call_module" and isinstance(modules[str(node.target)], nn.BatchNorm1d)
-    return "; fold it into its layer: torch.nn.utils.fusion.fuse_linear_bn_eval" if is_norm else ""
+def _passes(network: Network, node: Node) -> bool:
+    return network.kind(node) in (Kind.DROPOUT, Kind.PASSING) or network.operation(node) in _KEEPING_ORDER

@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape
 
 from torch.fx import Node
 
-from gatelab.network.kinds import Kind
+from gatelab.network.operations import Kind
 
 if TYPE_CHECKING:
     from gatelab.network.network import Network

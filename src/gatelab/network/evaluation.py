@@ -1,17 +1,72 @@
-"""Run single nodes of a recorded graph on chosen values."""
+"""Run nodes of a recorded graph: one of them on chosen values, or all of them under chosen gates."""
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.fx import Node, map_arg
+from torch.fx import Graph, Node, map_arg
+
+from gatelab.network.nodes import ancestors
+
+# Called with a gate's name and its pre-activation q. Returns what the gate multiplies by, or None to run it as it is.
+Decide = Callable[[str, Tensor], Tensor | None]
 
 
 def attribute(model: nn.Module, path: str) -> Any:
     """Return the attribute at a dotted path."""
     owner, _, name = path.rpartition(".")
     return getattr(model.get_submodule(owner), name)
+
+
+def held(node: Node, model: nn.Module, dtype: torch.dtype | None = None) -> Any:
+    """Return what a ``get_attr`` node holds: a constant of the record, in another dtype if asked, or an attribute."""
+    constant = node.meta.get("constant")
+    if constant is None:
+        return attribute(model, str(node.target))
+    return constant.to(dtype) if dtype is not None and constant.is_floating_point() else constant
+
+
+def call(node: Node, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Run a node's operation on these arguments, and leave them as they are."""
+    if node.op == "call_module":
+        module = model.get_submodule(str(node.target))
+        if getattr(module, "inplace", False):
+            args = (args[0].clone(), *args[1:])
+        return module(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def run_node(node: Node, model: nn.Module, value_of: Callable[[Node], Any]) -> Any:
+    """Run one node.
+
+    Args:
+        node: a module call, a function, a method or an attribute.
+        model: the model whose parameters and buffers it uses.
+        value_of: the values of the nodes it reads.
+    """
+    if node.op == "get_attr":
+        return held(node, model)
+    filled: Any = map_arg((node.args, node.kwargs), value_of)
+    args, kwargs = filled
+    return call(node, model, *args, **kwargs)
+
+
+def run_on(node: Node, model: nn.Module, signal: Tensor) -> Any:
+    """Run one node with the same tensor in place of every signal it reads; sizes follow its number of examples."""
+
+    def value(source: Node) -> Any:
+        if source.meta.get("data"):
+            return signal
+        if "shape" not in source.meta:
+            return number_of(source, signal.shape[0])
+        return run_node(source, model, value)
+
+    return run_node(node, model, value)
 
 
 def number_of(node: Node, examples: int) -> Any:
@@ -24,39 +79,81 @@ def number_of(node: Node, examples: int) -> Any:
     raise ValueError(f"{node.format_node()} is not a size")
 
 
-def run_node(
-    node: Node, model: nn.Module, value_of: Callable[[Node], Any], modules: Mapping[str, nn.Module] | None = None
-) -> Any:
-    """Run one node.
+class Interpreter:
+    """Runs a graph, with the weights of any model of its structure and with any gates.
 
     Args:
-        node: a module call, a function or a method.
-        model: the model whose parameters and buffers it uses.
-        value_of: the values of the nodes it reads.
-        modules: the model's modules by path, if they are at hand.
+        graph: the recorded graph.
+        gates: the name of each gate node, and the node of its pre-activation.
+        dtype: the dtype in which the graph was recorded.
     """
-    args: tuple[Any, ...] = map_arg(node.args, value_of)
-    kwargs: Any = map_arg(node.kwargs, value_of)
-    if node.op == "call_module":
-        module = modules[str(node.target)] if modules else model.get_submodule(str(node.target))
-        return module(*args, **kwargs)
-    if node.op == "call_method":
-        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-    if node.op == "get_attr":
-        constant = node.meta.get("constant")
-        return attribute(model, str(node.target)) if constant is None else constant
-    assert callable(node.target)
-    return node.target(*args, **kwargs)
 
+    def __init__(self, graph: Graph, gates: Mapping[Node, tuple[str, Node]], dtype: torch.dtype):
+        self._graph, self.gates, self._dtype = graph, gates, dtype
+        self._orders: dict[tuple[Node, ...], tuple[list[Node], list[list[Node]]]] = {}
 
-def run_on(node: Node, model: nn.Module, modules: Mapping[str, nn.Module], signal: Tensor) -> Any:
-    """Run one node with the same tensor in place of every signal it reads; sizes follow its number of examples."""
+    def run(
+        self,
+        model: nn.Module,
+        targets: Sequence[Node],
+        x: Tensor,
+        decide: Decide | None = None,
+        instead: Mapping[Node, Callable[..., Any]] | None = None,
+    ) -> list[Any]:
+        """Return the values of some nodes.
 
-    def value(source: Node) -> Any:
-        if source.meta.get("data"):
-            return signal
-        if "shape" not in source.meta:
-            return number_of(source, signal.shape[0])
-        return run_node(source, model, value, modules)
+        Args:
+            model: provides the weights.
+            targets: the nodes.
+            x: the input.
+            decide: decides each gate; None runs the gates as they are.
+            instead: functions that replace the operations of some nodes (not of gates).
+        """
+        with torch.autocast(x.device.type, enabled=False):  # the caller's would change results without a word
+            return self._run(model, targets, x, decide, instead or {})
 
-    return run_node(node, model, value, modules)
+    def _run(
+        self,
+        model: nn.Module,
+        targets: Sequence[Node],
+        x: Tensor,
+        decide: Decide | None,
+        instead: Mapping[Node, Callable[..., Any]],
+    ) -> list[Any]:
+        values: dict[Node, Any] = {}
+        constants_in = x.dtype if x.dtype != self._dtype else None
+        for node, unneeded in zip(*self._order(targets), strict=True):
+            filled: Any = map_arg((node.args, node.kwargs), values.__getitem__)
+            args, kwargs = filled
+            factor = None
+            if decide is not None and node in self.gates:
+                name, q = self.gates[node]
+                factor = decide(name, values[q])
+            if factor is not None:
+                values[node] = (args[0] if args else kwargs["value"]) * factor
+            elif node.op == "placeholder":
+                values[node] = x
+            elif node.op == "get_attr":
+                values[node] = held(node, model, constants_in)
+            elif node in instead:
+                values[node] = instead[node](*args, **kwargs)
+            else:
+                values[node] = call(node, model, *args, **kwargs)
+            for source in unneeded:
+                del values[source]
+        return [values[target] for target in targets]
+
+    def nodes_before(self, target: Node) -> list[Node]:
+        """Return the nodes that a node depends on, and the node itself, in order."""
+        return self._order([target])[0]
+
+    def _order(self, targets: Sequence[Node]) -> tuple[list[Node], list[list[Node]]]:
+        """The nodes to run, and after each of them the nodes whose values nobody needs any more."""
+        key = tuple(targets)
+        if key not in self._orders:
+            needed = ancestors(*targets)
+            nodes = [node for node in self._graph.nodes if node in needed]
+            last = {source: node for node in nodes for source in node.all_input_nodes}
+            unneeded = [[s for s in node.all_input_nodes if last[s] is node and s not in targets] for node in nodes]
+            self._orders[key] = nodes, unneeded
+        return self._orders[key]

@@ -1,5 +1,6 @@
 """A model, read once: its operations, what each does to paths, and where it stands in the source."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,14 +9,19 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 
-from gatelab.errors import UnsupportedModelError
+from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.gates.pattern import Slope
 from gatelab.network.abilities import abilities
+from gatelab.network.calls import Call, call_of, operation_of
 from gatelab.network.drawing import picture, table
-from gatelab.network.kinds import Kind, kind_of, operation_of
-from gatelab.network.nodes import ancestors, describe, is_shape
-from gatelab.network.recording import record
-from gatelab.network.tracing import gate_names, trace, value_sources
-from gatelab.observe import examples, observable, stand_in, undisturbed
+from gatelab.network.evaluation import Interpreter, held, run_node
+from gatelab.network.example import made_up_examples
+from gatelab.network.gating import Gating, gating_of, slopes
+from gatelab.network.nodes import ancestors, describe, is_affine, is_shape, module_path, used_twice, value_sources
+from gatelab.network.operations import Kind, module_operation, operation
+from gatelab.network.recording import Recording, record, same_calls
+from gatelab.network.rewriting import write_dense_layers
+from gatelab.observe import examples, observable, refuse_unless_finite, stand_in, undisturbed
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +30,10 @@ class Network:
 
     Attributes:
         model: the model that was read.
-        graph: its operations, as a torch.fx graph; nodes of a recorded graph know their shapes.
+        graph: its operations, as a torch.fx graph whose nodes know their shapes, modules and lines.
         modules: the model's modules by path.
         gates: the name of each gate, as in a GatePattern.
+        recording: the two examples on which it was read, and the model's answer.
 
     Example:
         >>> import torch
@@ -45,12 +52,12 @@ class Network:
     graph: Graph
     modules: Mapping[str, nn.Module]
     gates: Mapping[Node, str]
+    recording: Recording
 
     @cached_property
     def nodes(self) -> list[Node]:
         """The nodes that the output depends on, in order; parameters and sizes are left out."""
-        (output,) = (node for node in self.graph.nodes if node.op == "output")
-        needed = ancestors(output)
+        needed = ancestors(self.end)
         return [node for node in self.graph.nodes if node in needed and node.op != "get_attr" and not is_shape(node)]
 
     def abilities(self) -> dict[str, str]:
@@ -74,14 +81,30 @@ class Network:
         return picture(self)
 
     @cached_property
+    def end(self) -> Node:
+        """The last node, which holds what the model returns."""
+        (end,) = (node for node in self.graph.nodes if node.op == "output")
+        return end
+
+    @cached_property
+    def answer(self) -> Node:
+        """The node of the one tensor that the model returns."""
+        answer = self.end.args[0]
+        if not isinstance(answer, Node):
+            raise UnsupportedModelError(
+                f"the model returns a {type(answer).__name__}, not one tensor; choose a part of it with output=, such "
+                f"as output={_first_key(answer)!r}"
+            )
+        if not answer.meta.get("data"):
+            raise UnsupportedModelError("the model's output does not depend on its input, x")
+        return answer
+
+    @cached_property
     def output(self) -> Node:
         """The node at which paths end: the model's output, or the input of a final softmax or sigmoid."""
-        (output,) = (node for node in self.graph.nodes if node.op == "output")
-        node = output.args[0]
-        while isinstance(node, Node) and node.op != "placeholder" and self.kind(node) is Kind.HEAD:
-            node = node.args[0]
-        if not isinstance(node, Node):
-            raise UnsupportedModelError("the model must return one tensor, not a tuple or dict")
+        node = self.answer
+        while node.op != "placeholder" and self.kind(node) is Kind.HEAD:
+            (node,) = (source for source in node.all_input_nodes if source.meta.get("data"))
         return node
 
     @cached_property
@@ -90,47 +113,188 @@ class Network:
         wanted = ancestors(self.output, sources=value_sources)
         return [node for node in self.graph.nodes if node in wanted and node.meta.get("data")]
 
+    @cached_property
+    def path_gates(self) -> dict[Node, str]:
+        """The gates that values pass on their way to what the model returns; gates that only decide are left out."""
+        passed = ancestors(self.end, sources=value_sources)
+        return {node: name for node, name in self.gates.items() if node in passed}
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether every path passes every layer, one after another, so that the gates tell which paths are open."""
+        passed, just_gated = ancestors(self.end, sources=value_sources), False
+        for node in self.graph.nodes:
+            if node.op == "placeholder" or node not in passed or not (node.meta.get("data") or node.op == "output"):
+                continue
+            sources = [source for source in value_sources(node) if source.meta.get("data")]
+            if node.op == "output":  # several answers may only part behind the last gate
+                behind = [ancestors(source, sources=value_sources) & set(self.gates) for source in sources]
+                return all(gates == behind[0] for gates in behind)
+            if len(sources) > 1 or used_twice(node) or (node in self.gates and just_gated):
+                return False
+            just_gated = (just_gated or node in self.gates) and self.kind(node) not in (Kind.WEIGHT, Kind.PRODUCT)
+        return True
+
+    @cached_property
+    def interpreter(self) -> Interpreter:
+        """What runs the graph, under the network's own gates or chosen ones."""
+        gates = {node: (name, self.gating(node).q) for node, name in self.gates.items()}
+        return Interpreter(self.graph, gates, self.recording.examples.dtype)
+
+    def call(self, node: Node) -> Call:
+        """Return a node's operation with its arguments by name."""
+        return call_of(node, self.modules)
+
     def kind(self, node: Node) -> Kind:
         """Return what a node does to the signals that pass it."""
-        return Kind.GATE if node in self.gates and not self._selects(node) else kind_of(node, self.modules)
+        return operation(self.operation(node)).kind
 
     def operation(self, node: Node) -> str:
         """Return the plain name of a node's operation."""
         return operation_of(node, self.modules)
 
+    def gating(self, node: Node) -> Gating:
+        """Return how a gate decides."""
+        gating = gating_of(node, self.modules)
+        assert gating is not None
+        return gating
+
+    def slope(self, node: Node, model: nn.Module | None = None) -> Slope:
+        """Return what a gate passes when it is closed; for a PReLU its present slopes, in ``model`` if given."""
+        slope = self.gating(node).slope
+        if isinstance(slope, Tensor) and model is not None:
+            slope = model.get_parameter(f"{node.target}.weight")
+        if isinstance(slope, Node):
+            slope = run_node(slope, model or self.model, self.constant)
+        return slopes(slope, len(node.meta["shape"])) if isinstance(slope, Tensor) else slope
+
+    def is_obstacle(self, node: Node) -> bool:
+        """Whether a node is neither a gate nor affine in the data."""
+        if node.op in ("placeholder", "output") or not node.meta.get("data") or node in self.gates:
+            return False
+        several = "shape" not in node.meta  # the nodes that pick one of several results know their dtype
+        return self.kind(node) is not Kind.START and not (
+            is_affine(node, self.modules) or (several and self.kind(node) is Kind.SELECTION)
+        )
+
+    def constant(self, node: Node) -> object:
+        """Return the value of a node that does not depend on the data."""
+        return run_node(node, self.model, self.constant)
+
     def where(self, node: Node) -> str:
         """Return a node's name and place in the source, for error messages."""
         return describe(node, self.modules)
 
-    def _selects(self, node: Node) -> bool:
-        return kind_of(node, self.modules) is Kind.SELECTION
 
-
-def read(model: nn.Module, x: Tensor | None = None) -> Network:
-    """Read a model as a graph of operations.
+def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None = None) -> Network:
+    """Read a model as a graph of operations, by running it on two examples.
 
     Args:
         model: any module in evaluation mode, or without batch-norm and dropout.
-        x: examples; the model runs on two of them, and its operations are recorded. Without examples it is traced
-            symbolically, which suffices if nothing in its forward depends on shapes.
+        x: examples; the first and the last are run. Without examples gatelab makes up two of a shape that the model
+            takes: its first dense layer tells the shape, or the size of a square image is found by trial.
+        output: which part of its answer to read, if the model returns a tuple or a dict.
 
     Returns:
         The network.
 
     Raises:
         UnsupportedModelError: control flow depends on values, or a signal cannot be followed.
+        InputError: the model cannot run on x, or no shape of examples is found.
 
     Example:
         >>> import torch
         >>> read(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
         Network of Sequential: 3 operations, 1 gates
     """
-    model = observable(model)
-    if x is None:
-        graph = trace(model)
-    else:
+    model = observable(model, output)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    recording = _recorded(model, x)
+    write_dense_layers(recording.graph)
+    gates = gate_names(recording.graph, modules)
+    recording.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    living = set(recording.graph.nodes)
+    _refuse_active_chance(recording.graph, modules)
+    refuse_weights_unless_finite(recording.graph, model)
+    return Network(
+        model, recording.graph, modules, {node: name for node, name in gates.items() if node in living}, recording
+    )
+
+
+def _recorded(model: nn.Module, x: Tensor | None) -> Recording:
+    if x is not None:
         x = examples(x, model)
         with undisturbed(model, x):
-            graph = record(stand_in(model), x)
-    modules = dict(model.named_modules(remove_duplicate=False))
-    return Network(model, graph, modules, gate_names(graph, modules))
+            return record(stand_in(model), x)
+    failure: InputError | None = None
+    for made_up, larger in made_up_examples(model):
+        try:
+            with undisturbed(model, made_up):
+                recording = record(stand_in(model), made_up)
+                if larger is not None and not same_calls(recording.graph, record(stand_in(model), larger).graph):
+                    raise UnsupportedModelError(
+                        f"what {type(model).__name__}.forward does depends on the size of the images; pass examples "
+                        "as x="
+                    )
+                return recording
+        except InputError as error:
+            failure = error
+    raise InputError(
+        f"no shape of examples is known that {type(model).__name__} takes; pass examples as x="
+    ) from failure
+
+
+def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str]:
+    """Return the name of each gate: the path of its module, or of the module around it and its operation, and a count.
+
+    Args:
+        graph: the graph, with the nodes that the output does not need.
+        modules: the model's modules by path.
+    """
+    calls: Counter[str] = Counter()
+    names = {}
+    for node in graph.nodes:
+        if not node.meta.get("data") or gating_of(node, modules) is None:
+            continue
+        base = _gate_base(node, modules)
+        calls[base] += 1
+        names[node] = base if calls[base] == 1 else f"{base}#{calls[base]}"
+    return names
+
+
+def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str:
+    if node.op == "call_module":
+        return str(node.target)
+    path = module_path(node)
+    around = operation(module_operation(modules[path])).kind
+    if path and around in (Kind.GATE, Kind.SELECTION):  # a gate module that does more, such as one with hooks
+        return path
+    return ".".join(filter(None, (path, operation_of(node, modules))))
+
+
+def _refuse_active_chance(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
+    for node in graph.nodes:
+        if node.meta.get("data") and node.op != "placeholder":
+            call = call_of(node, modules)
+            if call.drops_units or call.mixes_examples:
+                raise InputError(
+                    f"{describe(node, modules)}: {call.operation} runs in training mode, so that the answer for one "
+                    "example depends on chance or on the other examples; pass training=self.training and call "
+                    "model.eval()"
+                )
+
+
+def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
+    """Refuse NaN and infinite values among the weights and statistics that the output depends on."""
+    for node in graph.nodes:
+        path = str(node.target)
+        if node.op == "call_module":
+            module = model.get_submodule(path)
+            for name, value in (*module.named_parameters(path), *module.named_buffers(path)):
+                refuse_unless_finite(name, value)
+        elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
+            refuse_unless_finite(path, value)
+
+
+def _first_key(answer: object) -> object:
+    return next(iter(answer), 0) if isinstance(answer, Mapping) else 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 # Whose frames are not the user's: torch, and decorators that check types.
 _WRAPPERS = tuple(str(Path(module.__file__ or "").parent) for module in (torch, jaxtyping))
-_RECORDER = (__file__, str(Path(__file__).with_name("recording.py")))
+_RECORDER = str(Path(__file__).parent)
 
 
 def start(model: nn.Module, x: Tensor) -> Any:
@@ -21,13 +21,13 @@ def start(model: nn.Module, x: Tensor) -> Any:
 
 
 def source_line() -> str:
-    """Return the innermost line outside torch and gatelab's recorder, up to the call of the model; empty if none."""
+    """Return the innermost line outside torch and this package, up to the call of the model; empty if none."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if file == __file__ and frame.f_code.co_name == "start":
             break
-        if file not in _RECORDER and not file.startswith(_WRAPPERS):
+        if not file.startswith((_RECORDER, *_WRAPPERS)):
             code = linecache.getline(file, frame.f_lineno).strip()
             return f" at {Path(file).name}:{frame.f_lineno} `{code}`"
         frame = frame.f_back
@@ -44,10 +44,15 @@ def unseen(hook: Callable[..., None]) -> Callable[..., None]:
     return undetected
 
 
+def is_of_torch(module: nn.Module) -> bool:
+    """Whether a module is one of torch's own, not a user's subclass."""
+    return type(module).__module__.startswith("torch.nn.modules")
+
+
 def is_one_operation(module: nn.Module) -> bool:
     """Whether a module is one of torch's own, does nothing but its own forward, and is therefore one node."""
     return (
-        type(module).__module__.startswith("torch.nn.modules")
+        is_of_torch(module)
         and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
         and not any(True for _ in module.children())
         and "forward" not in vars(module)

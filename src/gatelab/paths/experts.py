@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.gates import capture_gates
-from gatelab.network.chain import DenseChain, dense_chain
-from gatelab.network.tracing import gate_names, trace
+from gatelab.network.capture import capture_gates
+from gatelab.network.chain import DenseChain, chain_of
+from gatelab.network.network import read
 from gatelab.observe import examples, observable
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 from gatelab.paths.features import extended, gate_factors, input_nodes, outer
@@ -120,6 +120,7 @@ def mixture_of_experts(model: nn.Module) -> MixtureOfExperts:
         True
     """
     model = observable(model)
-    chain = dense_chain(model, gates=bool(gate_names(trace(model), dict(model.named_modules()))))
+    network = read(model)
+    chain = chain_of(network, gates=bool(network.gates))
     biased = tuple(layer.bias is not None for layer in chain.layers[1:])
     return MixtureOfExperts(model, chain, PathIndex(chain.widths[1:-1], biased))

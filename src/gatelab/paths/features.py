@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.func import jacrev
 
 from gatelab.errors import InputError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
+from gatelab.network.capture import capture_gates
 from gatelab.network.chain import DenseChain, dense_chain
 from gatelab.observe import examples
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
@@ -139,12 +140,7 @@ def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[
 
 def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, "n w"]]:
     """Return the factor of each gate: 1 or 0, or the slope of a LeakyReLU."""
-    factors = []
-    for name in chain.gates:
-        layer = pattern.layer(name)
-        gates = layer.gates().to(pattern.dtype)
-        factors.append(gates + layer.slope * (1 - gates))
-    return factors
+    return [pattern.layer(name).factors(pattern.dtype) for name in chain.gates]
 
 
 def input_nodes(x: Tensor, model: nn.Module, chain: DenseChain) -> Float[Tensor, "n d"]:

@@ -10,12 +10,10 @@ from torch import Tensor
 from torch.fx import Node
 
 from gatelab.gates.pooling import per_axis
+from gatelab.network.calls import Call
+from gatelab.network.padding import paddings
 from gatelab.paths.connections import LinkFilter
 from gatelab.paths.reading import PathReading
-
-_PLAIN = ("stride", "padding", "dilation", "groups")
-_TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
-_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
 
 def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilter, Float[Tensor, " units"] | None]:
@@ -43,20 +41,13 @@ def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilte
 
 def _given(reading: PathReading, node: Node) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
     """Weight and bias in float64, and the options of a convolution."""
-    if node.op == "call_module":
-        given: dict[str, Any] = {}
-        module: Any = reading.network.modules[str(node.target)]
-        for name in ("weight", "bias", *_DEFAULTS, "padding_mode", "_reversed_padding_repeated_twice"):
-            given[name] = getattr(module, name, _DEFAULTS.get(name))
-    else:
-        names = _TRANSPOSED if "transpose" in reading.network.operation(node) else _PLAIN
-        arguments = zip(("weight", "bias", *names), node.args[1:], strict=False)
-        given = {name: reading.value(value) for name, value in (*arguments, *node.kwargs.items())}
+    call = reading.network.call(node)
+    given = {name: reading.value(value) for name, value in call.arguments.items() if name != "input"}
     weight, bias = (
         None if part is None else part.detach().double().cpu() for part in (given["weight"], given.get("bias"))
     )
     assert weight is not None
-    return weight, bias, _DEFAULTS | given
+    return weight, bias, given
 
 
 def _by_channel(shape: tuple[int, ...]) -> Int[Tensor, "c p"]:
@@ -71,8 +62,9 @@ def _plain_reads(
     del out
     numbers, taps = _numbered(shape), weight[0, 0].numel()
     padding = options["padding"]
-    if options.get("padding_mode", "zeros") != "zeros":
-        numbers = F.pad(numbers, options["_reversed_padding_repeated_twice"], mode=options["padding_mode"])
+    if options["padding_mode"] != "zeros":
+        around = paddings(Call("conv", options), tuple(weight.shape[2:]))
+        numbers = F.pad(numbers, [size for sides in reversed(around) for size in sides], mode=options["padding_mode"])
         padding = 0
     units = torch.eye(taps).double().view(taps, 1, *weight.shape[2:])
     convolve = (F.conv1d, F.conv2d, F.conv3d)[weight.ndim - 3]

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates import capture_gates
+from gatelab.network.capture import gates_of
+from gatelab.network.certificate import certify
 from gatelab.network.evaluation import run_node
-from gatelab.network.kinds import Kind
 from gatelab.network.network import Network, read
+from gatelab.network.operations import Kind
 
 COPIES = 2  # with one example, ``squeeze()`` would take the batch axis away
 
@@ -34,7 +35,8 @@ class PathReading:
         self.x = torch.cat([x] * COPIES)
         self.network = read(model, self.x)
         refuse_unless_paths_pass(self.network)  # before capture, which says less about what is in the way
-        self.pattern = capture_gates(model, self.x) if self.network.gates else None
+        certify(self.network)
+        self.pattern = gates_of(self.network, self.x) if self.network.path_gates else None
         self.numbers: dict[Node, int] = {}
         self.values: dict[Node, Any] = {}
         self._run()
@@ -92,7 +94,7 @@ class PathReading:
                 return self.run(source, signals)
             return self.values[source]
 
-        return run_node(node, self.network.model, value, self.network.modules)
+        return run_node(node, self.network.model, value)
 
     def _run(self) -> None:
         """Run the network node by node: the rules ask for winners, bounds and constants."""
@@ -100,17 +102,14 @@ class PathReading:
             if node.op == "placeholder":
                 self.values[node] = self.x
             elif node.op != "output":
-                self.values[node] = run_node(node, self.network.model, self._copy, self.network.modules)
-
-    def _copy(self, node: Node) -> Any:
-        value = self.values[node]
-        return value.clone() if isinstance(value, Tensor) else value  # a module may overwrite what it gets
+                self.values[node] = run_node(node, self.network.model, self.values.__getitem__)
 
 
 def refuse_unless_paths_pass(network: Network) -> None:
     """Raise an error that names every node before the output that is neither linear nor a gate."""
     nodes = [node for node in network.value_nodes if node.op != "placeholder"]
-    unknown = [network.where(node) for node in nodes if network.kind(node) in (Kind.OBSTACLE, Kind.HEAD)]
+    without_rule = (Kind.OBSTACLE, Kind.HEAD, Kind.LINEAR, Kind.PRODUCT)
+    unknown = [network.where(node) for node in nodes if network.kind(node) in without_rule]
     if unknown:
         raise UnsupportedModelError(
             f"paths do not pass {'; '.join(unknown[:8])}. The output is a sum over paths only if all operations before "

@@ -12,8 +12,8 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pattern import GateKind
-from gatelab.network.kinds import Kind
-from gatelab.network.nodes import max_pooling, module_path
+from gatelab.network.nodes import module_path
+from gatelab.network.operations import DIFFERENCES, QUOTIENTS, Kind
 from gatelab.paths.connections import LinkFilter, LinkTable, PathLayer, identity
 from gatelab.paths.filters import filter_of
 from gatelab.paths.reading import PathReading
@@ -84,12 +84,12 @@ def _weight(reading: PathReading, node: Node) -> Read:
 def _gate(reading: PathReading, node: Node) -> Read:
     if node not in reading.network.gates or reading.pattern is None:
         raise reading.refuse(node, "it is not a gate: its pieces are not linear; use ReLU or LeakyReLU")
-    source: Any = node.args[0]
+    source = reading.network.gating(node).value
     layer = reading.pattern.layer(reading.network.gates[node])
     gates = layer.gates()[0].flatten().cpu()
     if len(gates) != reading.units(node) or not reading.is_data(source):
         raise reading.refuse(node, "its gates and its signal have different shapes")
-    factor = gates.double() + layer.slope * (~gates).double()
+    factor = layer.factors(torch.float64)[0].flatten().cpu()
     constant = None
     if layer.kind is GateKind.BOUNDED:  # outside its bounds the gate returns a constant
         constant = reading.first(reading.values[node]).cpu() * ~gates
@@ -97,12 +97,12 @@ def _gate(reading: PathReading, node: Node) -> Read:
 
 
 def _selection(reading: PathReading, node: Node) -> Read:
-    source: Any = node.args[0]
-    if reading.network.operation(node) == "gated_max_pool":
-        q, pool = reading.values[node.args[1]], node.args[2]  # pyright: ignore[reportArgumentType]
-    else:
-        q, pool = reading.values[source], max_pooling(node, reading.network.modules)
-    winners = reading.first(reading.value(pool).winners(q)).cpu()
+    if node not in reading.network.gates:
+        raise reading.refuse(node, "the windows of its maximum differ in size; use windows of one size")
+    gating = reading.network.gating(node)
+    source, pool = gating.value, gating.pool
+    assert pool is not None
+    winners = reading.first(pool.winners(reading.values[gating.q])).cpu()
     rows, channels, *size = reading.shape(source)
     index = winners.view(rows * channels, -1) + prod(size) * torch.arange(rows * channels)[:, None]
     return [LinkTable(reading.numbers[source], index.view(-1, 1), torch.ones(index.numel(), 1).double())], None
@@ -150,12 +150,11 @@ def _spatial(reading: PathReading, node: Node) -> Read:
 
 
 def _sum(reading: PathReading, node: Node) -> Read:
-    operation = reading.network.operation(node)
-    signs = [1.0, float(node.kwargs.get("alpha", 1.0))]  # pyright: ignore[reportArgumentType]
-    if "sub" in operation:
-        signs = [-signs[1], 1.0] if operation == "rsub" else [1.0, -signs[1]]
+    call = reading.network.call(node)
+    factor = float(call["alpha"])
+    signs = [1.0, -factor if call.operation in DIFFERENCES else factor]
     tables, constant = list[LinkTable | LinkFilter](), torch.zeros(reading.units(node)).double()
-    for operand, sign in zip(_operands(node), signs, strict=True):
+    for operand, sign in zip((call["input"], call["other"]), signs, strict=True):
         if reading.is_data(operand):
             index = reading.broadcast(operand, node)
             tables.append(LinkTable(reading.numbers[operand], index, torch.full_like(index, 1).double() * sign))
@@ -164,18 +163,15 @@ def _sum(reading: PathReading, node: Node) -> Read:
     return tables, constant
 
 
-def _operands(node: Node) -> list[Any]:
-    return [*node.args[:2], *(node.kwargs[name] for name in ("other",) if name in node.kwargs)]
-
-
 def _scale(reading: PathReading, node: Node) -> Read:
-    operation, operands = reading.network.operation(node), _operands(node)
+    call = reading.network.call(node)
+    operands = [call["input"], *([call["other"]] if "other" in call.arguments else [])]
     signals = [operand for operand in operands if reading.is_data(operand)]
-    if operation.startswith("neg"):
+    if len(operands) == 1:  # a negation
         factor: Any = -1.0
     else:
-        inverse = operation.startswith(("div", "true", "itrue"))
-        if len(signals) != 1 or (inverse and operands[0] is not signals[0]) or node.kwargs.get("rounding_mode"):
+        inverse = call.operation in QUOTIENTS
+        if len(signals) != 1 or (inverse and operands[0] is not signals[0]) or call["rounding_mode"]:
             raise reading.refuse(node, "it is not linear in the data: it may only multiply a signal by a constant")
         (other,) = (operand for operand in operands if operand is not signals[0])
         factor = torch.as_tensor(reading.value(other)).double()
@@ -186,28 +182,27 @@ def _scale(reading: PathReading, node: Node) -> Read:
 
 def _pass(reading: PathReading, node: Node) -> Read:
     source: Any = node.args[0]
-    factor, constant = torch.ones(reading.units(node)).double(), None
-    if reading.network.operation(node) == "batch_norm":
-        scale, shift = _normalisation(reading, node)
-        view = (-1, *[1] * (len(node.meta["shape"]) - 2))
-        factor, constant = (reading.spread(part.view(view), node) for part in (scale, shift))
-    return [LinkTable(reading.numbers[source], identity(len(factor)), factor[:, None])], constant
+    return [LinkTable(reading.numbers[source], identity(reading.units(node)), _ones(reading, node)[:, None])], None
 
 
-def _normalisation(reading: PathReading, node: Node) -> tuple[Tensor, Tensor]:
+def _ones(reading: PathReading, node: Node) -> Tensor:
+    return torch.ones(reading.units(node)).double()
+
+
+def _normalisation(reading: PathReading, node: Node) -> Read:
     """The scale and the shift of a batch-norm in evaluation mode, for each channel."""
-    if node.op == "call_module":
-        module: Any = reading.network.modules[str(node.target)]
-        given = {name: getattr(module, name) for name in ("running_mean", "running_var", "weight", "bias", "eps")}
-    else:
-        names = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-        arguments = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
-        given = {name: reading.value(value) for name, value in arguments.items()}
-    scale = (given["running_var"].double() + given.get("eps", 1e-5)).rsqrt()
-    if given.get("weight") is not None:
-        scale = scale * given["weight"].double()
-    shift = -given["running_mean"].double() * scale
-    return scale, shift if given.get("bias") is None else shift + given["bias"].double()
+    call = reading.network.call(node)
+    mean, variance, weight, bias = (
+        None if (value := reading.value(call[name])) is None else value.double()
+        for name in ("running_mean", "running_var", "weight", "bias")
+    )
+    scale = (variance + call["eps"]).rsqrt()
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    view = (-1, *[1] * (len(node.meta["shape"]) - 2))
+    factor, constant = (reading.spread(part.view(view), node) for part in (scale, shift))
+    source = call["input"]
+    return [LinkTable(reading.numbers[source], identity(len(factor)), factor[:, None])], constant
 
 
 RULES: dict[Kind, Rule] = {
@@ -220,5 +215,7 @@ RULES: dict[Kind, Rule] = {
     Kind.SPATIAL: _spatial,
     Kind.SUM: _sum,
     Kind.SCALE: _scale,
+    Kind.NORMALISATION: _normalisation,
+    Kind.DROPOUT: _pass,
     Kind.PASSING: _pass,
 }

@@ -17,13 +17,12 @@ from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import pack, popcount
 from gatelab.gates.pattern import GateKind
-from gatelab.network.chain import dense_chain
-from gatelab.network.tracing import trace, value_chain
+from gatelab.network.chain import dense_chain, value_chain
 from gatelab.regions.counting import open_paths
 from gatelab.regions.halfspace import half_spaces
-from gatelab.regions.interpreter import modules_of
 from gatelab.regions.partition import Partition, linear_regions_2d
 from gatelab.regions.plane import Bounds, Plane
+from gatelab.regions.replay import Replay
 
 
 def active_path_counts(gates: GatePattern) -> list[int]:
@@ -156,7 +155,7 @@ def region_counts(
             raise UnsupportedModelError(
                 f"layer '{name}' has gates of shape {layer.shape}; region_counts supports only dense networks"
             )
-    value_chain(trace(dlgn), modules_of(dlgn))  # refuses residual sums, where paths bypass layers
+    value_chain(Replay(dlgn, shape=None if plane is None else plane.origin.shape).plan.network)  # refuses residual sums
     units = [layer.shape[0] for layer in layers.values()]
     paths = prod(units)
     if paths > limit:

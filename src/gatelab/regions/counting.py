@@ -6,7 +6,7 @@ number of open paths. A sum of signals adds their paths; a unit of a weight laye
 
 import copy
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -15,31 +15,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
-from gatelab.gates.operations import DROPPING
-from gatelab.network.nodes import ancestors, describe, is_shape, node_operation, parameter, weight_parameters
-from gatelab.network.tracing import value_sources
+from gatelab.gates.pooling import per_axis
+from gatelab.network.evaluation import call
+from gatelab.network.nodes import ancestors, is_shape, parameter, value_sources, weight_parameters
+from gatelab.network.operations import Kind
 from gatelab.observe import batches, examples
-from gatelab.regions.interpreter import call
 from gatelab.regions.replay import Opened, Replay
 
 BLOCK_ENTRIES = 2**22  # gates of a block of examples
-
-_AVERAGES: dict[type[nn.Module], Callable[..., Tensor]] = {nn.AvgPool2d: F.avg_pool2d, nn.AvgPool3d: F.avg_pool3d}
-_ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-# Modules and operations that only move units, or sum them: on a network of ones they count paths as they are.
-_MOVING_MODULES = (nn.Flatten, nn.Unflatten, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d)
-_MOVES = frozenset(
-    """
-    cat concat concatenate stack sum flatten unflatten view reshape squeeze unsqueeze permute transpose getitem select
-    narrow chunk split contiguous clone ones_like
-    """.split()
-)
-_SUMS = frozenset("add radd iadd sub rsub isub subtract neg".split())
-_SCALINGS = frozenset("mul rmul imul multiply div truediv itruediv divide".split())
 
 
 def count_active_paths(model: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
@@ -71,7 +56,7 @@ def count_active_paths(model: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Ten
         >>> count_active_paths(net, torch.tensor([[3.0, 5.0], [0.0, 5.0]])).tolist()
         [1.0, 0.0]
     """
-    replay = Replay(model)
+    replay = Replay(model, shape=examples(x).shape[1:])
     x = examples(x).to(replay.device, torch.float64)
     shape = replay.input_shape(x.shape[1:])
     return open_paths(replay, replay.opened(x), len(x), shape)
@@ -96,11 +81,12 @@ class _NetworkOfOnes:
         self._replay, self._plan = replay, replay.plan
         self._model = copy.deepcopy(replay.model)
         self._nodes = self._path_nodes()
-        self._weighted = {node: names for node in self._nodes if (names := weight_parameters(node, self._plan.modules))}
+        modules = self._plan.network.modules
+        self._weighted = {node: names for node in self._nodes if (names := weight_parameters(node, modules))}
         for node, names in self._weighted.items():
             for name, value in zip(names, (1.0, 0.0), strict=True):
                 if name is not None:
-                    parameter(self._model, name, describe(node, self._plan.modules)).fill_(value)
+                    parameter(self._model, name, self._plan.network.where(node)).fill_(value)
         rules = {node: self._rule(node) for node in self._nodes if node.op != "placeholder"}
         self._rules = {node: rule for node, rule in rules.items() if rule is not None}
 
@@ -136,38 +122,37 @@ class _NetworkOfOnes:
             before = ancestors(node, sources=value_sources) - {node}
             later = any(other in self._weighted or self._plan.is_gate(other) for other in before)
             return None if later else self._start(node)
-        if node.op == "call_module":
-            return self._module_rule(node, self._plan.modules[str(node.target)])
-        return self._operation_rule(node, node_operation(node) or "")
+        network = self._plan.network
+        kind, operation = network.kind(node), network.operation(node)
+        if kind in (Kind.NORMALISATION, Kind.DROPOUT, Kind.PASSING):
+            return _pass
+        if kind is Kind.SPATIAL:
+            return self._sums(node, operation)
+        signals = [source in self._nodes for source in node.args]
+        if kind is Kind.SUM or (kind is Kind.SCALE and sum(signals) == 1):
+            return _added(signals)
+        others = [source for source in node.all_input_nodes if source not in self._nodes]
+        moves = kind in (Kind.REARRANGEMENT, Kind.CONCATENATION, Kind.START)
+        if moves and all(is_shape(other) or other.op == "get_attr" for other in others):
+            return None
+        raise self._no_rule(node)
+
+    def _sums(self, node: Node, operation: str) -> Callable[..., Any] | None:
+        """Sums in place of averages."""
+        if operation in ("mean", "sum"):
+            dims = self._plan.network.call(node)
+            return lambda x, *_args, **_kwargs: (
+                x.sum() if dims["dim"] is None else x.sum(dim=dims["dim"], keepdim=dims["keepdim"])
+            )
+        if operation.startswith("adaptive"):
+            return lambda *args: self._adaptive_sums(node, args[0], call(node, self._model, *args))
+        if operation.startswith("avg_pool"):
+            return _window_sums(self._plan.network.call(node).arguments, int(operation[-2]))
+        raise self._no_rule(node)
 
     def _start(self, node: Node) -> Callable[..., Tensor]:
         """A path starts at every unit that sees the input, and not only padding."""
         return lambda *args, **kwargs: (call(node, self._model, *args, **kwargs) > 0).double()
-
-    def _module_rule(self, node: Node, module: nn.Module) -> Callable[..., Any] | None:
-        if isinstance(module, _BatchNorm | _DropoutNd | nn.Identity):
-            return _pass
-        if type(module) in _AVERAGES:
-            return _window_sums(module)
-        if isinstance(module, _ADAPTIVE):
-            return lambda x: self._adaptive_sums(node, x, module(x))
-        if isinstance(module, _MOVING_MODULES):
-            return None
-        raise self._no_rule(node)
-
-    def _operation_rule(self, node: Node, operation: str) -> Callable[..., Any] | None:
-        if operation in DROPPING or operation == "batch_norm":
-            return _pass
-        if operation == "mean":
-            return lambda x, *args, **kwargs: x.sum(*args, **kwargs)
-        signals = [source in self._nodes for source in node.args]
-        named = any(isinstance(value, Node) for value in node.kwargs.values())
-        if not named and (operation in _SUMS or (operation in _SCALINGS and sum(signals) == 1)):
-            return _added(signals)
-        others = [source for source in node.all_input_nodes if source not in self._nodes]
-        if operation in _MOVES and all(map(is_shape, others)):
-            return None
-        raise self._no_rule(node)
 
     def _adaptive_sums(self, node: Node, x: Tensor, averages: Tensor) -> Tensor:
         if any(size % out for size, out in zip(x.shape[2:], averages.shape[2:], strict=True)):
@@ -176,7 +161,7 @@ class _NetworkOfOnes:
 
     def _no_rule(self, node: Node) -> UnsupportedModelError:
         return UnsupportedModelError(
-            f"{describe(node, self._plan.modules)}: no rule says how many paths pass it; rules exist for Linear and "
+            f"{self._plan.network.where(node)}: no rule says how many paths pass it; rules exist for Linear and "
             "Conv layers, gates, batch-norm, dropout, average pooling, sums, concatenation and operations that only "
             "move units"
         )
@@ -195,6 +180,17 @@ def _added(signals: list[bool]) -> Callable[..., Tensor]:
     return added
 
 
-def _window_sums(module: Any) -> Callable[[Tensor], Tensor]:
-    windows = (module.kernel_size, module.stride, module.padding, module.ceil_mode)
-    return lambda x: _AVERAGES[type(module)](x, *windows, divisor_override=1)
+def _window_sums(options: Mapping[str, Any], axes: int) -> Callable[..., Tensor]:
+    """Return the sum over each window of an average pooling; one over a line is one over an image one pixel high."""
+    kernel = per_axis(options["kernel_size"], axes)
+    stride = per_axis(options["stride"] or kernel, axes)
+    padding = per_axis(options["padding"], axes)
+
+    def sums(x: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
+        if axes == 1:
+            high = ((1, *kernel), (1, *stride), (0, *padding), bool(options["ceil_mode"]))
+            return F.avg_pool2d(x.unsqueeze(-2), *high, divisor_override=1).squeeze(-2)
+        pool = F.avg_pool2d if axes == 2 else F.avg_pool3d
+        return pool(x, kernel, stride, padding, bool(options["ceil_mode"]), divisor_override=1)
+
+    return sums

@@ -132,7 +132,7 @@ def half_spaces(
         >>> [(name, tuple(layer.normals().shape)) for name, layer in layers.items()]
         [('gate.1.gated', (3, 2)), ('gate.3.gated', (3, 2))]
     """
-    replay = Replay(dlgn, plan)
+    replay = Replay(dlgn, plan, shape)
     _refuse_other_gates(replay, type(dlgn).__name__)
     inputs = replay.input_shape(shape)
     offsets = (q[0] for q in replay.pre_activations(replay.gates, replay.zeros(1, *inputs)))
@@ -172,7 +172,7 @@ def _normals(replay: Replay, gate: str, numbers: list[int], inputs: tuple[int, .
 def _filters(replay: Replay, name: str, inputs: tuple[int, ...]) -> Filters | None:
     """The half-space of a unit whose window touches no border, on an image just large enough to have one."""
     window = receptive_field(
-        replay.plan.affine_nodes(name), replay.plan.modules, replay.constants(name, inputs), inputs
+        replay.plan.network, replay.plan.affine_nodes(name), replay.constants(name, inputs), inputs
     )
     if window is None:
         return None

@@ -66,7 +66,7 @@ def linear_regions_1d(
         [[-1.0, 0.0], [0.0, 3.0]]
     """
     ((low, high),) = checked_bounds([bounds], 1)
-    replay = Replay(model)
+    replay = Replay(model, shape=None if origin is None else origin.shape)
     replay.plan.check_affine()
     if not replay.gates:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")

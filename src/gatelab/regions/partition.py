@@ -143,7 +143,7 @@ def linear_regions_2d(
         (2, 4.0)
     """
     box = checked_bounds(bounds, 2)
-    replay = Replay(model)
+    replay = Replay(model, shape=None if plane is None else plane.origin.shape)
     replay.plan.check_affine()
     shape = replay.input_shape(None if plane is None else plane.origin.shape)
     if plane is None and shape != (2,):

@@ -4,19 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx import Node
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.nn.modules.dropout import _DropoutNd
 
 from gatelab.gates.pooling import per_axis
-from gatelab.network.nodes import node_operation
-from gatelab.regions.interpreter import argument
+from gatelab.network.network import Network
+from gatelab.network.operations import CONVOLUTIONS, Kind
+from gatelab.network.padding import paddings
 
-_POOLING = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-_SUMS = frozenset({"add", "radd", "iadd", "sub", "isub", "subtract", "neg"})
-_JOINTS = frozenset({"cat", "concat", "concatenate"})
+_PASSING = frozenset({Kind.NORMALISATION, Kind.DROPOUT, Kind.PASSING})
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,13 @@ class ReceptiveField:
 
 
 def receptive_field(
-    nodes: list[Node], modules: Mapping[str, nn.Module], constants: Mapping[Node, Any], inputs: tuple[int, ...]
+    network: Network, nodes: list[Node], constants: Mapping[Node, Any], inputs: tuple[int, ...]
 ) -> ReceptiveField | None:
     """Return the field of the last of these nodes; None if it is not one fixed window.
 
     Args:
+        network: the network as it was read.
         nodes: the nodes from the input to it, in order.
-        modules: the model's modules by path.
         constants: values that these nodes use and that do not depend on the data.
         inputs: the shape of one example, (c, *positions).
     """
@@ -73,49 +69,43 @@ def receptive_field(
     for node in nodes:
         sources = [fields[source] for source in node.all_input_nodes if source in fields]
         even = all(_is_even(constants[source], axes) for source in node.all_input_nodes if source in constants)
-        fields[node] = _behind(node, sources, modules, axes) if even else None
+        fields[node] = _behind(network, node, sources, axes) if even else None
     return fields[nodes[-1]]
 
 
 def _is_even(constant: Any, axes: int) -> bool:
-    """Whether a constant is the same at every position."""
+    """Whether a constant is the same at every position; weights are, whatever their shape."""
     return not isinstance(constant, Tensor) or all(size == 1 for size in constant.shape[-axes:])
 
 
-def _behind(
-    node: Node, sources: list[ReceptiveField | None], modules: Mapping[str, nn.Module], axes: int
-) -> ReceptiveField | None:
+def _behind(network: Network, node: Node, sources: list[ReceptiveField | None], axes: int) -> ReceptiveField | None:
     if node.op == "placeholder":
         return ReceptiveField((0,) * axes, (1,) * axes, (1,) * axes)
-    field = sources[0] if sources else None
-    if field is None:
-        return None
-    if node.op == "call_module":
-        return _behind_module(field, modules[str(node.target)], axes)
-    if node_operation(node) not in _SUMS and not _joins_channels(node, axes):
+    field, kind = sources[0] if sources else None, network.kind(node)
+    if field is None or kind in _PASSING:
+        return field
+    if kind in (Kind.WEIGHT, Kind.SPATIAL):
+        return _behind_windows(network, node, field, axes)
+    negation = kind is Kind.SCALE and "other" not in network.call(node).arguments
+    joins = kind is Kind.CONCATENATION and network.call(node)["dim"] in (1, -1 - axes)
+    if not (kind is Kind.SUM or negation or joins):
         return None
     for other in sources[1:]:
         field = None if field is None or other is None else field.joined(other)
     return field
 
 
-def _joins_channels(node: Node, axes: int) -> bool:
-    """Whether a node concatenates images along the axis of channels, and not along one of positions."""
-    return node_operation(node) in _JOINTS and argument(node, 1, "dim", 0) in (1, -1 - axes)
-
-
-def _behind_module(field: ReceptiveField, module: nn.Module, axes: int) -> ReceptiveField | None:
-    if isinstance(module, _BatchNorm | _DropoutNd | nn.Identity):
-        return field
-    if isinstance(module, _ConvTransposeNd):
+def _behind_windows(network: Network, node: Node, field: ReceptiveField, axes: int) -> ReceptiveField | None:
+    call = network.call(node)
+    if call.operation in CONVOLUTIONS and "transpose" not in call.operation:
+        weight = call["weight"]
+        shape = weight.meta["shape"] if isinstance(weight, Node) else weight.shape
+        sizes = tuple(shape[2:])
+        kernel = tuple(d * (k - 1) + 1 for d, k in zip(per_axis(call["dilation"], axes), sizes, strict=True))
+        around = paddings(call, sizes)
+        return field.through(kernel, per_axis(call["stride"], axes), tuple(before for before, _ in around))
+    if "kernel_size" not in call.arguments:
         return None
-    if isinstance(module, _ConvNd) and len(module.kernel_size) == axes:
-        kernel = tuple(d * (k - 1) + 1 for d, k in zip(module.dilation, module.kernel_size, strict=True))
-        padding = module.padding
-        if isinstance(padding, str):  # 'same' pads by half of the kernel, the smaller half first
-            padding = tuple((k - 1) // 2 if padding == "same" else 0 for k in kernel)
-        return field.through(kernel, module.stride, padding)
-    if isinstance(module, _POOLING):
-        kernel, stride, padding = (per_axis(v, axes) for v in (module.kernel_size, module.stride, module.padding))
-        return field.through(kernel, stride, padding) if len(kernel) == axes else None
-    return None
+    kernel = per_axis(call["kernel_size"], axes)
+    stride = per_axis(call["stride"] or kernel, axes)
+    return field.through(kernel, stride, per_axis(call["padding"], axes))

@@ -94,7 +94,7 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
         >>> region.polyhedron.faces, tuple(region.weight.shape)
         (4, (2, 3))
     """
-    replay = Replay(model)
+    replay = Replay(model, shape=_one(x).shape[1:])
     replay.plan.check_affine()
     x = _one(x).to(replay.device, torch.float64)
     replay.input_shape(x.shape[1:])

@@ -11,9 +11,10 @@ from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
-from gatelab.network.nodes import describe, weight_parameters
-from gatelab.observe import observable, refuse_unless_finite
-from gatelab.regions.interpreter import held
+from gatelab.gates.pattern import factors_of
+from gatelab.network.network import refuse_weights_unless_finite
+from gatelab.network.nodes import weight_parameters
+from gatelab.observe import observable
 from gatelab.regions.plan import RegionPlan
 
 Opened = Mapping[str, Bool[Tensor, "n ..."]]
@@ -32,23 +33,27 @@ class Replay:
         dtype: the model's own dtype, in which half-spaces are returned.
     """
 
-    def __init__(self, model: nn.Module, plan: RegionPlan | None = None):
-        """Take the snapshot; ``plan`` saves the trace.
+    def __init__(self, model: nn.Module, plan: RegionPlan | None = None, shape: Sequence[int] | None = None):
+        """Take the snapshot; ``plan`` saves reading the model, ``shape`` tells the shape of one example.
 
         Raises:
             UnsupportedModelError: see :class:`RegionPlan`; or the model cannot be copied.
             InputError: the plan belongs to another model, or a weight is NaN or infinite.
         """
         model = observable(model) if plan is None else plan.check(model)
-        self.plan = plan or RegionPlan(model)
-        self.gates = self.plan.gates
         parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         self.device, self.dtype = parameter.device, parameter.dtype
+        self.plan = plan or RegionPlan(model, None if shape is None else self._example(shape))
+        self.gates = self.plan.gates
         try:
             self.model = copy.deepcopy(model).double().requires_grad_(False)
         except Exception as error:  # a user's module may hold anything
             raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
-        self._refuse_unless_finite()
+        refuse_weights_unless_finite(self.plan.network.graph, self.model)
+
+    def _example(self, shape: Sequence[int]) -> Float[Tensor, "1 ..."]:
+        """An example to read the model on."""
+        return torch.randn(1, *shape, generator=torch.Generator().manual_seed(0)).to(self.device, self.dtype)
 
     def input_shape(self, shape: Sequence[int] | None) -> tuple[int, ...]:
         """Return the shape of one example: as given, or that of a first dense layer. Refuse a shape that fails."""
@@ -129,34 +134,22 @@ class Replay:
 
     def _factor(self, name: str, opened: Tensor) -> Tensor:
         """What the gate multiplies by: 1 where it is open, its slope elsewhere."""
-        slope, gates = self.plan.slope(name), opened.double()
-        return gates + slope * (1 - gates) if slope else gates
+        return factors_of(opened, self.plan.slope(name, self.model), torch.float64)
 
     def _first_layer(self) -> tuple[int, ...]:
         """The shape of the examples that the first weight layer takes."""
         for node in self.plan.interpreter.nodes_before(self.plan.output):
-            names = weight_parameters(node, self.plan.modules) if node in self.plan.data else None
+            names = weight_parameters(node, self.plan.network.modules) if node.meta.get("data") else None
             if names is None:
                 continue
             weight = self.model.get_parameter(names[0])
             if weight.ndim == 2:
                 return (weight.shape[1],)
             raise InputError(
-                f"{describe(node, self.plan.modules)} is a convolution, so the half-spaces depend on the image's size; "
+                f"{self.plan.network.where(node)} is a convolution, so the half-spaces depend on the image's size; "
                 "give the shape of one example, e.g. shape=(3, 32, 32)"
             )
         raise InputError("the model has no weight layer that would tell the shape of its input; give shape=")
-
-    def _refuse_unless_finite(self) -> None:
-        """Refuse NaN and infinite values among the weights that the output depends on."""
-        for node in self.plan.interpreter.nodes_before(self.plan.output):
-            path = str(node.target)
-            if node.op == "call_module":
-                module = self.model.get_submodule(path)
-                for name, value in (*module.named_parameters(path), *module.named_buffers(path)):
-                    refuse_unless_finite(name, value)
-            elif node.op == "get_attr" and isinstance(value := held(node, self.model, torch.float64), Tensor):
-                refuse_unless_finite(path, value)
 
 
 def _with_units(name: str, q: Tensor, x: Float[Tensor, "n ..."]) -> Tensor:

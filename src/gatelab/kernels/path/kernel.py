@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gatelab.convert.values import halves
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances
@@ -20,6 +20,8 @@ from gatelab.kernels.path.planning import WeightLayer, largest_covariance, last_
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.signals import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
+from gatelab.network.capture import Capture
+from gatelab.network.certificate import certify
 from gatelab.network.chain import DenseChain, chain_of
 from gatelab.network.network import Network, read
 from gatelab.observe import examples_for, observable
@@ -119,12 +121,13 @@ class PathKernel:
         model = observable(self.model)
         x, _ = examples_for(model, x, y)
         network = read(model, x)
+        certify(network)
         chain = None if self.biases else _chain_of_own_weights(network, x)
         dtype = self.dtype or (x.dtype if self.normalise else torch.float64)
         if chain is not None:
-            return ChainTiles(model, chain, self.normalise, dtype, self.batch_size)
+            return ChainTiles(Capture(model, self.batch_size, network), chain, self.normalise, dtype)
         refuse_early(network)
-        return GraphTiles(model, self.normalise, self.biases, dtype, self.batch_size, _network=network)
+        return GraphTiles(Capture(model, self.batch_size, network), self.normalise, self.biases, dtype)
 
 
 def _pointer(model: nn.Module) -> str:
@@ -158,16 +161,15 @@ class ChainRows:
 class ChainTiles:
     """The path kernel of a dense chain, Σ ⊙ Λ, with the overlap from packed bits."""
 
-    model: nn.Module
+    capture: Capture
     chain: DenseChain
     normalise: bool
     dtype: torch.dtype
-    batch_size: int | None
     outputs: tuple[int, ...] = ()
 
     def rows(self, x: Float[Tensor, "n ..."]) -> ChainRows:
         """Return the gates and inputs of some examples."""
-        gates = capture_gates(self.model, x, self.batch_size).select(self.chain.gates)
+        gates = self.capture.gates(x).select(self.chain.gates)
         inputs = None if self.chain.constant_input else x.detach().flatten(1).to(self.dtype)
         return ChainRows(self._overlap.of_gates(gates), inputs)
 
@@ -211,29 +213,18 @@ class GraphRows:
 
 @dataclass
 class GraphTiles:
-    """The path kernel of any other model, by rules along its graph.
+    """The path kernel of any other model, by rules along its graph."""
 
-    The model is read once, before the first block.
-    """
-
-    model: nn.Module
+    capture: Capture
     normalise: bool
     biases: bool
     dtype: torch.dtype
-    batch_size: int | None
     per_node: bool = False  # count paths per starting node: an input of ones, divided by the number of inputs
     outputs: tuple[int, ...] = ()
-    _network: Network | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the recorded graph; the receiver reads the model again."""
-        return {**self.__dict__, "_network": None}
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """Return the gates of some examples."""
-        if self._network is None:
-            self._network = read(self.model, x)
-        return GraphRows(x.detach(), capture_gates(self.model, x, self.batch_size), self._network)
+        return GraphRows(x.detach(), self.capture.gates(x), self.capture.network(x))
 
     def bytes_kept(self, rows: GraphRows) -> int:
         """Return the memory of examples and bits."""
@@ -249,7 +240,7 @@ class GraphTiles:
         try:
             return _finite(self._block(left, right), self.normalise)
         except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{error}{_pointer(self.model)}") from error
+            raise UnsupportedModelError(f"{error}{_pointer(self.capture.model)}") from error
 
     def _block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         symmetric = left is right

@@ -16,12 +16,9 @@ from gatelab.kernels.path.signals import Signal
 from gatelab.network.evaluation import attribute, run_node
 from gatelab.network.network import Network
 from gatelab.network.nodes import ancestors
+from gatelab.network.padding import paddings
 
 Used = Mapping[str, Bool[Tensor, " _"]]  # parameter -> which of its entries
-
-_PLAIN = ("stride", "padding", "dilation", "groups")
-_TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
-_DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1, "padding_mode": "zeros"}
 
 
 def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer, Used]:
@@ -36,44 +33,41 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
         The layer, with weights of variance 1 / fan in and biases of variance 1, and which entries of which parameters
         it uses.
     """
-    operation = network.operation(node)
+    call = network.call(node)
     shape, bias, parameters = _weight(network, node)
-    source: Any = node.args[0]
-    inputs = source.meta["shape"]
-    if operation == "linear":
+    inputs = call["input"].meta["shape"]
+    if call.operation == "linear":
         if len(inputs) != 2 or signal.channels * signal.positions != shape[1]:
             raise UnsupportedModelError(
                 f"{network.where(node)} takes {shape[1]} units where each example has shape {tuple(inputs[1:])}: it is "
                 "shared over positions, for which there is no path-kernel rule; flatten the examples first"
             )
         return WeightLayer(signal, shape[0], 1, 1 / shape[1], bias, None), parameters
-    transposed = "transpose" in operation
-    options = _options(network, node, _TRANSPOSED if transposed else _PLAIN)
-    axes, groups = len(shape) - 2, int(options["groups"])
+    transposed = "transpose" in call.operation
+    axes, groups, mode = len(shape) - 2, int(call["groups"]), call["padding_mode"]
     if (signal.channels, signal.size) != (inputs[1], tuple(inputs[2:])):
         raise UnsupportedModelError(f"{network.where(node)}: channels and positions of its input have been mixed")
     taps = torch.Size(shape[2:]).numel()
     channels = shape[1] * groups if transposed else shape[0]
     fan_in = (shape[0] // groups if transposed else shape[1]) * taps
     reads = _transposed_reads if transposed else _plain_reads
-    sizes = {
-        name: per_axis(options[name], axes) for name in options if name not in ("groups", "padding_mode", "padding")
-    }
-    paddings = _paddings(options["padding"], shape[2:], sizes["dilation"], axes)
+    names = ("stride", "dilation", "output_padding") if transposed else ("stride", "dilation")
+    sizes = {name: per_axis(call[name], axes) for name in names}
+    around = paddings(call, tuple(shape[2:]))
     lines = tuple(
         reads(
             inputs[2 + axis],
             shape[2 + axis],
             {name: value[axis] for name, value in sizes.items()},
-            paddings[axis],
-            options["padding_mode"],
+            around[axis],
+            mode,
         )
         for axis in range(axes)
     )
     device = signal.terms[0].channels.device if signal.terms else torch.device("cpu")
     plain = None
-    if not transposed and options["padding_mode"] == "zeros":
-        before = tuple(padding[0] for padding in paddings)
+    if not transposed and mode == "zeros":
+        before = tuple(padding[0] for padding in around)
         plain = Filter(tuple(shape[2:]), sizes["stride"], before, sizes["dilation"])
     taps = tuple(Taps(line.to(device), length) for line, length in zip(lines, inputs[2:], strict=True))
     geometry = Geometry(taps, plain)
@@ -82,16 +76,13 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
 
 def _weight(network: Network, node: Node) -> tuple[tuple[int, ...], float, Used]:
     """Shape of the weight, whether there is a bias (as its variance), and the entries of parameters that it uses."""
-    if node.op == "call_module":
-        module: Any = network.modules[str(node.target)]
-        name = _first_name(network, module.weight)
-        used = {} if name is None else {name: torch.ones(module.weight.numel(), dtype=torch.bool)}
-        return tuple(module.weight.shape), float(module.bias is not None), used
-    weight = node.args[1] if len(node.args) > 1 else node.kwargs.get("weight")
-    bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
-    if not isinstance(weight, Node):
-        raise UnsupportedModelError(f"{network.where(node)} does not take its weight from the model's parameters")
-    return tuple(weight.meta["shape"]), float(bias is not None), _entries_used(network, weight)
+    call = network.call(node)
+    weight, bias = call["weight"], float(call["bias"] is not None)
+    if isinstance(weight, Tensor):  # a module's own
+        name = _first_name(network, weight)
+        used = {} if name is None else {name: torch.ones(weight.numel(), dtype=torch.bool)}
+        return tuple(weight.shape), bias, used
+    return tuple(weight.meta["shape"]), bias, _entries_used(network, weight)
 
 
 def _entries_used(network: Network, weight: Node) -> Used:
@@ -105,7 +96,7 @@ def _entries_used(network: Network, weight: Node) -> Used:
         numbers = torch.arange(1, held[node].numel() + 1, dtype=torch.float64).view(held[node].shape)
 
         def value(source: Node) -> Any:
-            return numbers if source is node else run_node(source, network.model, value, network.modules)
+            return numbers if source is node else run_node(source, network.model, value)
 
         moved = value(weight).flatten()
         entries = moved.round().long().clamp(0, numbers.numel())
@@ -119,24 +110,6 @@ def _entries_used(network: Network, weight: Node) -> Used:
 def _first_name(network: Network, held: Any) -> str | None:
     """The first name of a parameter, which several layers may share; None for buffers."""
     return next((name for name, parameter in network.model.named_parameters() if parameter is held), None)
-
-
-def _options(network: Network, node: Node, names: tuple[str, ...]) -> dict[str, Any]:
-    if node.op == "call_module":
-        module = network.modules[str(node.target)]
-        return {name: getattr(module, name, _DEFAULTS[name]) for name in (*names, "padding_mode")}
-    given = dict(zip(names, node.args[3:], strict=False)) | dict(node.kwargs)
-    return {name: given.get(name, _DEFAULTS[name]) for name in (*names, "padding_mode")}
-
-
-def _paddings(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...], axes: int) -> list[tuple[int, int]]:
-    """Padding before and after, along each axis."""
-    if padding == "valid":
-        return [(0, 0)] * axes
-    if padding == "same":
-        totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-        return [(total // 2, total - total // 2) for total in totals]
-    return [(one, one) for one in per_axis(padding, axes)]
 
 
 def _plain_reads(

@@ -18,9 +18,10 @@ from gatelab.kernels.path.planning import WeightLayer
 from gatelab.kernels.path.rearranging import Moved, moved
 from gatelab.kernels.path.signals import Signal, field_signal, input_signal
 from gatelab.kernels.path.windows import winners_of
-from gatelab.network.evaluation import run_node, run_on
-from gatelab.network.kinds import Kind
+from gatelab.network.evaluation import held, run_node, run_on
 from gatelab.network.network import Network
+from gatelab.network.nodes import ancestors
+from gatelab.network.operations import DIFFERENCES, QUOTIENTS, Kind
 
 # A node that returns several tensors has several signals.
 Value = Signal | Moved | tuple[Signal | Moved, ...]
@@ -88,9 +89,10 @@ class Reading:
             raise self.refuse(node, "it returns several tensors, where one is needed")
         return value
 
-    def constant(self, node: Node) -> Any:
-        """Return the value of a node that does not depend on the data."""
-        return run_node(node, self.network.model, self.constant, self.network.modules)
+    def holds_parameter(self, node: Node) -> bool:
+        """Whether a constant is, or is computed from, one of the model's parameters."""
+        sources = [source for source in ancestors(node) if source.op == "get_attr" and "constant" not in source.meta]
+        return any(isinstance(held(source, self.network.model), nn.Parameter) for source in sources)
 
     def add_layer(self, node: Node, used: Used, layer: WeightLayer) -> int:
         """Register a weight layer and return its number, the origin of its field."""
@@ -123,25 +125,52 @@ def _weight(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     source = node.args[0]
     if any(other in signals and other is not source for other in node.all_input_nodes) or source not in signals:
         raise reading.refuse(node, "its weight depends on the data")
+    weight = reading.network.call(node)["weight"]
+    if isinstance(weight, Node) and not reading.holds_parameter(weight):
+        return _fixed_filter(reading, node, reading.signal(source, signals), weight)
     signal = reading.signal(source, signals)
     layer, used = layer_of(reading.network, node, signal)
     number = reading.add_layer(node, used, layer)
     return field_signal(number, layer.channels, layer.size, reading.x, layer.groups)
 
 
+def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node) -> Signal:
+    """A filter that is no parameter, such as a blur: one fixed map of positions, the same in all channels."""
+    value: Any = reading.network.constant(weight)
+    call = reading.network.call(node)
+    single = value.ndim > 2 and value.shape[1] == 1 and len(value) == signal.channels == call.arguments["groups"]
+    if not single or not bool((value == value[:1]).all()):
+        raise reading.refuse(
+            node,
+            "its weight is no parameter, and not one filter for each channel by itself; make it a parameter, which "
+            "counts as random",
+        )
+    options = {name: call[name] for name in call.arguments if name not in ("input", "weight", "bias", "groups")}
+    options.pop("padding_mode", None)
+    convolve: Any = node.target
+
+    def run(images: Tensor) -> Tensor:
+        filtered = convolve(images.flatten(0, 1).unsqueeze(1), value[:1].to(images), None, **options)
+        return filtered.view(*images.shape[:2], *filtered.shape[2:])
+
+    return _mapped(reading, node, signal, run)
+
+
 def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     if node not in reading.network.gates:
         raise reading.refuse(node, "it is not a gate: its pieces are not linear")
-    signal = reading.signal(node.args[0], signals)  # of the feature network that may decide, only gates count
+    # Of a feature network that decides, only the gates count.
+    signal = reading.signal(reading.network.gating(node).value, signals)
     layer = reading.gates.layer(reading.network.gates[node])
     if layer.kind is GateKind.BOUNDED and reading.biases:
         raise reading.refuse(node, "its constants are starts of paths without a rule; use biases=False")
-    gates = layer.gates().to(reading.x.dtype)
-    return signal.gated(gates + layer.slope * (1 - gates) if layer.slope else gates)
+    return signal.gated(layer.factors(reading.x.dtype))
 
 
 def _selection(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
-    signal = reading.signal(node.args[0], signals)
+    if node not in reading.network.gates:
+        raise reading.refuse(node, "the windows of its maximum differ in size; use windows of one size")
+    signal = reading.signal(reading.network.gating(node).value, signals)
     layer = reading.gates.layer(reading.network.gates[node])
     winners, size, reach = winners_of(reading.network, node, layer, signal.size)
     return signal.selected(winners, size, reach)
@@ -156,11 +185,11 @@ def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
         return value[place]
     shape = source.meta["shape"][1:]
     if isinstance(value, Signal) and _is_whole_input(value):
-        made = run_on(node, reading.network.model, reading.network.modules, _images(value, source))
+        made = run_on(node, reading.network.model, _images(value, source))
         return tuple(map(input_signal, made)) if isinstance(made, tuple | list) else input_signal(made)
     # Each unit carries its number, so that the result tells where it went; 0 is a zero.
     numbers = torch.arange(1, prod(shape) + 1, dtype=torch.float64, device=reading.x.device).view(1, *shape)
-    places = run_on(node, reading.network.model, reading.network.modules, numbers)
+    places = run_on(node, reading.network.model, numbers)
     parts = [moved(value, part, node) for part in (places if isinstance(places, tuple | list) else [places])]
     known = tuple(part for part in parts if part is not None)
     if len(known) < len(parts):
@@ -184,10 +213,11 @@ def _spatial(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal
     if isinstance(branches, tuple):
         return _mean_of_branches(reading, node, branches)
     signal = _one(reading, node, signals)
+    return _mapped(reading, node, signal, lambda images: run_on(node, reading.network.model, images))
 
-    def run(images: Tensor) -> Tensor:
-        return run_on(node, reading.network.model, reading.network.modules, images)
 
+def _mapped(reading: Reading, node: Node, signal: Signal, run: Callable[[Tensor], Tensor]) -> Signal:
+    """The signal behind a linear map of positions, which is read off from what ``run`` does to images."""
     images = torch.rand(1, 2, *signal.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     images = images.to(reading.x.device)
     keeps_channels = bool(signal.size) and torch.allclose(
@@ -201,24 +231,22 @@ def _spatial(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal
 
 def _mean_of_branches(reading: Reading, node: Node, branches: tuple[Signal | Moved, ...]) -> Signal:
     """The mean or sum over an axis on which signals were stacked."""
-    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    operation = reading.network.operation(node)
-    if dim not in (0, (0,), [0]) or operation not in ("mean", "sum"):
+    call = reading.network.call(node)
+    if call.operation not in ("mean", "sum") or call["dim"] not in (0, (0,), [0]):
         raise reading.refuse(node, "of signals side by side only the mean or sum has a path-kernel rule")
     total: Signal | None = None
     for branch in branches:
         assert isinstance(branch, Signal)
         total = branch if total is None else total.plus(branch)
     assert total is not None
-    return total.scaled(1 / len(branches)) if operation == "mean" else total
+    return total.scaled(1 / len(branches)) if call.operation == "mean" else total
 
 
 def _sum(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
-    scale = float(node.kwargs.get("alpha", 1.0))  # pyright: ignore[reportArgumentType]
-    if "sub" in reading.network.operation(node):
-        scale = -scale
+    call = reading.network.call(node)
+    scale = -float(call["alpha"]) if call.operation in DIFFERENCES else float(call["alpha"])
     parts = []
-    for place, argument in enumerate(node.args[:2]):
+    for place, argument in enumerate((call["input"], call["other"])):
         if isinstance(argument, Node) and argument in signals:
             part = reading.signal(argument, signals)
             if argument.meta["shape"] != node.meta["shape"]:
@@ -234,15 +262,16 @@ def _sum(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
 
 
 def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
-    parts, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    call = reading.network.call(node)
+    parts, dim = call["tensors"], call["dim"]
     axes = len(node.meta["shape"])
     found = [signals.get(part) for part in parts] if isinstance(parts, list | tuple) else []  # pyright: ignore
     if any(isinstance(value, Moved) for value in found):
         return _joined_while_moving(reading, node, signals)
     if all(isinstance(value, Signal) and _is_whole_input(value) for value in found):
         images = {part: _images(signals[part], part) for part in parts}  # pyright: ignore
-        return input_signal(run_node(node, reading.network.model, images.__getitem__, reading.network.modules))
-    if reading.network.operation(node) == "stack" and dim == 0:  # branches side by side, to be averaged
+        return input_signal(run_node(node, reading.network.model, images.__getitem__))
+    if call.operation == "stack" and dim == 0:  # branches side by side, to be averaged
         return tuple(reading.signal(part, signals) for part in parts)  # pyright: ignore
     if not isinstance(parts, list | tuple) or not isinstance(dim, int) or dim % axes != 1:
         raise reading.refuse(node, "only signals side by side on axis 1 have a path-kernel rule")
@@ -253,7 +282,7 @@ def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
         if part in signals:
             signal = reading.signal(part, signals)
         else:  # a constant: no path starts there
-            if reading.biases and bool(torch.as_tensor(reading.constant(part)).any()):
+            if reading.biases and bool(torch.as_tensor(reading.network.constant(part)).any()):
                 raise reading.refuse(node, "it joins a constant, from which paths have no rule; use biases=False")
             signal = replace(first, terms=(), channels=part.meta["shape"][1])
         if signal.positions != first.positions or signal.channels * signal.positions != prod(part.meta["shape"][1:]):
@@ -274,7 +303,7 @@ def _joined_while_moving(reading: Reading, node: Node, signals: dict[Node, Value
         for source, piece in pieces.items()
         if isinstance(piece, Moved)
     }
-    places = run_node(node, reading.network.model, lambda source: numbers[source], reading.network.modules)
+    places = run_node(node, reading.network.model, lambda source: numbers[source])
     first = next(piece for piece in pieces.values() if isinstance(piece, Moved))
     joined = moved(first.signal, places, first.node)
     if joined is None:
@@ -284,20 +313,18 @@ def _joined_while_moving(reading: Reading, node: Node, signals: dict[Node, Value
 
 def _scale(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     signal = _one(reading, node, signals)
-    operation = reading.network.operation(node)
-    if operation.startswith("neg"):
+    call = reading.network.call(node)
+    if "other" not in call.arguments:
         return signal.scaled(-1.0)
-    (factor,) = (
-        (argument for argument in node.args if not (isinstance(argument, Node) and argument in signals))
-        if sum(isinstance(a, Node) and a in signals for a in node.args) == 1
-        else (None,)
-    )
-    if factor is None or (operation in ("div", "truediv", "divide", "true_divide") and node.args[0] not in signals):
+    operands = (call["input"], call["other"])
+    constants = [operand for operand in operands if not (isinstance(operand, Node) and operand in signals)]
+    inverse = call.operation in QUOTIENTS
+    if len(constants) != 1 or (inverse and constants[0] is operands[0]):
         raise reading.refuse(node, "it multiplies data by data")
-    value = reading.constant(factor) if isinstance(factor, Node) else factor
-    if isinstance(value, nn.Parameter):
+    (factor,) = constants
+    if isinstance(factor, Node) and reading.holds_parameter(factor):
         return signal  # a value, like the scale of batch-norm: it counts as one
-    inverse = operation.startswith(("div", "true", "itrue"))
+    value = reading.network.constant(factor) if isinstance(factor, Node) else factor
     factors = torch.as_tensor(value, dtype=reading.x.dtype, device=reading.x.device)
     factors = 1 / factors if inverse else factors
     if factors.numel() == 1:
@@ -330,6 +357,8 @@ RULES: dict[Kind, Rule] = {
     Kind.SUM: _sum,
     Kind.CONCATENATION: _concatenation,
     Kind.SCALE: _scale,
+    Kind.NORMALISATION: _pass,
+    Kind.DROPOUT: _pass,
     Kind.PASSING: _pass,
     Kind.START: _ones,
 }

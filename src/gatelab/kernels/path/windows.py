@@ -1,7 +1,5 @@
 """The windows of a max-pooling: which position of the field each window takes."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -12,7 +10,6 @@ from gatelab.gates.pattern import GateLayer
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool
 from gatelab.kernels.path.axes import Reach
 from gatelab.network.network import Network
-from gatelab.network.nodes import max_pooling, node_operation
 
 
 def winners_of(
@@ -26,7 +23,8 @@ def winners_of(
         layer: its gates: for each window, the winning tap.
         size: positions of its input, along each axis.
     """
-    pool = _pooling(network, node)
+    pool = network.gating(node).pool
+    assert pool is not None
     if isinstance(pool, AdaptiveMaxPool):
         kernel = tuple(length // windows for length, windows in zip(size, layer.shape[1:-1], strict=True))
         pool = MaxPool(kernel, kernel, (0,) * len(kernel), (1,) * len(kernel))
@@ -48,13 +46,3 @@ def winners_of(
         for stride, padding, dilation, kernel in zip(pool.stride, pool.padding, pool.dilation, pool.kernel, strict=True)
     )
     return flat.flatten(2), tuple(windows), reach
-
-
-def _pooling(network: Network, node: Node) -> MaxPool | AdaptiveMaxPool:
-    if node_operation(node) == "gated_max_pool":
-        pool: Any = node.args[2]
-        if isinstance(pool, Node):  # fx traces its constructor
-            make: Any = pool.target
-            return make(**pool.kwargs)
-        return pool
-    return max_pooling(node, network.modules)

@@ -6,7 +6,7 @@ convolution, all tokens for a dense layer on sequences, and once more for every 
 batch norm is such a weight in every channel, applied to the normalised input.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gatelab.gates.operations import operation_name, tensors_in
+from gatelab.gates.pooling import per_axis
+from gatelab.network.calls import bound
+from gatelab.network.operations import operation_name, tensors_in
+
+_STRUCTURED = frozenset({"linear", "conv2d", "batch_norm"})  # operations whose gradient has a known form
 
 
 @dataclass(frozen=True)
@@ -134,41 +138,23 @@ class ParameterUses(TorchFunctionMode):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> LayerUse | None:
         operation = operation_name(func)
-        if operation not in _ARGUMENTS or any(isinstance(value, str) for value in kwargs.values()):
+        if operation not in _STRUCTURED or any(isinstance(value, str) for value in kwargs.values()):
             return None
-        names = _ARGUMENTS_OF_TORCH if func is torch.batch_norm else _ARGUMENTS[operation]
-        given: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
-        x, weight, bias = given["input"], given.get("weight"), given.get("bias")
+        call = bound(func, args, kwargs)
+        x, weight, bias = call["input"], call["weight"], call["bias"]
         if not isinstance(x, Tensor) or x.ndim < 2 or id(x) in self._names:
             return None
         geometry = None
         if operation == "conv2d":
-            if x.ndim != 4 or isinstance(given.get("padding"), str):
+            if x.ndim != 4 or isinstance(call["padding"], str):
                 return None
-            geometry = _convolution(given)
+            pairs = {name: per_axis(call[name], 2) for name in ("stride", "padding", "dilation")}
+            geometry = Convolution(tuple(call["weight"].shape[2:]), groups=int(call["groups"]), **pairs)
         elif operation == "batch_norm":
-            if given.get("training", False) or given.get("running_mean") is None:
+            if call.mixes_examples:
                 return None
-            geometry = Normalisation(given["running_mean"], given["running_var"], float(given.get("eps", 1e-5)))
+            geometry = Normalisation(call["running_mean"], call["running_var"], float(call["eps"]))
         one = torch.zeros((), dtype=out.dtype, device=out.device)
         probe = one.expand_as(out).requires_grad_()  # takes no memory
         weight_name, bias_name = self._names.get(id(weight)), self._names.get(id(bias))
         return LayerUse(weight_name, bias_name, x.detach(), probe, geometry, x._version)
-
-
-_LAYER = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-_ARGUMENTS = {"linear": _LAYER, "conv2d": _LAYER, "batch_norm": _BATCH_NORM}
-# torch.batch_norm and torch.nn.functional.batch_norm take the same things in another order.
-_ARGUMENTS_OF_TORCH = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
-_CONVOLUTION_DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1}
-
-
-def _convolution(given: dict[str, Any]) -> Convolution:
-    pairs = {key: _pair(given.get(key, default)) for key, default in _CONVOLUTION_DEFAULTS.items()}
-    return Convolution(tuple(given["weight"].shape[2:]), groups=int(given.get("groups", 1)), **pairs)
-
-
-def _pair(value: int | Iterable[int]) -> tuple[int, ...]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    return pair * 2 if len(pair) == 1 else pair

@@ -13,7 +13,7 @@ from gatelab import models
 from gatelab.data import Dataset, load, modified_fashion
 from gatelab.data.fashion_clusters import SIMPLE
 from gatelab.figures import Curve, Heatmap, Panels
-from gatelab.gates import SoftGate, capture_gates
+from gatelab.gates import SoftGate
 from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import DataConfig
@@ -22,6 +22,7 @@ from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
+from gatelab.network import capture_gates
 from gatelab.papers.common import experiment, figure, findings, first_of_each_class, training
 from gatelab.regions import half_spaces
 from gatelab.regions.census import active_path_counts

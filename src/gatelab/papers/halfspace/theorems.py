@@ -13,11 +13,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gatelab.figures import Panels, Plot
-from gatelab.gates import HardGate, capture_gates
+from gatelab.gates import HardGate
 from gatelab.lab.measure import EXACT
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
+from gatelab.network import capture_gates
 from gatelab.papers.common import at_least, dots, equality, measurement
 from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
 from gatelab.regions import RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts

@@ -1,0 +1,123 @@
+"""Capture the gates of any model: read it once, then run the record."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gatelab.errors import UnsupportedModelError
+from gatelab.gates.pattern import GateLayer, GatePattern
+from gatelab.network.certificate import certify
+from gatelab.network.network import Network, read
+from gatelab.network.nodes import ancestors, value_sources
+from gatelab.observe import batches, examples
+
+
+def capture_gates(
+    model: nn.Module,
+    x: Float[Tensor, "n ..."],
+    batch_size: int | None = None,
+    *,
+    output: int | str | None = None,
+) -> GatePattern:
+    """Return which gates of ``model`` are open for each example.
+
+    Gates are ReLU, LeakyReLU, PReLU, ReLU6, Hardtanh, ``clamp`` at 0 or between two numbers, ``threshold(0, 0)``,
+    max-pooling and :func:`gatelab.gates.gated`. They may be modules or functions, in place, shared or reused. Only
+    gates on a path to the output are returned. The name of a gate is the path of its module, plus a count from the
+    second use on: ``"block.relu"``, ``"block.relu#2"``.
+
+    Args:
+        model: any module in evaluation mode, or without batch-norm and dropout.
+        x: examples, on the model's device and in its dtype.
+        batch_size: how many examples to run at a time; None runs all at once.
+        output: which part of the answer the gates must lead to, if the model returns a tuple or a dict; None: all.
+
+    Returns:
+        The gates of all layers, in order of execution.
+
+    Raises:
+        UnsupportedModelError: the model has no gates; or an operation before a gate is neither a gate nor linear (GELU,
+            softmax, a product of two signals, a branch that depends on the data); or examples depend on each other.
+        InputError: x does not fit the model, or batch-norm or dropout is active.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> capture_gates(net, torch.zeros(5, 2)).layers
+        ('1',)
+    """
+    network = read(model, x, output=output)
+    certify(network)
+    return gates_of(network, examples(x, network.model), batch_size)
+
+
+class Capture:
+    """The gates of one model for set after set of examples; the model is read once, and again where it is unpickled."""
+
+    def __init__(self, model: nn.Module, batch_size: int | None = None, network: Network | None = None):
+        """Capture from ``model``, in batches; ``network`` is its certified record, if there is one."""
+        self.model, self._batch_size, self._network = model, batch_size, network
+
+    def network(self, x: Float[Tensor, "n ..."]) -> Network:
+        """Return the model as it was read; the first call reads it, on x."""
+        if self._network is None:
+            network = read(self.model, x)
+            certify(network)
+            self._network = network
+        return self._network
+
+    def gates(self, x: Float[Tensor, "n ..."]) -> GatePattern:
+        """Return the gates of some examples."""
+        return gates_of(self.network(x), x, self._batch_size)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the record out: it belongs to this process."""
+        return {**self.__dict__, "_network": None}
+
+
+def gates_of(network: Network, x: Float[Tensor, "n ..."], batch_size: int | None = None) -> GatePattern:
+    """Return the gates of a network that has been read and certified; see :func:`capture_gates`."""
+    _refuse_obstacles(network)
+    parts = [_run(network, x[rows]) for rows in batches(x.shape[0], batch_size)]
+    layers = {
+        name: replace(layer, words=torch.cat([part[name].words for part in parts])) for name, layer in parts[0].items()
+    }
+    return GatePattern(layers, x.dtype, is_chain=network.is_chain)
+
+
+@torch.no_grad()
+def _run(network: Network, x: Float[Tensor, "n ..."]) -> dict[str, GateLayer]:
+    nodes = {name: node for node, name in network.path_gates.items()}
+    found: dict[str, GateLayer] = {}
+
+    def note(name: str, q: Tensor) -> None:
+        if name in nodes:
+            if q.ndim < 2 or q.shape[0] != x.shape[0]:
+                raise UnsupportedModelError(
+                    f"gate '{name}' has shape {tuple(q.shape)}, but there are n = {x.shape[0]} examples: gates must "
+                    "keep the examples on the first axis"
+                )
+            found[name] = network.gating(nodes[name]).layer(q, network.slope(nodes[name]))
+
+    network.interpreter.run(network.model, list(nodes.values()), x.detach(), note)
+    return {name: found[name] for name in nodes}
+
+
+def _refuse_obstacles(network: Network) -> None:
+    """Refuse a network without gates, or with an operation before a gate that is neither a gate nor linear."""
+    if not network.path_gates:
+        raise UnsupportedModelError(
+            f"no gates found in {type(network.model).__name__}: it has no ReLU, LeakyReLU, clamp(min=0) or max-pooling "
+            "on the way from input to output"
+        )
+    for gate, name in network.path_gates.items():
+        before = ancestors(gate, sources=value_sources)
+        obstacles = [node for node in network.graph.nodes if node in before and network.is_obstacle(node)]
+        if obstacles:
+            more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
+            raise UnsupportedModelError(
+                f"{network.where(obstacles[0])}{more} is not a gate and stands before the gate '{name}', so the "
+                "network is not a sum over gated paths; gates are ReLU, LeakyReLU, PReLU, clamp(min=0), max-pooling "
+                "and gatelab.gates.gated(value, q, gate)"
+            )

@@ -1,0 +1,49 @@
+"""Dense layers that are written as products of matrices."""
+
+import torch
+import torch.nn.functional as F
+from torch.fx import Graph, Node
+
+from gatelab.network.calls import operation_of
+
+_TRANSPOSES = frozenset({"t", "T", "mT"})
+
+
+def write_dense_layers(graph: Graph) -> None:
+    """Write ``x @ W`` and ``addmm(b, x, W)`` as ``linear(x, Wᵀ, b)`` where x is data and W a fixed matrix."""
+    for node in list(graph.nodes):
+        name = operation_of(node, {}) if node.op in ("call_function", "call_method") else ""
+        if name in ("matmul", "mm") and len(node.args) == 2:
+            bias, (x, weight) = None, node.args
+        elif name == "addmm" and len(node.args) == 3 and not node.kwargs:
+            bias, x, weight = node.args
+        else:
+            continue
+        if not (_is_data(x) and _is_matrix(weight)) or _is_data(bias):
+            continue
+        with graph.inserting_before(node):
+            layer = graph.call_function(
+                F.linear, (x, _transposed(graph, weight), *([bias] if bias is not None else []))
+            )
+        layer.meta = dict(node.meta)
+        node.replace_all_uses_with(layer)
+        graph.erase_node(node)
+
+
+def _is_data(value: object) -> bool:
+    return isinstance(value, Node) and bool(value.meta.get("data"))
+
+
+def _is_matrix(value: object) -> bool:
+    return isinstance(value, Node) and not value.meta.get("data") and len(value.meta.get("shape", ())) == 2
+
+
+def _transposed(graph: Graph, weight: Node) -> Node:
+    """The transpose of a fixed matrix: what was transposed, if it was."""
+    source = weight.args[0] if weight.args else None
+    swaps = operation_of(weight, {}) == "transpose" and set(weight.args[1:]) in ({0, 1}, {-1, -2}, {0, -1}, {1, -2})
+    if isinstance(source, Node) and (operation_of(weight, {}) in _TRANSPOSES or swaps):
+        return source
+    node = graph.call_function(torch.t, (weight,))
+    node.meta = {**weight.meta, "shape": weight.meta["shape"][::-1]}
+    return node

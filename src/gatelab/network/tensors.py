@@ -1,0 +1,197 @@
+"""Which node of a recorded graph a tensor's values belong to, through views, writes and constants."""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, Node
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gatelab.network.batch_size import BatchSize, holds_batch_size
+from gatelab.network.memory import Geometry, WriteLog, address_of, overlaid
+from gatelab.network.operations import operation_name
+
+Refuse = Callable[[str, str], Exception]  # the operation, and what is wrong with it
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that forward makes without its input: by which call, and whether chance had a part in it."""
+
+    function: Any = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    by_chance: bool = False
+
+
+_UNKNOWN = Constant()
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The node whose values a tensor holds, and the state of its memory when that was noted."""
+
+    node: Node
+    mark: int
+    version: int
+
+
+class TensorNodes:
+    """The nodes of the tensors of one forward pass.
+
+    Args:
+        graph: the graph that is being written.
+        model: the model that runs.
+        refuse: makes the error that refuses an operation.
+        describe: notes shape and source of a new node, given the tensor that it returns.
+    """
+
+    def __init__(self, graph: Graph, model: nn.Module, refuse: Refuse, describe: Callable[[Node, Tensor], None]):
+        self._graph, self._refuse, self._describe = graph, refuse, describe
+        self._known: Any = WeakIdKeyDictionary()  # tensor -> _Known
+        self._made: Any = WeakIdKeyDictionary()  # constant tensor -> Constant
+        self._writes = WriteLog()
+        self._attributes: dict[str, Node] = {}
+        self._n: Node | None = None
+        buffers = list(model.named_buffers(remove_duplicate=False))
+        self._parameters = {address_of(parameter) for parameter in model.parameters()} - {0}
+        # The first name of a shared parameter is the last to be entered here, and stays.
+        parameters = reversed(list(model.named_parameters(remove_duplicate=False)))
+        self._names = {id(tensor): name for name, tensor in (*buffers, *parameters)}
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        """Whether a tensor belongs to the model, or was computed from its input or its parameters."""
+        return self._known.get(tensor) is not None or id(tensor) in self._names
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether a tensor shares the memory of one of the model's parameters, which are the user's own."""
+        return isinstance(tensor, Tensor) and address_of(tensor) in self._parameters
+
+    def of(self, tensor: Tensor) -> Node | None:
+        """Return the node that a tensor was last known as; None for parameters and unknown tensors."""
+        known = self._known.get(tensor)
+        return None if known is None else known.node
+
+    def remember(self, tensor: Tensor, node: Node) -> None:
+        """Note that a tensor holds the values of a node."""
+        self._known[tensor] = _Known(node, self._writes.mark(tensor), tensor._version)
+
+    def note_constant(self, tensor: Tensor, constant: Constant) -> None:
+        """Note how a tensor was made that does not depend on the input."""
+        self._made[tensor] = constant
+
+    def made_by_chance(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether random numbers went into one of these tensors."""
+        return any(self._made.get(tensor, _UNKNOWN).by_chance for tensor in tensors)
+
+    def note_writes(self, node: Node, tensors: Iterable[Tensor], versions: Iterable[int]) -> None:
+        """Tell later readers about the tensors that an operation has overwritten: their versions have changed."""
+        for tensor, version in zip(tensors, versions, strict=True):
+            if tensor._version != version:
+                self._writes.add(tensor, node)
+                self.remember(tensor, node)
+
+    def write_part(self, target: Tensor, index: Any, value: Any) -> None:
+        """Run and record ``target[index] = value``."""
+        old, new, part = self.argument(target), self.argument(value), target[index]
+        target[index] = value
+        if part._base is None or part.untyped_storage().data_ptr() != target.untyped_storage().data_ptr():
+            raise self._refuse(
+                "setitem",
+                "it writes into entries that are chosen by a tensor, which cannot be followed; use slices, or compute "
+                "a new tensor",
+            )
+        if not isinstance(value, Tensor):
+            new = self._held(torch.tensor(value, dtype=target.dtype, device=target.device))
+        node = self._overlay(old, Geometry.of(target), new, Geometry.of(part))
+        self._describe(node, target)
+        self.note_writes(node, [target], [-1])
+
+    def argument(self, value: Any) -> Any:
+        """Return the same structure with nodes for tensors and for numbers of examples."""
+        if isinstance(value, Tensor):
+            return self._node(value)
+        if isinstance(value, BatchSize):
+            return self._multiple(value.factor)
+        if isinstance(value, slice):
+            return slice(*(self.argument(part) for part in (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {key: self.argument(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            parts = [self.argument(part) for part in value]
+            return parts if isinstance(value, list) else tuple(parts)
+        return value
+
+    def _multiple(self, factor: int) -> Node:
+        if self._n is None:
+            first = next(iter(self._graph.nodes))
+            with self._graph.inserting_after(first):
+                self._n = self._graph.call_method("size", (first, 0))
+        return self._n if factor == 1 else self._graph.call_function(operator.mul, (self._n, factor))
+
+    def _node(self, tensor: Tensor) -> Node:
+        known = self._known.get(tensor)
+        if known is not None:
+            return self._current(tensor, known)
+        name = self._names.get(id(tensor))
+        if name is None:
+            return self._constant(tensor)
+        if name not in self._attributes:
+            self._attributes[name] = self._graph.get_attr(name)
+            self._attributes[name].meta["shape"] = tuple(tensor.shape)
+        return self._attributes[name]
+
+    def _current(self, tensor: Tensor, known: _Known) -> Node:
+        """The node of a tensor's values, after all writes to its memory."""
+        writes = self._writes.since(tensor, known.mark)
+        if not writes and tensor._version == known.version:
+            return known.node
+        if not writes:
+            raise self._refuse(
+                "reading", "a signal was overwritten in a way that cannot be followed; write out of place there"
+            )
+        node = known.node
+        for written, new in writes:
+            node = self._overlay(node, Geometry.of(tensor), new, written)
+            self._describe(node, tensor)
+        self.remember(tensor, node)
+        return node
+
+    def _overlay(self, old: Node, geometry: Geometry, new: Node, written: Geometry) -> Node:
+        """The values of a tensor after another one, in the same memory, was written."""
+        if geometry == written:
+            return new
+        places = geometry.places_in(written)
+        if places is not None:
+            return self._graph.call_function(overlaid, (old, new, self._held(places), written.shape[1:]))
+        if geometry.fills_the_memory_of(written):
+            return self._graph.call_method("reshape", (new, (self._multiple(1), *geometry.shape[1:])))
+        raise self._refuse(
+            "reading",
+            "a signal was overwritten through another view of its memory, which cannot be followed; write out of "
+            "place there",
+        )
+
+    def _constant(self, tensor: Tensor) -> Node:
+        """A tensor that forward makes: by its call if the size depends on the examples, else by its values."""
+        made = self._made.get(tensor, _UNKNOWN)
+        if made.by_chance:
+            name = operation_name(made.function)
+            raise self._refuse(name, f"{name} draws random numbers, so that the answers depend on chance")
+        if holds_batch_size((made.args, made.kwargs)):
+            written, options = self.argument((made.args, made.kwargs))
+            node = self._graph.call_function(made.function, written, options)
+            node.meta["shape"] = tuple(tensor.shape)
+        else:
+            node = self._held(tensor)
+        self.remember(tensor, node)
+        return node
+
+    def _held(self, tensor: Tensor) -> Node:
+        """A node that holds fixed values."""
+        node = self._graph.get_attr(f"_tensor_constant{len(self._graph.nodes)}")
+        node.meta["constant"], node.meta["shape"] = tensor.detach().clone(), tuple(tensor.shape)
+        return node
