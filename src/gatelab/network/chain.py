@@ -99,6 +99,11 @@ def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
                 )
             layers.append(_layer(network.model, network.where(node), *parameters, gate))
             gate = None
+        elif network.operation(node) == "linear":
+            raise UnsupportedModelError(
+                f"{network.where(node)}: its weight is computed (a parametrization, pruning, a buffer), so that its "
+                "paths cannot be listed; make it a parameter, e.g. torch.nn.utils.parametrize.remove_parametrizations"
+            )
         elif not _passes(network, node):
             fold = "; fold it into its layer: torch.nn.utils.fusion.fuse_linear_bn_eval"
             raise UnsupportedModelError(

@@ -130,11 +130,11 @@ class PathKernel:
         return GraphTiles(Capture(model, self.batch_size, network), self.normalise, self.biases, dtype)
 
 
-def _pointer(model: nn.Module) -> str:
+def _pointer(network: Network) -> str:
     """The remedy for a model without exact rules, as the end of an error message."""
     try:
-        halves(model)
-    except UnsupportedModelError:
+        halves(network.model, network.recording.examples)
+    except (InputError, UnsupportedModelError):
         return ""
     return "; gatelab.path_features(model, x, dim) estimates this model's path kernel"
 
@@ -240,7 +240,7 @@ class GraphTiles:
         try:
             return _finite(self._block(left, right), self.normalise)
         except UnsupportedModelError as error:
-            raise UnsupportedModelError(f"{error}{_pointer(self.capture.model)}") from error
+            raise UnsupportedModelError(f"{error}{_pointer(left.network)}") from error
 
     def _block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         symmetric = left is right
@@ -288,7 +288,7 @@ def refuse_early(network: Network) -> None:
     try:
         refuse_what_has_no_rule(network)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(f"{error}{_pointer(network.model)}") from error
+        raise UnsupportedModelError(f"{error}{_pointer(network)}") from error
 
 
 def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:
