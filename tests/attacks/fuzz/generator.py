@@ -248,11 +248,12 @@ class _Writer:
             options += [
                 ("F.pad({0}, (1, 0))", lambda a: F.pad(a, (1, 0))),
                 ("{0}.flip(-1)", lambda a: a.flip(-1)),
-                ("{0}[..., 1:]", lambda a: a[..., 1:]),
                 ("{0}.transpose(-1, -2)", lambda a: a.transpose(-1, -2))
                 if self.axes == 2
                 else ("{0} * 2", lambda a: a * 2),
             ]
+            if self.shapes[source][-1] > 1:
+                options.append(("{0}[..., 1:]", lambda a: a[..., 1:]))
             if torch.Size(self.shapes[source]).numel() <= MOST_UNITS // 4:
                 options.append(("F.interpolate({0}, scale_factor=2)", lambda a: F.interpolate(a, scale_factor=2)))
         if self.random.random() < 0.1:

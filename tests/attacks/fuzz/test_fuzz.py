@@ -31,7 +31,7 @@ def test_one_seed_is_one_network():
     assert torch.equal(program.build()(program.examples()), again.build()(again.examples()))
 
 
-@pytest.mark.parametrize("seed", [34, 41, 143, 156, 188])
+@pytest.mark.parametrize("seed", [16, 30, 39, 156, 188, 227])
 def test_reference_agrees_with_all_sign_patterns(seed):
     """The covariances of the reference are an expectation over signs, enumerated here."""
     program = random_program(seed)
