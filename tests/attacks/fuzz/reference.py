@@ -204,23 +204,18 @@ def _connections(call, sources):
 
 def tangent_kernel(model: nn.Module, x: Tensor) -> Tensor:
     """The trace of the tangent kernel, from plain autograd: one backward pass per example and output."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    rows = []
-    for example in x:
-        y = model(example[None].clone()).flatten()
-        gradients = [torch.autograd.grad(y[k], parameters, retain_graph=True, allow_unused=True) for k in range(len(y))]
-        rows.append(
-            torch.stack(
-                [
-                    torch.cat(
-                        [
-                            (torch.zeros_like(p) if g is None else g).flatten()
-                            for g, p in zip(row, parameters, strict=True)
-                        ]
-                    )
-                    for row in gradients
-                ]
-            )
-        )
-    jacobian = torch.stack(rows)
+    parameters = list(model.parameters())
+    frozen = [p for p in parameters if not p.requires_grad]
+    for p in frozen:
+        p.requires_grad_(True)
+    try:
+        jacobian = torch.stack([_gradients(model(example[None].clone()).flatten(), parameters) for example in x])
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
     return torch.einsum("nkp,mkp->nm", jacobian, jacobian)
+
+
+def _gradients(y: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    rows = [torch.autograd.grad(entry, parameters, retain_graph=True, materialize_grads=True) for entry in y]
+    return torch.stack([torch.cat([gradient.flatten() for gradient in row]) for row in rows])
