@@ -71,7 +71,7 @@ KERNELS = {
     "OverlapKernel": MORE_CALLS["OverlapKernel"],
     "path_features": CALLS["path_features"],
     "infinite_width_ntk": lambda _model, x: gl.infinite_width_ntk(x, depth=3),
-    "infinite_width_kernels": lambda _model, x: infinite_width_kernels(x, depth=3).tangent,
+    "infinite_width_kernels": lambda _model, x: infinite_width_kernels(x, depth=3).ntk,
 }
 
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import gatelab as gl
 from gatelab.errors import GatelabError
 from tests.attacks.calls import CALLS, MORE_CALLS
 from tests.attacks.outcomes import RawError
@@ -148,8 +149,6 @@ def test_under_the_callers_settings(name):
 @pytest.mark.parametrize("name", ["to_dgn", "to_dlgn", "to_dln"])
 def test_twin_shares_nothing(name):
     """Training a twin does not train the model."""
-    import gatelab as gl
-
     model, x = plain(), torch.randn(4, 3)
     twin = gl.to_dgn(model, gl.Regime.DNPFL) if name == "to_dgn" else getattr(gl, name)(model)
     before = snapshot(model, x)
@@ -160,8 +159,6 @@ def test_twin_shares_nothing(name):
 
 
 def test_gates_are_not_changed_through_what_they_return():
-    import gatelab as gl
-
     pattern = gl.capture_gates(plain(), torch.randn(4, 3))
     first = pattern[pattern.layers[0]].clone()
     pattern[pattern.layers[0]].fill_(True)
