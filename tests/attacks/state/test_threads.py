@@ -51,8 +51,9 @@ def together(work, count: int = THREADS) -> list:
 @pytest.mark.parametrize("name", NAMES)
 def test_threads_with_models_of_their_own(name):
     x = torch.randn(4, 3)
-    expected = EVERY[name](plain(), x)
-    for ours in together(lambda _number: [EVERY[name](plain(), x) for _ in range(ROUNDS)]):
+    own = [plain() for _ in range(THREADS)]
+    expected = EVERY[name](own[0], x)
+    for ours in together(lambda number: [EVERY[name](own[number], x) for _ in range(ROUNDS)]):
         if not all(same(one, expected) for one in ours):
             raise SilentlyWrongError("another result in a thread")
 
