@@ -186,7 +186,7 @@ class Gradients:
 
     def _watch(self, batch: Tensor) -> tuple[ParameterUses, Float[Tensor, "n k"]]:
         """Run a batch and record how it uses the parameters."""
-        uses = ParameterUses(self._each.wanted)
+        uses = ParameterUses(self._each.wanted, self._each.replaced)
         with undisturbed(self._model, batch, self._each.parameters) as run, uses:
             answer = self._each.as_matrix(run(batch), batch.shape[0])
         return uses, answer
@@ -238,8 +238,8 @@ class Gradients:
 
 @contextmanager
 def _gradients_on() -> Iterator[None]:
-    """Differentiate one model at a time, whatever the caller has switched off."""
-    with _ALONE, torch.inference_mode(False), torch.enable_grad():
+    """Differentiate one model at a time, whatever the caller has switched on or off."""
+    with _ALONE, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
         yield
 
 
@@ -253,7 +253,7 @@ def _close(a: Tensor, b: Tensor, scale: float, computed_in: torch.dtype) -> bool
 def _select(outputs: Outputs, available: int) -> list[int]:
     if outputs in ("trace", "full"):
         return list(range(available))
-    if not isinstance(outputs, int):
+    if not isinstance(outputs, int) or isinstance(outputs, bool):
         raise InputError(f'outputs is {outputs!r}; use "trace", "full" or the number of an output')
     if not 0 <= outputs < available:
         raise InputError(f"output {outputs} does not exist; the model has {available}")
