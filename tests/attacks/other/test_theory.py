@@ -144,7 +144,6 @@ HIERARCHY = {
 DATA = {
     "unknown data": lambda: data.load("imagenet"),
     "data without a name": lambda: data.load(None),
-    "data in a missing folder": lambda: data.load("mnist", "no/such/folder"),
     "fetch of unknown data": lambda: data.fetch("imagenet", "no/such/folder"),
     "circle of no points": lambda: data.circle(0),
     "circle of 2.5 points": lambda: data.circle(2.5),
@@ -162,7 +161,6 @@ DATA = {
     "pulses of reversed widths": lambda: data.SinglePulse(((4, 3), (2, 4)), (8,)),
     "clone of a tensor": lambda: data.GaussianClone(x),
     "clusters 0": lambda: data.modified_fashion(data.load("digits"), clusters=0),
-    "a subset of too many": lambda: data.load("digits").subset(10**6, 10),
     "a subset of -1": lambda: data.load("digits").subset(-1, 10),
     "a subset of 2.5": lambda: data.load("digits").subset(2.5, 10),
     "shrunk by 0": lambda: data.load("digits").shrunk(0),

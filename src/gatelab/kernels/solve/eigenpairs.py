@@ -78,8 +78,10 @@ def top_eigenpairs(
         >>> [round(value, 6) for value in pairs.values.tolist()]
         [3.0, 2.0]
     """
-    kernel = DenseKernel(symmetric_kernel(kernel), symmetric=True) if isinstance(kernel, Tensor) else kernel
+    kernel = DenseKernel(kernel, symmetric=True) if isinstance(kernel, Tensor) else kernel
     n = check_symmetric(kernel, "a spectrum")
+    if isinstance(kernel, DenseKernel):
+        symmetric_kernel(kernel.entries)
     if not isinstance(k, int) or not 1 <= k <= n:
         raise InputError(f"k is {k!r}; a kernel of n = {n} has between 1 and {n} eigenvalues")
     if oversampling < 0 or max_iterations < 1 or not tolerance > 0:

@@ -203,8 +203,10 @@ def _solve(
     generator: torch.Generator | None,
 ) -> tuple[RidgeFit, ...]:
     """Do the work of both functions, which keeps ``stacklevel`` the same for both callers."""
-    blocked = DenseKernel(symmetric_kernel(kernel), symmetric=True) if isinstance(kernel, Tensor) else kernel
+    blocked = DenseKernel(kernel, symmetric=True) if isinstance(kernel, Tensor) else kernel
     n = check_symmetric(blocked, "ridge regression")
+    if isinstance(kernel, Tensor):
+        symmetric_kernel(kernel)
     columns = target_columns(targets, n)
     _check_settings(ridges, tolerance, max_iterations, preconditioner_rank)
     scale = checked_diagonal(blocked).mean().item()

@@ -198,7 +198,10 @@ class Gradients:
         layers = [use for use in uses.uses if {use.weight, use.bias} - {None} - loose]
         if any(use.layer_input.shape[0] != batch.shape[0] or not use.intact for use in layers):
             raise NoStructureError
-        signals = signals_of(answer, [use.probe for use in layers], group)
+        try:
+            signals = signals_of(answer, [use.probe for use in layers], group)
+        except RuntimeError as error:  # an operation without a derivative; one example at a time tells which
+            raise NoStructureError from error
         factors = layer_factors(layers, signals, loose, pairs)
         if loose:
             try:

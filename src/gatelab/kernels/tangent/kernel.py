@@ -240,7 +240,7 @@ def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
             hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(list(own)[:8])}"
             raise InputError(f"wrt: the model has no parameter '{name}'; {hint}")
         if isinstance(name, Tensor) and not any(name is parameter for parameter in own.values()):
-            raise InputError(f"wrt: a parameter of shape {tuple(name.shape)} does not belong to the model")
+            raise InputError(f"wrt: of shape {tuple(name.shape)} there is no parameter that belongs to the model")
     wanted = {id(every_name[part] if isinstance(part, str) else part) for part in asked}
     names = [name for name, parameter in own.items() if id(parameter) in wanted]
     if not names:

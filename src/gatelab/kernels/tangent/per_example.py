@@ -27,10 +27,12 @@ class PerExample:
         self._model = model
         wanted = set(names)
         self.replaced = dict(model.named_parameters())
-        self.parameters = {
-            name: parameter.detach().clone().requires_grad_(name in wanted)  # an optimiser may write to it meanwhile
-            for name, parameter in self.replaced.items()
-        }
+        with torch.inference_mode(False):
+            # Copies: an optimiser may write to the model meanwhile.
+            self.parameters = {
+                name: parameter.detach().clone().requires_grad_(name in wanted)
+                for name, parameter in self.replaced.items()
+            }
         self.wanted = {name: tensor for name, tensor in self.parameters.items() if name in wanted}
 
     def as_matrix(self, answer: object, n: int) -> Float[Tensor, "n k"]:
