@@ -16,6 +16,13 @@ def test_network(seed):
     refusals(seed)
 
 
+# 1178: tangent kernel of a PReLU; 1666, 1802: path kernel of grouped convolutions behind a concatenation; 257, 536: a
+# PReLU behind the last ReLU is missing among the gates; 1041: a padded image is refused as mixed.
+@pytest.mark.parametrize("seed", [257, 536, 1041, 1178, 1666, 1802])
+def test_network_that_once_was_wrong(seed):
+    refusals(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(50, 2050, 50))

@@ -204,3 +204,18 @@ def a_fixed_filter():
         blur=torch.ones(1, 1, 2, 2) / 4,
         head=nn.Conv2d(1, 1, 2),
     )
+
+
+@case((1, 2, 2), documented=("gates", "path kernel", "raw path kernel"))
+def a_skip_around_a_grouped_convolution_of_a_concatenation():
+    def forward(m, x):
+        h = F.relu(m.first(x))
+        h = torch.cat([h, F.relu(m.second(h))], 1)
+        return F.relu(m.body(h) + h).mean((2, 3))
+
+    return forward_of(
+        forward,
+        first=nn.Conv2d(1, 2, 1),
+        second=nn.Conv2d(2, 2, 1, groups=2, bias=False),
+        body=nn.Conv2d(4, 4, 1, groups=2, bias=False),
+    )
