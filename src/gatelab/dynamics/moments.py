@@ -101,8 +101,10 @@ def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n"], gates: Gates) ->
         >>> moments_of(torch.eye(2), torch.ones(2), torch.tensor([[True], [False]])).b.tolist()
         [0.5, 0.0]
     """
-    if x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
-        raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d) and (n,), n at least one")
+    if len(x) != len(y) or not len(x):
+        raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one, and as many of each")
+    if x.ndim != 2 or y.ndim != 1:
+        raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d) and (n,)")
     for name, numbers in (("x", x), ("y", y)):
         if not numbers.is_floating_point() or not bool(torch.isfinite(numbers).all()):
             raise InputError(f"{name} is {numbers.dtype}, or not finite everywhere; give finite floating-point numbers")
