@@ -25,15 +25,20 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_terminal_summary(terminalreporter):
     rows = count(
-        dict(report.user_properties)["attack"]
+        _properties(report)["attack"]
         for outcome in ("passed", "failed", "error")
         for report in terminalreporter.stats.get(outcome, ())
-        if "attack" in dict(report.user_properties)
+        if "attack" in _properties(report)
     )
     if rows:
         terminalreporter.section("attacks")
         for line in table(rows):
             terminalreporter.write_line(line)
+
+
+def _properties(report):
+    """What a report carries; one about a file that cannot be collected carries nothing."""
+    return dict(getattr(report, "user_properties", ()))
 
 
 def count(cases):

@@ -281,9 +281,7 @@ def test_bad_inputs_are_named(name):
 def test_wrong_shapes_are_refused_with_torchs_words_and_leave_no_trace():
     model, x = zoo.Residual(), torch.randn(3, 4)
     before = snapshot(model)
-    with pytest.raises(
-        InputError, match=r"Residual does not take examples of shape \(4,\).*cannot be multiplied"
-    ):
+    with pytest.raises(InputError, match=r"Residual does not take examples of shape \(4,\).*cannot be multiplied"):
         capture_gates(model, x)
     assert snapshot(model) == before
 

@@ -82,7 +82,7 @@ def _best(pool: GatedMoments, sets: list[tuple[int, ...]]) -> GateChoice:
 
 
 def _check_count(pool: GatedMoments, count: int) -> None:
-    if not 1 <= count <= pool.units:
+    if not isinstance(count, int) or not 1 <= count <= pool.units:
         raise InputError(f"{count} gates out of a pool of {pool.units}; ask for 1 to {pool.units}")
 
 

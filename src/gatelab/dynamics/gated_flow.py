@@ -17,6 +17,8 @@ Times = float | Float[Tensor, "*times"]
 
 def as_times(t: Times, like: Tensor) -> Float[Tensor, "*times"]:
     """Return times as a tensor of the type of ``like``; raise InputError if one is negative."""
+    if not isinstance(t, int | float | Tensor):
+        raise InputError(f"t is {type(t).__name__}; give a number or a tensor of times")
     times = torch.as_tensor(t, dtype=like.dtype, device=like.device)
     if times.numel() and not times.min() >= 0:  # a comparison with NaN is false, so NaN is refused too
         raise InputError(f"t = {float(times.min())}; the flow starts at 0: give times from 0 on")
@@ -137,6 +139,8 @@ class GatedLinearFlow:
     ) -> None:
         if not 0 < tau < inf:
             raise InputError(f"tau = {tau}; the time constant must be positive")
+        if initial is not None and not bool(torch.isfinite(initial).all()):
+            raise InputError("w(0) holds NaN or infinite values")
         if initial is not None and initial.shape != b.shape:
             raise InputError(f"w(0) is {tuple(initial.shape)}; it must be (K, d) = {tuple(b.shape)}")
         self.initial = torch.zeros_like(b) if initial is None else initial.detach().to(b)

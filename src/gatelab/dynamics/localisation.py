@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ def inverse_participation_ratio(weights: Float[Tensor, "*shape d"]) -> Float[Ten
         >>> inverse_participation_ratio(torch.tensor([[0.0, 2.0, 0.0, 0.0], [1.0, 1.0, -1.0, 1.0]])).tolist()
         [1.0, 0.25]
     """
+    if not isinstance(weights, Tensor):
+        raise InputError(f"weights are {type(weights).__name__}; use torch.as_tensor(weights)")
     squares = weights.square()
     total = squares.sum(dim=-1)
     if not (total > 0).all():
@@ -81,6 +84,8 @@ def match_location(
     if predicted.shape != observed.shape:
         raise InputError(f"predicted {tuple(predicted.shape)}, observed {tuple(observed.shape)}; give the same units")
     sites = sites or (predicted.shape[1],)
+    if prod(sites) != predicted.shape[1]:
+        raise InputError(f"sites {sites} are {prod(sites)}, the fields have {predicted.shape[1]}")
     first, second = (torch.nn.functional.normalize(w, dim=1).view(-1, *sites) for w in (predicted, observed))
     axes = tuple(range(1, len(sites) + 1))
     # The correlation theorem gives the cosines of all shifts at once.
@@ -105,8 +110,8 @@ def sign_flip_rate(gates: Bool[Tensor, "times k n"]) -> Float[Tensor, "steps k"]
         >>> sign_flip_rate(torch.tensor([[[True, True]], [[True, False]]])).tolist()
         [[0.5]]
     """
-    if len(gates) < 2:
-        raise InputError(f"{len(gates)} record of the gates; flips need two or more")
+    if len(gates) < 2 or gates.dtype != torch.bool:
+        raise InputError(f"{len(gates)} records of {gates.dtype}; flips need two or more records of booleans")
     return (gates[1:] != gates[:-1]).to(torch.get_default_dtype()).mean(dim=2)
 
 
@@ -141,6 +146,8 @@ def fit_gabor(weights: Float[Tensor, " d"]) -> GaborFit:
         >>> round(fit_gabor(torch.exp(-((torch.arange(20) - 7.0) ** 2) / 8)).centre)
         7
     """
+    if weights.ndim != 1 or len(weights) < 2:
+        raise InputError(f"the field has shape {tuple(weights.shape)}; give one field on a ring of two sites or more")
     field = weights.detach().double().cpu().numpy()
     total = float((field**2).sum())
     if not total > 0:

@@ -103,6 +103,13 @@ def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n"], gates: Gates) ->
     """
     if len(x) != len(y) or not len(x):
         raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one, and as many of each")
+    if x.ndim != 2 or y.ndim != 1:
+        raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d) and (n,)")
+    for name, numbers in (("x", x), ("y", y)):
+        if not numbers.is_floating_point() or not bool(torch.isfinite(numbers).all()):
+            raise InputError(f"{name} is {numbers.dtype}, or not finite everywhere; give finite floating-point numbers")
+    if isinstance(gates, Tensor) and gates.dtype != torch.bool:
+        raise InputError(f"gates are {gates.dtype}; give booleans, for example gates > 0")
     features = gated_inputs(x, gates)
     power = y.square().mean().item()
     return GatedMoments(features.T @ features / len(x), features.T @ y / len(x), features.shape[1] // x.shape[1], power)

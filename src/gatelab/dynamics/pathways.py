@@ -63,8 +63,15 @@ def context_moments(network: PathwayNetwork, x: Float[Tensor, "n d"], y: Float[T
         >>> context_moments(network, torch.eye(2), torch.ones(2, 1)).gates[0].tolist()
         [[False, True], [True, False]]
     """
-    if len(x) != len(y) or not len(x):
-        raise InputError(f"{len(x)} examples, {len(y)} targets; give at least one, and as many of each")
+    weights = network.weights()
+    wanted = (weights[0].shape[1], weights[-1].shape[0])
+    if len(x) != len(y) or not len(x) or (x.shape[1:], y.shape[1:]) != (wanted[:1], wanted[1:]):
+        raise InputError(
+            f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; the network takes (n, {wanted[0]}) and gives "
+            f"(n, {wanted[1]})"
+        )
+    if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
+        raise InputError("x or y holds NaN or infinite values; clean the data")
     opened = [gates.opened(x) for gates in network.node_gates()]
     states, context = torch.unique(torch.cat(opened, dim=1), dim=0, return_inverse=True)
     inputs = [x[context == place] for place in range(len(states))]

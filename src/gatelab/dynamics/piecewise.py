@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 import torch
 from jaxtyping import Float
@@ -133,7 +134,9 @@ def self_gated_flow(
         >>> len(result.flips), result.reached
         (0, 5.0)
     """
-    if not 0 <= tolerance < 1 or horizon <= 0 or most < 0:
+    if x.ndim != 2 or initial.shape[1:] != x.shape[1:]:
+        raise InputError(f"x has shape {tuple(x.shape)}, w(0) {tuple(initial.shape)}; give (n, d) and (k, d)")
+    if not 0 <= tolerance < 1 or not 0 < horizon < inf or most < 0:
         raise InputError(
             f"tolerance = {tolerance}, horizon = {horizon}, most = {most}; "
             "need 0 ≤ tolerance < 1, horizon > 0 and most ≥ 0"

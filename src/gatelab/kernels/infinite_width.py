@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples
 
@@ -92,6 +93,7 @@ class _InfiniteWidthTiles:
             kernel[i, j] = (nngp + ntk) / 2
 
         fill(kernel, tile, symmetric=right is left)
+        refuse_overflow(kernel, "the infinite-width kernel")
         return kernel
 
 
@@ -132,16 +134,21 @@ def infinite_width_kernels(
 
     # symmetric=True would mirror only one of the two matrices, and tiles are cheap.
     fill(nngp, tile, symmetric=False)
+    refuse_overflow(ntk, "the infinite-width kernel")  # the larger of the two
     return InfiniteWidthKernels(nngp, ntk)
 
 
 def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
-    if depth < 1:
-        raise InputError(f"depth is {depth}; it counts weight layers and is at least 1")
+    if not isinstance(depth, int) or depth < 1:
+        raise InputError(f"depth is {depth!r}; it counts weight layers: give a whole number, at least 1")
     width = examples(x).flatten(1).shape[1]
+    if not width:
+        raise InputError(f"x has shape {tuple(x.shape)}: its examples hold no values")
     other = width if y is None else examples(y, name="y").flatten(1).shape[1]
     if width != other:
         raise InputError(f"x has {width} values per example, y has {other}")
+    if y is not None and y.dtype != x.dtype:
+        raise InputError(f"x is {x.dtype}, y is {y.dtype}; use y.to({x.dtype})")
 
 
 def _recursion(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], depth: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.errors import UnsupportedModelError
+from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, OverlapTiles
@@ -47,6 +47,11 @@ def overlap_kernel(
         >>> overlap_kernel(ones, normalise=False).tolist()
         [[3.0, 3.0], [3.0, 3.0]]
     """
+    for name, pattern in (("gates", gates), ("other", other)):
+        if not isinstance(pattern, GatePattern) and not (name == "other" and pattern is None):
+            raise InputError(
+                f"{name} is {type(pattern).__name__}; give a GatePattern, for example gatelab.capture_gates(model, x)"
+            )
     if other is not None:
         gates.check_comparable(other)
     function = OverlapTiles(gates.dtype, normalise)

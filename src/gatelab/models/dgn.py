@@ -60,6 +60,8 @@ class DeepGatedNetwork(FeatureValueNetwork):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
+        if gate is not None and not callable(gate):
+            raise InputError(f"gate is {gate!r}; give a gate function, for example HardGate() or SoftGate(8.0)")
         if len(widths) < 3 or padding < 1:
             raise InputError(
                 f"widths are {list(widths)}, padding {padding}; a DGN needs a hidden layer and padding ≥ 1"

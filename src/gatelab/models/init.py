@@ -57,8 +57,7 @@ def initialise(model: _Network, generator: torch.Generator | None = None) -> _Ne
 
 def dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> list[nn.Linear]:
     """Return the layers of a fully connected network with the given widths, input first."""
-    if len(widths) < 2 or min(widths) < 1:
-        raise InputError(
-            f"widths are {list(widths)}; give at least input and output, all positive, e.g. [784, 128, 10]"
-        )
+    whole = isinstance(widths, Sequence) and all(isinstance(width, int) for width in widths)
+    if not whole or len(widths) < 2 or min(widths) < 1:
+        raise InputError(f"widths are {widths}; give at least input and output, all positive, e.g. [784, 128, 10]")
     return [nn.Linear(before, after, bias=bias, dtype=dtype) for before, after in pairwise(widths)]

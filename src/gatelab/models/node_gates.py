@@ -63,6 +63,8 @@ class HalfSpaceGates(NodeGates):
         if offsets is not None and offsets.shape != normals.shape[:1]:
             raise InputError(f"{normals.shape[0]} normals, {offsets.shape[0]} offsets; give one for each")
         offsets = normals.new_zeros(len(normals)) if offsets is None else offsets
+        if not bool(torch.isfinite(normals).all() and torch.isfinite(offsets).all()):
+            raise InputError("a normal or an offset is NaN or infinite, which leaves its gate undefined; check them")
         self.register_buffer("normals", normals.detach().clone())
         self.register_buffer("offsets", offsets.detach().clone())
 

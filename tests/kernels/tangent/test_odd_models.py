@@ -183,7 +183,10 @@ def test_the_dtype_of_the_answer_does_not_decide_what_is_right(dtype, flip, sing
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_dependence_on_others_is_seen_in_any_dtype(dtype, single_precision):
-    model = Cast(dtype)
-    model.forward = lambda x: (model.a(x) - model.a(x).mean(0)).to(dtype)
+    class Centred(Cast):
+        def forward(self, x):
+            return (self.a(x) - self.a(x).mean(0)).to(dtype)
+
+    model = Centred(dtype)
     with pytest.raises(UnsupportedModelError, match="different answers alone and among others"):
         gl.neural_tangent_kernel(model, torch.randn(6, 20))

@@ -10,6 +10,7 @@ from torch import Tensor
 from gatelab.errors import InputError, NotConvergedWarning
 from gatelab.kernels.solve.blocks import BlockedKernel, DenseKernel
 from gatelab.kernels.solve.products import check_symmetric, kernel_times
+from gatelab.kernels.spectra import symmetric_kernel
 
 # The basis grows to this many times the wanted vectors before it is cut back to the best ones.
 _GROWTH = 4
@@ -79,8 +80,10 @@ def top_eigenpairs(
     """
     kernel = DenseKernel(kernel, symmetric=True) if isinstance(kernel, Tensor) else kernel
     n = check_symmetric(kernel, "a spectrum")
-    if not 1 <= k <= n:
-        raise InputError(f"k is {k}; a kernel of n = {n} has between 1 and {n} eigenvalues")
+    if isinstance(kernel, DenseKernel):
+        symmetric_kernel(kernel.entries)
+    if not isinstance(k, int) or not 1 <= k <= n:
+        raise InputError(f"k is {k!r}; a kernel of n = {n} has between 1 and {n} eigenvalues")
     if oversampling < 0 or max_iterations < 1 or not tolerance > 0:
         raise InputError(
             f"oversampling is {oversampling}, max_iterations {max_iterations}, tolerance {tolerance}; give at least "

@@ -84,8 +84,8 @@ def refit_values(
     model = observable(dlgn)
     x = examples(x, model)
     targets = target_columns(y, len(x))
-    if not 0 <= ridge < float("inf"):
-        raise InputError(f"ridge is {ridge}; it must be finite and not negative")
+    if not isinstance(ridge, int | float) or not 0 <= ridge < float("inf"):
+        raise InputError(f"ridge is {ridge!r}; it must be finite and not negative")
     return RefittedValues(model, x, solve_in_memory(_kernel(model, x, None, biases), targets, ridge), ridge, biases)
 
 

@@ -13,6 +13,7 @@ from gatelab.kernels.solve.blocks import BlockedKernel, DenseKernel
 from gatelab.kernels.solve.conjugate_gradients import BlockSearch
 from gatelab.kernels.solve.nystroem import checked_diagonal, nystroem_factor
 from gatelab.kernels.solve.products import check_symmetric, kernel_times
+from gatelab.kernels.spectra import symmetric_kernel
 
 # Called after every pass with the steps so far and the largest residual of the searches that still run.
 PassObserver = Callable[[int, float], None]
@@ -204,6 +205,8 @@ def _solve(
     """Do the work of both functions, which keeps ``stacklevel`` the same for both callers."""
     blocked = DenseKernel(kernel, symmetric=True) if isinstance(kernel, Tensor) else kernel
     n = check_symmetric(blocked, "ridge regression")
+    if isinstance(kernel, Tensor):
+        symmetric_kernel(kernel)
     columns = target_columns(targets, n)
     _check_settings(ridges, tolerance, max_iterations, preconditioner_rank)
     scale = checked_diagonal(blocked).mean().item()
@@ -266,17 +269,17 @@ def _search(kernel: BlockedKernel, searches: list[BlockSearch], limit: int, watc
 
 
 def _check_settings(ridges: Sequence[float], tolerance: float, limit: int, rank: int | None) -> None:
-    if not ridges:
-        raise InputError("there are no ridges; give at least one")
+    if not isinstance(ridges, Sequence) or not ridges:
+        raise InputError(f"ridges is {ridges!r}; give a list with at least one")
     for ridge in ridges:
-        if not 0 < ridge < float("inf"):
+        if not isinstance(ridge, int | float) or not 0 < ridge < float("inf"):
             raise InputError(
-                f"ridge is {ridge}; give a positive number: without one the system is singular as soon as two examples "
-                "have equal features, and rounding hides it"
+                f"ridge is {ridge!r}; give a positive number: without one the system is singular as soon as two "
+                "examples have equal features, and rounding hides it"
             )
     if not 0 < tolerance < 1:
         raise InputError(f"tolerance is {tolerance}; give a number between 0 and 1")
     if limit < 1:
         raise InputError(f"max_iterations is {limit}; give at least one")
-    if rank is not None and rank < 0:
-        raise InputError(f"preconditioner_rank is {rank}; give 0 for none, or a number of rows")
+    if rank is not None and (not isinstance(rank, int) or rank < 0):
+        raise InputError(f"preconditioner_rank is {rank}; give 0 for none, or a whole number of rows")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.kernels.disk.digest import model_digest
+from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.tangent.factors import Factor
 from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructureError, Outputs
 from gatelab.kernels.tangent.sums import widest
@@ -167,12 +168,15 @@ class TangentTiles:
     def block(self, left: GradientRows, right: GradientRows) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
         """Return the tangent kernel between two blocks."""
         symmetric = left is right
-        try:
-            return self._block(left, right, symmetric=symmetric)
-        except NoStructureError:  # one side has no factored form: use none on both
-            left = self.gradients.explicit(left, self.batch_size)
-            right = left if symmetric else self.gradients.explicit(right, self.batch_size)
-            return self._block(left, right, symmetric=symmetric)
+        with torch.autocast(left.x.device.type, enabled=False):  # the caller's would round products to bfloat16
+            try:
+                kernel = self._block(left, right, symmetric=symmetric)
+            except NoStructureError:  # one side has no factored form: use none on both
+                left = self.gradients.explicit(left, self.batch_size)
+                right = left if symmetric else self.gradients.explicit(right, self.batch_size)
+                kernel = self._block(left, right, symmetric=symmetric)
+        refuse_overflow(kernel, "the tangent kernel")
+        return kernel
 
     def _block(self, left: GradientRows, right: GradientRows, *, symmetric: bool) -> Tensor:
         if (left.loose is None) != (right.loose is None):
@@ -226,6 +230,8 @@ def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
     own = dict(model.named_parameters())
     if wrt is None:
         return list(own)
+    if not isinstance(wrt, nn.Module | Tensor | Iterable):
+        raise InputError(f"wrt is {wrt!r}; give a sub-module, parameters or their names")
     asked = [wrt] if isinstance(wrt, str | Tensor) else list(wrt.parameters() if isinstance(wrt, nn.Module) else wrt)
     every_name = dict(model.named_parameters(remove_duplicate=False))  # a tied parameter goes by any of its names
     for name in asked:
@@ -233,6 +239,8 @@ def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
             close = get_close_matches(name, every_name, n=3)
             hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(list(own)[:8])}"
             raise InputError(f"wrt: the model has no parameter '{name}'; {hint}")
+        if isinstance(name, Tensor) and not any(name is parameter for parameter in own.values()):
+            raise InputError(f"wrt: of shape {tuple(name.shape)} there is no parameter that belongs to the model")
     wanted = {id(every_name[part] if isinstance(part, str) else part) for part in asked}
     names = [name for name, parameter in own.items() if id(parameter) in wanted]
     if not names:

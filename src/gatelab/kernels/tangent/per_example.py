@@ -1,14 +1,14 @@
 """Gradients of one example at a time: slow, but correct for every model."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from gatelab.errors import UnsupportedModelError
+from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.kernels.tangent.sums import inner_products, widest
 from gatelab.observe import undisturbed
 
@@ -19,37 +19,56 @@ class PerExample:
     Attributes:
         parameters: detached copies of all parameters by name, so that the model's flags and .grad stay as they are.
         wanted: those to differentiate by.
+        replaced: the model's own parameters by name.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str]):
         """Prepare to differentiate with respect to the parameters ``names``."""
         self._model = model
         wanted = set(names)
-        self.parameters = {
-            name: parameter.detach().requires_grad_(name in wanted) for name, parameter in model.named_parameters()
-        }
+        self.replaced = dict(model.named_parameters())
+        with torch.inference_mode(False):
+            # Copies: an optimiser may write to the model meanwhile.
+            self.parameters = {
+                name: parameter.detach().clone().requires_grad_(name in wanted)
+                for name, parameter in self.replaced.items()
+            }
         self.wanted = {name: tensor for name, tensor in self.parameters.items() if name in wanted}
 
     def as_matrix(self, answer: object, n: int) -> Float[Tensor, "n k"]:
         """Return the model's answer with one row per example; refuse any other answer."""
-        if isinstance(answer, Tensor) and (n == 1 or answer.shape[:1] == (n,)):
+        if not isinstance(answer, Tensor):
+            what = type(answer).__name__
+        elif not answer.is_floating_point() or answer.layout is not torch.strided:
+            what = f"{answer.dtype} ({answer.layout})"
+        elif n == 1 or answer.shape[:1] == (n,):
             return answer.reshape(n, -1)  # a model that squeezes may return no axis at all for one example
-        what = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
+        else:
+            what = f"shape {tuple(answer.shape)}"
         raise UnsupportedModelError(
-            f"{type(self._model).__name__} returned {what} for {n} examples; it must return one tensor with the "
-            "examples on the first axis"
+            f"{type(self._model).__name__} returned {what} for {n} examples; it must return one dense floating-point "
+            "tensor with the examples on the first axis"
         )
 
     def count_outputs(self, example: Float[Tensor, "1 ..."]) -> int:
         """Count the outputs; run the example twice to detect randomness."""
         with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
-            first, second = (self.as_matrix(run(example), 1) for _ in range(2))
+            first, second = (self.as_matrix(self._answer(run, example), 1) for _ in range(2))
         if not torch.equal(first, second):
             raise UnsupportedModelError(
                 f"{type(self._model).__name__} gives different answers to the same input; remove the randomness "
                 "(dropout, noise) from its evaluation mode"
             )
         return first.shape[1]
+
+    def _answer(self, run: Callable[[Tensor], object], example: Float[Tensor, "1 ..."]) -> object:
+        """Run the model for the first time; say what it was given if it fails."""
+        try:
+            return run(example)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise InputError(
+                f"{type(self._model).__name__} does not run on one example of shape {tuple(example.shape)}: {error}"
+            ) from error
 
     def count_parameters(self) -> int:
         """Count the numbers to differentiate by."""
@@ -82,10 +101,13 @@ class PerExample:
         leaves = tuple(self.wanted.values())
         if not answer.requires_grad:
             return answer, [tuple(torch.zeros_like(leaf) for leaf in leaves) for _ in outputs]
-        rows = [
-            torch.autograd.grad(answer[output], leaves, retain_graph=True, allow_unused=True, materialize_grads=True)
-            for output in outputs
-        ]
+        try:
+            rows = [
+                torch.autograd.grad(answer[k], leaves, retain_graph=True, allow_unused=True, materialize_grads=True)
+                for k in outputs
+            ]
+        except RuntimeError as error:
+            raise UnsupportedModelError(f"{type(self._model).__name__} has no gradients: {error}") from error
         return answer.detach(), rows
 
     def by_torch_func(
@@ -105,4 +127,4 @@ class PerExample:
             # vmap warns when it has to loop; a slow exact result is what this function is for.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             jacobian = vmap(jacrev(answer), in_dims=(None, 0))(wanted, batch)
-        return torch.cat([block.flatten(2) for block in jacobian.values()], dim=2)
+        return torch.cat([block.reshape(*block.shape[:2], -1) for block in jacobian.values()], dim=2)

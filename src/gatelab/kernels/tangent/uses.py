@@ -6,7 +6,7 @@ convolution, all tokens for a dense layer on sequences, and once more for every 
 batch norm is such a weight in every channel, applied to the normalised input.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from gatelab.errors import UnsupportedModelError
 from gatelab.gates.pooling import per_axis
 from gatelab.network.calls import bound
 from gatelab.network.operations import operation_name, tensors_in
@@ -108,10 +109,16 @@ class ParameterUses(TorchFunctionMode):
         unstructured: names of parameters used in any other way.
     """
 
-    def __init__(self, parameters: dict[str, Tensor]):
-        """Watch these tensors, which the model must use itself, not copies of them."""
+    def __init__(self, parameters: dict[str, Tensor], replaced: Mapping[str, Tensor]):
+        """Watch these tensors, which the model must use itself, not copies of them.
+
+        Args:
+            parameters: what the model uses in place of its parameters.
+            replaced: the parameters themselves; a model that still uses one reaches it past its own attribute.
+        """
         super().__init__()
         self._names = {id(tensor): name for name, tensor in parameters.items()}
+        self._replaced = {id(tensor): name for name, tensor in replaced.items()}
         self.uses: list[LayerUse] = []
         self.unstructured: set[str] = set()
 
@@ -121,7 +128,13 @@ class ParameterUses(TorchFunctionMode):
         """Run one operation and record the parameters in it."""
         del types
         kwargs = kwargs or {}
-        used = {self._names[id(t)] for t in tensors_in(args, kwargs) if id(t) in self._names}
+        given = list(tensors_in(args, kwargs))
+        if past := [self._replaced[id(t)] for t in given if id(t) in self._replaced]:
+            raise UnsupportedModelError(
+                f"parameter '{past[0]}' is used past its module (in a closure or a replaced forward), where it cannot "
+                "be differentiated by; use it as an attribute of the module that owns it"
+            )
+        used = {self._names[id(t)] for t in given if id(t) in self._names}
         if not used:
             return func(*args, **kwargs)
         result = func(*args, **kwargs)

@@ -1,0 +1,15 @@
+"""Kernels that are larger than their dtype holds."""
+
+import torch
+from torch import Tensor
+
+from gatelab.errors import InputError
+
+
+def refuse_overflow(kernel: Tensor, what: str) -> None:
+    """Refuse a kernel with infinite or NaN entries, which finite examples and weights give by overflow alone."""
+    if not bool(torch.isfinite(kernel).all()):
+        raise InputError(
+            f"{what} is larger than {kernel.dtype} holds; scale the examples down, or use a wider dtype for them and "
+            "the model"
+        )

@@ -1,0 +1,164 @@
+"""After every function, answered or refused, the model, its input and the process are as before."""
+
+import contextlib
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gatelab as gl
+from gatelab.errors import GatelabError
+from tests.attacks.calls import CALLS, MORE_CALLS
+from tests.attacks.outcomes import RawError
+from tests.attacks.state.snapshots import compare, snapshot
+
+pytestmark = pytest.mark.attack("state and threads")
+
+EVERY = CALLS | MORE_CALLS
+
+
+class Talkative(nn.Module):
+    """A model whose forward leaves traces: attributes, a counter in a buffer, a list, a draw of random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+        self.register_buffer("calls", torch.zeros(()))
+        self.seen: list[int] = []
+        self.last = None
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(len(x))
+        y = self.body(x)
+        self.last = y.shape
+        return y
+
+
+class Locked(Talkative):
+    """The same, with a lock: it cannot be deep-copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def forward(self, x):
+        with self.lock:
+            return super().forward(x)
+
+
+def plain() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def refused() -> nn.Module:
+    """A model that most functions refuse, in the middle of their work."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+class Breaking(nn.Module):
+    """A model that raises in the middle of forward, after it has changed itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.tries = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.tries += 1
+        F.relu(self.layer(x))
+        raise KeyError("a user's mistake")
+
+
+def prepared(kind) -> nn.Module:
+    """A model in evaluation mode with hooks, a frozen weight and a gradient."""
+    model = kind().eval()
+    model.train_flag_of_user = True
+    first = next(model.parameters())
+    first.grad = torch.ones_like(first)
+    list(model.parameters())[-1].requires_grad_(False)
+    model.register_forward_hook(lambda _module, _args, output: output)
+    return model
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("kind", [plain, Talkative, Locked, refused, Breaking], ids=lambda kind: kind.__name__)
+def test_nothing_is_left_behind(kind, name):
+    model, x = prepared(kind), torch.randn(4, 3)
+    before = snapshot(model, x)
+    raw = None
+    try:
+        EVERY[name](model, x)
+    except GatelabError:
+        pass
+    except KeyError as error:  # the user's own
+        raw = None if kind is Breaking else error
+    except Exception as error:
+        raw = error
+    compare(before, snapshot(model, x))
+    if raw is not None:
+        raise RawError(f"{type(raw).__name__}: {raw}") from raw
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_global_generator_of_a_random_model(name):
+    """A forward that draws must not move the caller's random numbers, whether it is refused or not."""
+
+    class Drawing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = plain()
+
+        def forward(self, x):
+            return self.body(x) + 0.0 * torch.rand(1)
+
+    model, x = Drawing(), torch.randn(4, 3)
+    before = snapshot(model, x)
+    with contextlib.suppress(GatelabError):
+        CALLS[name](model, x)
+    compare(before, snapshot(model, x))
+
+
+@pytest.mark.parametrize(
+    "name", ["capture_gates", "neural_path_kernel", "neural_tangent_kernel", "to_dgn", "top_paths"]
+)
+def test_under_the_callers_settings(name):
+    """Unusual settings are still there afterwards."""
+    model, x = plain(), torch.randn(4, 3)
+    threads = torch.get_num_threads()
+    with torch.no_grad():
+        torch.set_num_threads(2)
+        torch.use_deterministic_algorithms(True)
+        try:
+            before = snapshot(model, x)
+            EVERY[name](model, x)
+            compare(before, snapshot(model, x))
+        finally:
+            torch.use_deterministic_algorithms(False)
+            torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", ["to_dgn", "to_dlgn", "to_dln"])
+def test_twin_shares_nothing(name):
+    """Training a twin does not train the model."""
+    model, x = plain(), torch.randn(4, 3)
+    twin = gl.to_dgn(model, gl.Regime.DNPFL) if name == "to_dgn" else getattr(gl, name)(model)
+    before = snapshot(model, x)
+    optimiser = torch.optim.SGD(twin.parameters(), lr=1.0)
+    twin(x).square().sum().backward()
+    optimiser.step()
+    compare(before, snapshot(model, x))
+
+
+def test_gates_are_not_changed_through_what_they_return():
+    pattern = gl.capture_gates(plain(), torch.randn(4, 3))
+    first = pattern[pattern.layers[0]].clone()
+    pattern[pattern.layers[0]].fill_(True)
+    assert torch.equal(pattern[pattern.layers[0]], first)
