@@ -14,7 +14,8 @@ import gatelab
 from gatelab.errors import RunError
 from gatelab.lab.runs import Cell, Context, Run, execute, runs_in
 from gatelab.lab.runs.crews import do_cell
-from gatelab.work.files import JsonLines, locked, write_durably
+from gatelab.work.files import locked, write_durably
+from gatelab.work.lines import JsonLines
 
 CELLS = [Cell("a", {"value": 1}), Cell("b", {"value": 2}), Cell("sum", needs=("a", "b"))]
 
