@@ -3,6 +3,9 @@
 import shutil
 from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load
+
 from gatelab.kernels.disk.verify import check_store
 from gatelab.lab.runs.directory import RUN_FORMAT, Run
 from gatelab.work.checksums import Condition, Part, condition
@@ -27,12 +30,14 @@ def check_run(path: Path) -> list[Part]:
         Part("journal.jsonl", f"line {entry.line.number} (cell {entry.cell})", entry.condition, entry.fault)
         for entry in run.journal.entries()
     ]
-    metadata = [_file(path / name, name, "") for name in ("environment.json", "results.json") if (path / name).exists()]
+    strict = found is Condition.WHOLE  # then this version began the run, and all that it wrote has checksums
+    named = [name for name in ("environment.json", "results.json") if (path / name).exists()]
+    metadata = [_file(path / name, name, "", strict) for name in named]
     folders = sorted(folder for folder in (path / "cells").glob("*") if folder.is_dir())
-    return [record, *metadata, *lines, *(part for folder in folders for part in _check_cell(folder))]
+    return [record, *metadata, *lines, *(part for folder in folders for part in _check_cell(folder, strict))]
 
 
-def _check_cell(folder: Path) -> list[Part]:
+def _check_cell(folder: Path, must_be_sealed: bool) -> list[Part]:
     """Check the files of a cell, and the kernels among them."""
     group, parts = f"cells/{folder.name}", []
     stores = [file.parent for file in sorted(folder.rglob("zarr.json"))]
@@ -43,19 +48,22 @@ def _check_cell(folder: Path) -> list[Part]:
     for file in sorted(folder.rglob("*")):
         passing = file.name in _PASSING or file.suffix == ".partial" or any(s in file.parents for s in stores)
         if not passing and file.suffix in (".json", ".safetensors"):
-            parts.append(_file(file, group, str(file.relative_to(folder))))
+            parts.append(_file(file, group, str(file.relative_to(folder)), must_be_sealed))
     return parts
 
 
-def _file(path: Path, group: str, name: str) -> Part:
+def _file(path: Path, group: str, name: str, must_be_sealed: bool) -> Part:
     try:
         content = read_file(path)
-        if path.suffix == ".json":
-            parse_object(content)
-    except (OSError, ValueError) as error:
+        found = condition(content)
+        if found is Condition.UNSEALED and must_be_sealed:
+            return Part(group, name, Condition.DAMAGED, "has no checksum")
+        if found is Condition.DAMAGED:
+            return Part(group, name, found, "does not match its checksum")
+        (parse_object if path.suffix == ".json" else load)(content)
+    except (OSError, ValueError, SafetensorError) as error:
         return Part(group, name, Condition.DAMAGED, f"cannot be read ({reason(error)})")
-    found = condition(content)
-    return Part(group, name, found, "does not match its checksum" if found is Condition.DAMAGED else "")
+    return Part(group, name, found)
 
 
 def discard_damaged(path: Path) -> list[str]:
