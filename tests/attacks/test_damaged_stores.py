@@ -25,14 +25,21 @@ def network(seed: int = 0) -> torch.nn.Module:
 
 
 def make(path: Path, seed: int = 0, **options):
-    x = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
     return compute(PathKernel(network(seed)), x, store=path, tile=10, executor=Here(1), **options)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    torch.set_default_dtype(torch.float32)
+    made = make(tmp_path_factory.mktemp("whole") / "K.zarr")
+    torch.set_default_dtype(torch.float64)
+    return made.path
+
+
 @pytest.fixture
-def store(tmp_path, single_precision):
-    make(tmp_path / "K.zarr")
-    return tmp_path / "K.zarr"
+def store(made, tmp_path, single_precision):
+    return Path(shutil.copytree(made, tmp_path / "K.zarr"))
 
 
 def strip(path: Path) -> None:
@@ -44,12 +51,12 @@ def strip(path: Path) -> None:
 
 def line_of_another_store(path: Path) -> None:
     make(path.with_name("other.zarr"), seed=1)
-    for name in ("ledger.jsonl", "c/2/1"):
+    for name in ("ledger.jsonl", "c/1/0"):
         shutil.copy(path.with_name("other.zarr") / name, path / name)
 
 
 METADATA = {
-    "the number of rows": replace("zarr.json", "40", "41"),
+    "the number of rows": replace("zarr.json", "20", "21"),
     "the size of tiles": replace("zarr.json", '"chunk_shape": [\n        10', '"chunk_shape": [\n        20'),
     "the digest of the model": replace("zarr.json", '"model": "', '"model": "0'),
     "the dtype": replace("zarr.json", '"float32"', '"float64"'),
@@ -64,14 +71,13 @@ METADATA = {
 }
 OTHERS = {
     "a checksum in the ledger": (replace("ledger.jsonl", '"crc32c": ', '"crc32c": 1'), "ledger.jsonl line 1"),
-    "a tile's name in the ledger": (replace("ledger.jsonl", '"tile": [2, 1]', '"tile": [1, 1]'), "ledger.jsonl line"),
+    "a tile's name in the ledger": (replace("ledger.jsonl", '"tile": [1, 0]', '"tile": [1, 1]'), "ledger.jsonl line"),
     "a bit of the ledger": (flip("ledger.jsonl", 0.5), "ledger.jsonl line"),
     "the ledger of another store": (line_of_another_store, "ledger.jsonl line 1"),
     "no checksum in the metadata": (strip, "ledger.jsonl line 1"),
-    "a bit of a tile": (flip("c/2/1", 0.5), "tile 2, 1"),
-    "a tile of zeros": (zero("c/2/1", 0.0), "tile 2, 1"),
-    "a tile that is gone": (lambda path: (path / "c/2/1").unlink(), "tile 2, 1"),
-    "a folder in a tile's place": (lambda path: ((path / "c/2/1").unlink(), (path / "c/2/1").mkdir()), "tile 2, 1"),
+    "a bit of a tile": (flip("c/1/0", 0.5), "tile 1, 0"),
+    "a tile of zeros": (zero("c/1/0", 0.0), "tile 1, 0"),
+    "a tile that is gone": (lambda path: (path / "c/1/0").unlink(), "tile 1, 0"),
 }
 
 
@@ -85,7 +91,7 @@ def test_changed_metadata_are_refused_and_redone_on_request(name, store, command
     for use in (open_kernel, make):
         assert "zarr.json is damaged" in refusal(lambda use=use: use(store))
     assert make(store, redo_damaged=True)[:, :].tobytes() == entries.tobytes()
-    assert (store.with_name("K.zarr.damaged") / "c/2/1").exists()
+    assert (store.with_name("K.zarr.damaged") / "c/1/0").exists()
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -96,7 +102,7 @@ def test_changed_tiles_and_lines_are_computed_again(name, store, command):  # no
     checked = command("verify", store)
     if checked.code != 1 or named not in checked.out:
         raise SilentlyWrongError(f"verify says {checked.code}: {checked.out}")
-    with pytest.raises(StoreError, match=r"not finished|tile 2, 1"):
+    with pytest.raises(StoreError, match=r"not finished|tile 1, 0"):
         open_kernel(store).rows(slice(None))
     assert make(store)[:, :].tobytes() == entries.tobytes()
 

@@ -91,7 +91,8 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
 def refusal(path: Path, error: OSError, safe: str) -> RunError:
     """Return the error for a file that cannot be written; ``safe`` says what is not lost."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "Make room" if full else "Make it writable"
+    in_the_way = error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+    remedy = "Make room" if full else "Remove what is in its place" if in_the_way else "Make it writable"
     if error.errno == errno.ELOOP:
         return RunError(f"{path} is a symbolic link, which gatelab does not follow to write elsewhere; remove it")
     return RunError(
