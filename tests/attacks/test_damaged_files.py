@@ -12,7 +12,6 @@ from gatelab.lab.runs import Run, execute
 from gatelab.work.checksums import BLANK, KEY, sealed
 from gatelab.work.files import write_json
 from gatelab.work.progress import Silent
-from tests.attacks.commands import command  # noqa: F401  a fixture
 from tests.attacks.outcomes import ChangedStateError, SilentlyWrongError
 from tests.lab import small_run
 
@@ -190,7 +189,7 @@ HARM = {
 
 
 @pytest.mark.parametrize("name", HARM)
-def test_damage_is_named_and_redone_on_request(name, run, finished, command):  # noqa: F811
+def test_damage_is_named_and_redone_on_request(name, run, finished, command):
     harm, named = HARM[name]
     harm(run)
     checked = command("verify", run)
@@ -208,7 +207,7 @@ MET = [name for name, (_, named) in HARM.items() if not named.startswith(("best"
 
 
 @pytest.mark.parametrize("name", MET)
-def test_damage_is_never_used_silently(name, run, command):  # noqa: F811
+def test_damage_is_never_used_silently(name, run, command):
     """In a run that is to go on: refused in one line that names the file, or the line, and the remedy."""
     harm, named = HARM[name]
     harm(stopped(run) if "safetensors" in named else run)
@@ -224,7 +223,7 @@ def test_damage_is_never_used_silently(name, run, command):  # noqa: F811
         raise ChangedStateError("a refused command has changed the journal")
 
 
-def test_a_changed_digit_is_not_reported(run, command):  # noqa: F811
+def test_a_changed_digit_is_not_reported(run, command):
     HARM["a digit of a result"][0](run)
     refused = command("report", run)
     assert refused.code == 2
@@ -232,7 +231,7 @@ def test_a_changed_digit_is_not_reported(run, command):  # noqa: F811
     assert not (run / "report.html").exists()
 
 
-def test_a_list_of_runs_names_the_damaged_one_and_shows_the_others(run, command):  # noqa: F811
+def test_a_list_of_runs_names_the_damaged_one_and_shows_the_others(run, command):
     shutil.copytree(run, run.with_name("whole"))
     HARM["a line of zeros"][0](run)
     listed = command("runs", run.parent)
@@ -241,7 +240,7 @@ def test_a_list_of_runs_names_the_damaged_one_and_shows_the_others(run, command)
     assert f"{run}  cannot be read: {run}/journal.jsonl, line 2 (cell ?)" in listed.out
 
 
-def test_a_record_that_is_damaged_sets_the_run_aside_and_loses_nothing(run, command):  # noqa: F811
+def test_a_record_that_is_damaged_sets_the_run_aside_and_loses_nothing(run, command):
     HARM["a record of zeros"][0](run)
     journal = (run / "journal.jsonl").read_bytes()
     command("run", "small", "--out", run, "--redo-damaged")
@@ -252,7 +251,7 @@ def test_a_record_that_is_damaged_sets_the_run_aside_and_loses_nothing(run, comm
 
 
 @pytest.mark.parametrize("missing", ["nothing", "environment.json"])
-def test_who_continues_a_run_does_not_start_it(missing, run, command):  # noqa: F811
+def test_who_continues_a_run_does_not_start_it(missing, run, command):
     started = json.loads((run / "run.json").read_text())["started"]
     (run / missing).unlink(missing_ok=True)
     stopped(run)

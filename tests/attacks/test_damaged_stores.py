@@ -12,7 +12,6 @@ from gatelab.errors import StoreError
 from gatelab.kernels import PathKernel, compute, open_kernel
 from gatelab.lab.runs import Run
 from gatelab.work import Here
-from tests.attacks.commands import command  # noqa: F401  a fixture
 from tests.attacks.outcomes import SilentlyWrongError, refusal
 from tests.attacks.test_damaged_files import cut, flip, overwrite, replace, zero
 
@@ -82,7 +81,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", METADATA)
-def test_changed_metadata_are_refused_and_redone_on_request(name, store, command):  # noqa: F811
+def test_changed_metadata_are_refused_and_redone_on_request(name, store, command):
     entries = open_kernel(store)[:, :]
     METADATA[name](store)
     checked = command("verify", store)
@@ -95,7 +94,7 @@ def test_changed_metadata_are_refused_and_redone_on_request(name, store, command
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_changed_tiles_and_lines_are_computed_again(name, store, command):  # noqa: F811
+def test_changed_tiles_and_lines_are_computed_again(name, store, command):
     entries = open_kernel(store)[:, :]
     harm, named = OTHERS[name]
     harm(store)
@@ -108,13 +107,13 @@ def test_changed_tiles_and_lines_are_computed_again(name, store, command):  # no
 
 
 @pytest.mark.parametrize("name", ["run", "kernel.zarr"])
-def test_directories_of_0_1_have_no_checksums_and_are_whole(name, command):  # noqa: F811
+def test_directories_of_0_1_have_no_checksums_and_are_whole(name, command):
     checked = command("verify", OLD / name)
     assert checked.code == 0
     assert "written without checksums" in checked.out
 
 
-def test_a_run_of_0_1_goes_on_with_checksums(tmp_path, command):  # noqa: F811
+def test_a_run_of_0_1_goes_on_with_checksums(tmp_path, command):
     run = Path(shutil.copytree(OLD / "run", tmp_path / "run"))
     old = (run / "journal.jsonl").read_bytes()
     Run.read(run).add_result("w = 64", {"errors": [0.4, 0.3, 0.4, 0.2]}, 1.0)
@@ -152,7 +151,7 @@ SIZES = "20,\n    20"
     [(SIZES, "20, -20"), (SIZES, "2e9, 2e9"), (SIZES, '"a", "b"'), ('"float64"', '"object"'), ("true", '"yes"')],
     ids=["negative sizes", "fractions for sizes", "text for sizes", "objects", "text for a truth value"],
 )
-def test_metadata_of_0_1_with_wrong_types(old, new, tmp_path, command):  # noqa: F811
+def test_metadata_of_0_1_with_wrong_types(old, new, tmp_path, command):
     path = Path(shutil.copytree(OLD / "kernel.zarr", tmp_path / "K.zarr"))
     replace("zarr.json", old, new)(path)
     assert "is not a kernel of gatelab" in refusal(lambda: open_kernel(path))

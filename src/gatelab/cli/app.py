@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -29,7 +29,14 @@ def main() -> None:
     """
     _prepare_streams()
     with stopping() as received:
-        code = _run()
+        try:
+            code = _run()
+        except KeyboardInterrupt:
+            code = 130
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _silence(sys.stderr)
     raise SystemExit(128 + received[0] if received else code)
 
 
@@ -57,8 +64,6 @@ def _run() -> int:
     except GatelabError as error:
         _complain(str(error))
         return 2
-    except KeyboardInterrupt:
-        return 130
     except OSError as error:
         return _failed(error)
     return code
@@ -69,12 +74,16 @@ def _failed(error: OSError) -> int:
     if error.filename is not None:
         _complain(f"{error.filename}: {error.strerror}; correct the path, or its permissions")
         return 2
-    # What is still to be written has nowhere to go; at its exit Python would try again, and print a traceback.
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
     if error.errno != errno.EPIPE:  # as with 'gatelab experiments | head -1'
         _complain(f"standard output could not be written: {error.strerror or error}; files that were written are whole")
     return 1
+
+
+def _silence(stream: TextIO) -> None:
+    """Lead what a stream could not write to nowhere: at its exit Python would try again, and print a traceback."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _complain(text: str) -> None:
