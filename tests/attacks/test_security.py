@@ -1,5 +1,6 @@
 """Directories, archives and answers of a stranger: nothing outside is written, filled or listened to."""
 
+import json
 import os
 import pickle
 import shutil
@@ -57,6 +58,28 @@ def test_a_link_in_a_run_leads_nowhere(name, tmp_path, precious, single_precisio
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(precious if name in RUN_FOLDERS else precious / "precious")
     assert f"{name} is a symbolic link to {precious}" in refusal(lambda: small(run))
+
+
+def test_a_repair_removes_nothing_outside(tmp_path, command):
+    """In a run with checksums every file without one counts as damaged; so would a user's own, behind a link."""
+    run, project = Run.open(tmp_path / "run", "small", {}).path, tmp_path / "home" / "project"
+    project.mkdir(parents=True)
+    (project / "thesis.json").write_text("{}")
+    (run / "cells").symlink_to(tmp_path / "home")
+    assert command("run", "small", "--out", run, "--redo-damaged").code == 2
+    if not (project / "thesis.json").exists():
+        raise ChangedStateError("a folder outside the run was removed")
+
+
+@pytest.mark.parametrize("cell", ["..", ".", "../../home", "/"])
+def test_a_line_that_names_a_folder_outside(cell, tmp_path, precious, command):
+    run = Run.open(tmp_path / "run", "small", {}).path
+    (run / "notes.txt").write_text("mine")
+    (run / "cells").mkdir()
+    (run / "journal.jsonl").write_text(json.dumps({"cell": cell, "seconds": 1, "result": {}}) + "\n")
+    assert command("run", "small", "--out", run, "--redo-damaged").code == 0
+    if (run / "notes.txt").read_text() != "mine":
+        raise ChangedStateError("more than the cell was removed")
 
 
 @pytest.mark.parametrize("name", ["lock", "ledger.jsonl", "c", "c/0", "c/0/0.partial"])

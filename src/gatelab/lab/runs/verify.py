@@ -9,7 +9,7 @@ from safetensors.torch import load
 from gatelab.kernels.disk.verify import check_store
 from gatelab.lab.runs.directory import RUN_FORMAT, Run
 from gatelab.work.checksums import Condition, Part, condition
-from gatelab.work.files import locked, parse_object, read_file, reason
+from gatelab.work.files import locked, parse_object, read_file, reason, refuse_links
 
 # Files of gatelab's own making that hold nothing of value.
 _PASSING = ("lock", "probe")
@@ -33,8 +33,16 @@ def check_run(path: Path) -> list[Part]:
     strict = found is Condition.WHOLE  # then this version began the run, and all that it wrote has checksums
     named = [name for name in ("environment.json", "results.json") if (path / name).exists()]
     metadata = [_file(path / name, name, "", strict) for name in named]
-    folders = sorted(folder for folder in (path / "cells").glob("*") if folder.is_dir())
-    return [record, *metadata, *lines, *(part for folder in folders for part in _check_cell(folder, strict))]
+    return [
+        record,
+        *metadata,
+        *lines,
+        *(part for folder in _cell_folders(path) for part in _check_cell(folder, strict)),
+    ]
+
+
+def _cell_folders(path: Path) -> list[Path]:
+    return sorted(folder for folder in (path / "cells").glob("*") if folder.is_dir())
 
 
 def _check_cell(folder: Path, must_be_sealed: bool) -> list[Part]:
@@ -71,9 +79,13 @@ def discard_damaged(path: Path) -> list[str]:
 
     A cell with a damaged line or file is discarded as a whole. A run whose record is damaged is set aside, because
     nobody knows to which configuration its results belong.
+
+    Raises:
+        RunError: there is no run, another process is working on it, or a symbolic link leads out of it.
     """
     if not (path / RUN_FORMAT.record).exists():
         return []
+    refuse_links(path)  # before anything is removed
     damaged = [part for part in check_run(path) if part.condition is Condition.DAMAGED]
     if any(part.group == RUN_FORMAT.record for part in damaged):
         aside = RUN_FORMAT.set_aside(path)
@@ -84,8 +96,9 @@ def discard_damaged(path: Path) -> list[str]:
         cells = {part.group.split("/")[1] for part in damaged if part.group.startswith("cells/")}
         cells |= {run.folder(entry.cell).name for entry in run.journal.entries() if entry.fault}
         run.journal.drop({entry.cell for entry in run.journal.entries() if run.folder(entry.cell).name in cells})
-        for name in sorted(cells):
-            shutil.rmtree(path / "cells" / name, ignore_errors=True)
+        # Only what is really there: a damaged line may name a cell "..".
+        for folder in [folder for folder in _cell_folders(path) if folder.name in cells]:
+            shutil.rmtree(folder)
         for part in damaged:
             if not part.name:  # a file of the run itself
                 (path / part.group).unlink()
