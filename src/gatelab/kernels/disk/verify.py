@@ -27,5 +27,6 @@ def _tile(store: KernelStore, tile: tuple[int, int]) -> Part:
     try:
         store.read(tile)
     except StoreError as error:
-        return Part("tile", name, Condition.DAMAGED, str(error).partition(" ")[2])
+        fault = str(error).partition(f"{store.path} ")[2].partition(";")[0]  # without the place and the remedy
+        return Part("tile", name, Condition.DAMAGED, fault)
     return Part("tile", name, Condition.WHOLE)
