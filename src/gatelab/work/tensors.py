@@ -20,7 +20,8 @@ def write_tensors(path: Path, content: bytes) -> None:
     """Write a file in the form of :func:`safetensors.torch.save` durably, with its checksum among its metadata."""
     size = int.from_bytes(content[:_SIZE], "little")
     header = json.loads(content[_SIZE : _SIZE + size])
-    header = {_ABOUT: {KEY: BLANK, **header.pop(_ABOUT, {})}, **header}
+    about = dict(sorted(header.pop(_ABOUT, {}).items()))  # safetensors orders them by chance
+    header = {_ABOUT: {KEY: BLANK, **about}, **header}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _SIZE)  # as safetensors does it: tensors begin at a multiple of eight
     start, digits, rest = sealed(b"".join((len(text).to_bytes(_SIZE, "little"), text, content[_SIZE + size :])))
