@@ -5,6 +5,8 @@ from itertools import zip_longest
 
 import pytest
 
+from tests.attacks.commands import command  # noqa: F401  a fixture of all attacks on the command line
+
 _OUTCOMES = ("SilentlyWrongError", "RawError", "ChangedStateError")
 _HEADINGS = ("area", "tried", "silently wrong", "raw error", "changed state", "other")
 

@@ -57,22 +57,30 @@ def test_killed_while_it_trains(tmp_path, single_precision):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_study_killed_twenty_times(tmp_path):
-    def command(name: str) -> list[str]:
-        settings = ["--set", "epochs=60", "--set", "train_size=400"]
-        return ["gatelab", "study", "--profile", "smoke", "--out", str(tmp_path / name), *settings]
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "where",
+    [(), ("--workers", "2"), ("--cluster", "local:2")],
+    ids=["in one process", "in a pool", "on a cluster"],
+)
+def test_a_study_killed_twenty_times(where, tmp_path):
+    """Wherever its cells are computed; the run that is left alone has one process."""
 
-    def outcome(name: str) -> tuple[object, ...]:
-        subprocess.run([sys.executable, "-m", *command(name)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    def command(name: str, *where: str) -> list[str]:
+        settings = ["--set", "epochs=60", "--set", "train_size=400"]
+        return ["gatelab", "study", "--profile", "smoke", "--out", str(tmp_path / name), *settings, *where]
+
+    def outcome(name: str, *where: str) -> tuple[object, ...]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run([sys.executable, "-m", *command(name, *where)], check=True, env=environment)
         lines = [json.loads(line) for line in (tmp_path / name / "journal.jsonl").read_text().splitlines()]
         results = json.loads((tmp_path / name / "results.json").read_text())
         return {line["cell"]: line["result"] for line in lines}, len(lines), results["answer"]
 
     chance = random.Random(1)
     for _ in range(20):
-        _kill(command("killed"), lines=chance.randint(1, 3), pause=chance.uniform(0.0, 0.2))
-    assert outcome("killed") == outcome("whole")
+        _kill(command("killed", *where), lines=chance.randint(1, 3), pause=chance.uniform(0.0, 0.2))
+    assert outcome("killed", *where) == outcome("whole")
 
 
 def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch):
@@ -95,7 +103,7 @@ def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch):
     command = ["run", "sums", "--out", str(tmp_path / "run")]
     stopped = CliRunner().invoke(cli.app, command)
     assert stopped.exit_code == 130
-    assert "stopped; 1 of 2 cells are finished. Run the same command again to continue." in stopped.output
+    assert "stopped; 1 of 2 cells are finished. Run the same command again to continue:\ngatelab " in stopped.output
     continued = CliRunner().invoke(cli.app, command)
     assert continued.exit_code == 0, continued.output
     assert "2 cells, 1 finished before" in continued.output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli.app import app
-from gatelab.cli.options import Cluster, DataRoot, Scheduler
+from gatelab.cli.options import Cluster, DataRoot, RedoDamaged, Scheduler
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,6 +58,7 @@ def kernel(
     scheduler: Scheduler = None,
     cluster: Cluster = None,
     data_root: DataRoot = None,
+    redo_damaged: RedoDamaged = False,
 ) -> None:
     """Compute a kernel of any size, tile by tile, into a zarr store on disk.
 
@@ -86,14 +87,15 @@ def kernel(
         reporter() as progress,
         connect(scheduler, cluster, notify=progress.note) as executor,
     ):
-        made = compute(asked, rows, columns, store=out, memory=memory, executor=executor, progress=progress)
+        resources: dict[str, Any] = {"memory": memory, "executor": executor, "progress": progress}
+        made = compute(asked, rows, columns, store=out, redo_damaged=redo_damaged, **resources)
     typer.echo(repr(made))
 
 
 def _finished(path: Path) -> str:
     from gatelab.kernels.disk.store import KernelStore
 
-    if not path.exists():
+    if not (path / "zarr.json").exists():
         return "no tile is finished"
     store = KernelStore.open(path)
     return f"{len(store.finished)} of {store.layout.count} tiles are finished"
@@ -121,8 +123,8 @@ def _examples(place: str, data_root: Path | None, network: "nn.Module | None") -
     if place.endswith(".npy"):
         try:
             array = np.load(place)
-        except (OSError, ValueError, TypeError) as error:
-            raise DataError(f"{place} cannot be read as an array: {error}") from error
+        except (OSError, ValueError, TypeError, MemoryError) as error:
+            raise DataError(f"{place} cannot be read as an array: {error}; give a .npy file of real numbers") from error
         if array.ndim == 0 or array.dtype.kind not in "fiub":
             raise DataError(
                 f"{place} holds shape {array.shape} and dtype {array.dtype}; give real numbers, examples first"

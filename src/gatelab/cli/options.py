@@ -19,4 +19,7 @@ Cluster = Annotated[
         show_default=False,
     ),
 ]
+RedoDamaged = Annotated[
+    bool, typer.Option("--redo-damaged", help="Discard damaged parts of the directory, and compute them again.")
+]
 DataRoot = Annotated[Path | None, typer.Option(help="Look for data sets in this folder first.", show_default=False)]

@@ -1,9 +1,10 @@
 """Progress on standard error: a bar on a terminal, lines in a log."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -25,11 +26,13 @@ def reporter(shortest: float = 0.0) -> Iterator[Reporter]:
 
 @contextmanager
 def stoppable(finished: Callable[[], str]) -> Iterator[None]:
-    """Turn Ctrl-C into a message that says what is finished and how to continue, and into exit code 130."""
+    """Turn an interruption into a message that says what is finished and how to continue, and into exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"\nstopped; {finished()}. Run the same command again to continue.", err=True)
+        with suppress(OSError):  # the terminal may be gone
+            typer.echo(f"\nstopped; {finished()}. Run the same command again to continue:", err=True)
+            typer.echo(f"gatelab {shlex.join(sys.argv[1:])}", err=True)
         raise typer.Exit(130) from None
 
 
@@ -60,8 +63,9 @@ class Lines(Silent):
             self.note(f"{part}: done")
 
     def note(self, text: str) -> None:
-        """Write a line with the seconds since the start."""
-        typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
+        """Write a line with the seconds since the start; the work goes on if nobody can read it."""
+        with suppress(OSError):
+            typer.echo(f"[{time.monotonic() - self._start:7.1f} s] {text}", err=True)
 
 
 class Bar:
@@ -82,7 +86,8 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with suppress(OSError):  # the terminal may be gone
+            self._progress.stop()
 
     def start(self, parts: Mapping[str, float], done: Collection[str]) -> None:
         """Draw the bar."""
@@ -101,8 +106,9 @@ class Bar:
         self.update(part, 1.0, "done")
 
     def note(self, text: str) -> None:
-        """Write a line above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        """Write a line above the bar; the work goes on if nobody can read it."""
+        with suppress(OSError):
+            self._progress.console.print(text, markup=False, highlight=False)
 
     def _completed(self) -> float:
         return sum(self._weights[part] * fraction for part, fraction in self._fractions.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli.app import app
-from gatelab.cli.options import Cluster, DataRoot, Scheduler
+from gatelab.cli.options import Cluster, DataRoot, RedoDamaged, Scheduler
 
 if TYPE_CHECKING:
     from gatelab.lab import Config, Experiment, Findings
@@ -45,6 +45,7 @@ def run(
     scheduler: Scheduler = None,
     cluster: Cluster = None,
     data_root: DataRoot = None,
+    redo_damaged: RedoDamaged = False,
 ) -> None:
     """Run an experiment, or continue one that was stopped, and write its report."""
     from gatelab.papers import find_experiment
@@ -52,7 +53,8 @@ def run(
     experiment = find_experiment(identifier)
     values = _settings(settings or [])
     config = experiment.configure(profile, {**values, **_root(data_root)})
-    _execute(experiment, config, out or _directory(experiment.id, profile, values), workers, scheduler, cluster)
+    directory = out or _directory(experiment.id, profile, values)
+    _execute(experiment, config, directory, workers, scheduler, cluster, redo_damaged)
 
 
 @app.command()
@@ -69,6 +71,7 @@ def study(
     scheduler: Scheduler = None,
     cluster: Cluster = None,
     data_root: DataRoot = None,
+    redo_damaged: RedoDamaged = False,
 ) -> None:
     """Measure how much of what a network knows is in its gates.
 
@@ -88,7 +91,7 @@ def study(
     check(config)
     label = "mlp" if model is None else Path(model.rpartition(":")[0]).stem
     directory = out or _directory(f"study-{label}-{data}", profile, values)
-    _execute(experiment, config, directory, workers, scheduler, cluster)
+    _execute(experiment, config, directory, workers, scheduler, cluster, redo_damaged)
 
 
 @app.command()
@@ -96,17 +99,28 @@ def runs(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to list.")] = Path("runs"),
 ) -> None:
     """List the runs in a folder, and how many of their cells are finished."""
+    from gatelab.errors import GatelabError
     from gatelab.lab.runs import runs_in
-    from gatelab.papers import find_experiment
 
     listed = runs_in(folder)
-    for one in listed:
-        experiment = find_experiment(one.experiment)
-        cells = experiment.cells(experiment.read(one.config))
-        done = sum(cell.name in one.results() for cell in cells)
-        typer.echo(f"{one.path}  {one.experiment}  {done} of {len(cells)} cells  {one.environment()['started']}")
+    for path in listed:
+        try:
+            typer.echo(_standing(path))
+        except GatelabError as error:
+            typer.echo(f"{path}  cannot be read: {error}")
     if not listed:
         typer.echo(f"no runs in {folder}")
+
+
+def _standing(path: Path) -> str:
+    from gatelab.lab.runs import Run
+    from gatelab.papers import find_experiment
+
+    one = Run.read(path)
+    experiment = find_experiment(one.experiment)
+    cells, results = experiment.cells(experiment.read(one.config)), one.results()
+    done = sum(cell.name in results for cell in cells)
+    return f"{path}  {one.experiment}  {done} of {len(cells)} cells  {one.started}"
 
 
 @app.command()
@@ -147,18 +161,27 @@ def _directory(name: str, profile: str, values: dict[str, Any]) -> Path:
 
 
 def _execute(
-    experiment: "Experiment", config: "Config", out: Path, workers: int, scheduler: str | None, cluster: str | None
+    experiment: "Experiment",
+    config: "Config",
+    out: Path,
+    workers: int,
+    scheduler: str | None,
+    cluster: str | None,
+    redo_damaged: bool,
 ) -> None:
     from gatelab.cli.progress import reporter, stoppable
     from gatelab.errors import InputError
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run, execute
+    from gatelab.lab.runs.verify import discard_damaged
     from gatelab.work import Here, connect
     from gatelab.work.connection import check
 
     check(scheduler, cluster)
     if workers > 1 and (scheduler or cluster):
         raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
+    for line in discard_damaged(out) if redo_damaged else []:
+        typer.echo(line, err=True)
     directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
     cells = experiment.cells(config)
     with (

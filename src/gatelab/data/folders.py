@@ -2,13 +2,14 @@
 
 import gzip
 import hashlib
+import io
 import os
 import zlib
 from pathlib import Path
 
 import platformdirs
 
-from gatelab.data.catalogue import Entry, File
+from gatelab.data.catalogue import LARGEST, Entry, File
 from gatelab.errors import DataError
 
 DEBIAN_FOLDER = Path("/usr/share/datasets")
@@ -52,21 +53,43 @@ def _raw_or_gzipped(path: Path) -> Path | None:
 
 
 def read_whole(path: Path, file: File) -> bytes:
-    """Read a file, unzip it, and verify size and checksum."""
+    """Read a file, unzip it, and verify size and checksums."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        with path.open("rb") as stream:
+            content = bounded(stream, LARGEST if path.suffix == ".gz" else file.size or LARGEST, path)
+        if path.suffix == ".gz":
+            content = unzipped(content, file, path)
+    except OSError as error:
         raise DataError(f"{path} cannot be read: {error}; remove it and fetch it again") from error
     check(content, file, path)
     return content
 
 
+def unzipped(content: bytes, file: File, path: Path | str) -> bytes:
+    """Unzip the content of a file; more bytes than the file has raise a DataError before they fill the memory."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            return bounded(stream, file.size or LARGEST, path)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}; remove it and fetch it again") from error
+
+
+def bounded(stream: io.BufferedIOBase, limit: int, path: Path | str) -> bytes:
+    """Read a stream that may have at most ``limit`` bytes."""
+    content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise DataError(f"{path}: expected at most {limit} bytes, and there are more; remove it and fetch it again")
+    return content
+
+
 def check(content: bytes, file: File, path: Path | str) -> None:
-    """Raise DataError unless the content has the size and checksum of ``file``."""
-    found, fault = hashlib.md5(content, usedforsecurity=False).hexdigest(), ""
+    """Raise DataError unless the content has the size and checksums of ``file``."""
+    fault = ""
     if file.size is not None and len(content) != file.size:
         fault = f"expected {file.size} bytes, found {len(content)}: it is truncated"
-    elif found != file.md5:
-        fault = f"expected MD5 {file.md5}, found {found}: it is corrupt"
+    for name, expected in {"MD5": file.md5, "SHA-256": file.sha256}.items():
+        found = hashlib.new(name.replace("-", ""), content, usedforsecurity=False).hexdigest()
+        if not fault and expected not in (None, found):
+            fault = f"expected {name} {expected}, found {found}: it is corrupt"
     if fault:
         raise DataError(f"{path}: {fault}, or another file; remove it and fetch it again")

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 from PIL import Image
-from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, JPEG_SHA256, Entry
 from gatelab.data.folders import cache_folder, find, read_whole
 from gatelab.errors import DataError
-from gatelab.work.files import write_durably
+from gatelab.work.files import read_file
+from gatelab.work.tensors import read_tensors, write_tensors
 
 Parts = tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"], UInt8[Tensor, "m c h w"], Int64[Tensor, " m"]]
 
@@ -74,13 +74,12 @@ def read_jpeg_archive(path: Path) -> Parts:
     """Read CIFAR-10 from its JPEG archive; decode it once, then keep it in the user's cache."""
     kept = cache_folder() / f"cifar10-jpeg-{JPEG_SHA256[:12]}.safetensors"
     if not kept.is_file():
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_file(path)).hexdigest()
         if digest != JPEG_SHA256:
             raise DataError(f"{path}: expected SHA-256 {JPEG_SHA256}, found {digest}: it is corrupt; download it again")
-        write_durably(kept, save(_decode(path)))
-    with safe_open(kept, framework="pt") as file:
-        names = ("train_x", "train_y", "test_x", "test_y")
-        return tuple(file.get_tensor(name) for name in names)
+        write_tensors(kept, save(_decode(path)))
+    tensors, _ = read_tensors(kept, "remove it, and it is made again")
+    return tensors["train_x"], tensors["train_y"], tensors["test_x"], tensors["test_y"]
 
 
 def _decode(path: Path) -> dict[str, Tensor]:

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.errors import RunError
 from gatelab.lab.team import StateDict, Team
-from gatelab.work.files import write_durably
+from gatelab.work.tensors import read_tensors, write_tensors
 
 
 @dataclass
@@ -38,20 +37,21 @@ class Checkpoint:
         """Restore team and optimiser from the file; without a file, return a fresh state."""
         if not self._path.exists():
             return TrainingState()
+        tensors, metadata = read_tensors(self._path)
         try:
-            with safe_open(self._path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
-                about = json.loads((file.metadata() or {})["progress"])
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise RunError(f"{self._path} is not a checkpoint ({error}); remove it to start that cell anew") from error
-        team.load(part(tensors, "model/"))
-        moments: dict[int, StateDict] = {}
-        for name, tensor in part(tensors, "optimiser/").items():
-            number, _, key = name.partition("/")
-            moments.setdefault(int(number), {})[key] = tensor
-        # Learning rate and momentum are the configuration's; a checkpoint holds only what training has moved.
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
-        return TrainingState(about["epoch"], about["history"], about["best_score"], part(tensors, "best/"))
+            about = json.loads(metadata["progress"])
+            team.load(part(tensors, "model/"))
+            moments: dict[int, StateDict] = {}
+            for name, tensor in part(tensors, "optimiser/").items():
+                number, _, key = name.partition("/")
+                moments.setdefault(int(number), {})[key] = tensor
+            # Learning rate and momentum are the configuration's; a checkpoint holds only what training has moved.
+            optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
+            return TrainingState(about["epoch"], about["history"], about["best_score"], part(tensors, "best/"))
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise RunError(
+                f"{self._path} is not a checkpoint of this training ({error}); remove it to start that cell anew"
+            ) from error
 
     def save(self, team: Team, optimiser: torch.optim.Optimizer, state: TrainingState) -> None:
         """Write the file durably."""
@@ -63,7 +63,7 @@ class Checkpoint:
             }
         about = {"epoch": state.epoch, "history": state.history, "best_score": state.best_score}
         content = save({name: t.contiguous() for name, t in tensors.items()}, {"progress": json.dumps(about)})
-        write_durably(self._path, content)
+        write_tensors(self._path, content)
 
 
 def part(tensors: StateDict, prefix: str) -> StateDict:

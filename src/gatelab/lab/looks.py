@@ -1,6 +1,5 @@
 """Looks at networks while they train. What is seen lies in files, so it survives a stop."""
 
-import json
 from collections.abc import Callable, Iterable
 from math import isfinite
 from pathlib import Path
@@ -13,7 +12,8 @@ from gatelab.dynamics import GateTracker
 from gatelab.errors import RunError
 from gatelab.gates import GatePattern
 from gatelab.lab.team import Team
-from gatelab.work.files import write_json
+from gatelab.work.files import read_json, write_json
+from gatelab.work.tensors import REMEDY, read_tensors, write_tensors
 
 Look = dict[str, Any]  # plain data that JSON can hold
 
@@ -44,7 +44,7 @@ class Looks:
         file = self._file(epoch, place)
         if not file.exists():  # a checkpoint of version 0.1, whose looks lie in other files
             raise RunError(f"{file} is missing; remove {self._folder} and run again to repeat this cell")
-        return json.loads(file.read_text())
+        return read_json(file, REMEDY)
 
     def _file(self, epoch: int, place: int) -> Path:
         return self._folder / f"seen-{epoch}-{place}.json"
@@ -60,10 +60,10 @@ def gate_looks(
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
         # The gates of the last look are read from disk: this process may have taken over after a stop.
         earlier = [files[moment] for moment in moments if moment < epoch]
-        before = GatePattern.load(earlier[-1]) if earlier else None
+        before = _read_gates(earlier[-1]) if earlier else None
         tracker = GateTracker(model, probes, labels, tangent, before)
         record, gates = tracker.record(epoch), tracker.gates
-        gates.save(files[epoch])
+        _write_gates(files[epoch], gates)
         count = gates.n * sum(gates.layer(name).units for name in gates.layers)
         complexity = record.complexity
         return {
@@ -76,6 +76,18 @@ def gate_looks(
         }
 
     return Looks(folder, moments, look, networks=1)
+
+
+def _write_gates(file: Path, gates: GatePattern) -> None:
+    """Write a pattern with a checksum, which a pattern's own file does not have."""
+    plain = file.with_name(f"{file.name}.partial")
+    gates.save(plain)
+    write_tensors(file, plain.read_bytes())
+
+
+def _read_gates(file: Path) -> GatePattern:
+    read_tensors(file)  # refuses a damaged file
+    return GatePattern.load(file)
 
 
 def short(values: Tensor) -> Any:

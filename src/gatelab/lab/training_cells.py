@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from gatelab.data.dataset import Examples
@@ -14,7 +14,7 @@ from gatelab.lab.looks import Look, Looks, gate_looks
 from gatelab.lab.runs import Context, Result
 from gatelab.lab.team import StateDict, Team, teams
 from gatelab.lab.training import TrainConfig, train
-from gatelab.work.files import write_durably
+from gatelab.work.tensors import read_tensors, write_tensors
 
 _BEST = "best.safetensors"
 
@@ -47,7 +47,7 @@ def train_cell(
         def observe(epoch: int, team: Team, first: int = first) -> None:
             if epoch in keep:
                 for place, weights in enumerate(_members(team.state(), team.size), start=first):
-                    write_durably(_kept_file(context.folder, epoch, place), save(weights))
+                    write_tensors(_kept_file(context.folder, epoch, place), save(weights))
             if looks is not None:
                 looks.at(epoch, team, first)
 
@@ -58,7 +58,7 @@ def train_cell(
             history.setdefault(name, []).extend(list(member) for member in zip(*epochs, strict=True))
         best += _members(state.best, team.size)
     named = {f"{place}/{name}": tensor for place, weights in enumerate(best) for name, tensor in weights.items()}
-    write_durably(context.folder / _BEST, save(named))
+    write_tensors(context.folder / _BEST, save(named))
     return {"data": data.title, "seeds": list(seeds), **history}
 
 
@@ -99,12 +99,12 @@ def train_and_track(
 
 def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell after an epoch that it kept."""
-    return [load_file(_kept_file(folder, epoch, place)) for place in range(count)]
+    return [read_tensors(_kept_file(folder, epoch, place))[0] for place in range(count)]
 
 
 def best_weights(folder: Path, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell, each after its best epoch."""
-    tensors = load_file(folder / _BEST)
+    tensors, _ = read_tensors(folder / _BEST)
     return [part(tensors, f"{place}/") for place in range(count)]
 
 

@@ -33,7 +33,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
     sys.path.insert(0, str(Path(path).resolve().parent))  # like a script, it may import files next to it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     finally:

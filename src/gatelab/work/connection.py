@@ -5,10 +5,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import InputError
 from gatelab.work.here import Here
+from gatelab.work.signals import kept_from_children
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
@@ -63,7 +65,9 @@ def connect(
         stack.enter_context(_quiet())
         wait: float | None = timeout
         if kind == "local":
-            scheduler = stack.enter_context(_start_local(**options)).scheduler_address
+            folder = stack.enter_context(TemporaryDirectory(prefix="gatelab-", ignore_cleanup_errors=True))
+            with kept_from_children():
+                scheduler = stack.enter_context(_start_local(folder, **options)).scheduler_address
         elif kind == "slurm":
             scheduler, wait = stack.enter_context(start_slurm(**options)).scheduler_address, None
             notify(f"SLURM has accepted {options['jobs']} jobs; waiting for the first to begin")
@@ -113,12 +117,15 @@ def read_cluster(text: str) -> tuple[str, dict[str, Any]]:
     return "slurm", options
 
 
-def _start_local(workers: int) -> Any:
-    """Start worker processes on this machine, with one thread each. Only the system limits their memory."""
+def _start_local(folder: str, workers: int) -> Any:
+    """Start worker processes on this machine, with one thread each. Only the system limits their memory.
+
+    They keep their files in ``folder``, which is private; Dask's own choice is a name that anybody can guess.
+    """
     from distributed import LocalCluster  # noqa: PLC0415
 
     options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _DASHBOARD, "silence_logs": logging.CRITICAL}
-    options |= {"preload": "gatelab.work.dask_worker"}  # for its dask_setup
+    options |= {"host": "127.0.0.1", "local_directory": folder, "preload": "gatelab.work.dask_worker"}
     return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
 
 

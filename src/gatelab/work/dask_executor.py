@@ -160,7 +160,7 @@ class DaskExecutor:
             look = partial(self.look, every=LOOK)
             yield Crew(start, lambda: per_thread * self.parallel, self._result, look), Say(name)
         finally:
-            with suppress(RunError):  # there may be another error to report
+            with suppress(Exception):  # a signal may have ended the workers, too; the first error is reported
                 self._bounded(_SILENCE, self._client.unregister_worker_plugin, name)
                 self._client.unsubscribe_topic(name)
 

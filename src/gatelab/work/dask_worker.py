@@ -54,5 +54,7 @@ class Say:
 
 
 def dask_setup(_: Any) -> None:
-    """Prepare a worker that this process starts. Ctrl-C reaches it as well, but the client ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Prepare a worker that this process starts. Signals to the group reach it as well, but the client ends it."""
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -1,6 +1,5 @@
 """Directories that record what they were made from, so that the same call can continue them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gatelab.errors import RunError
-from gatelab.work.files import locked, sync_folder, write_json
+from gatelab.work.checksums import Condition, condition
+from gatelab.work.files import locked, parse_object, read_file, reason, sync_folder, write_json
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DirectoryFormat:
         with locked(path):
             if (path / self.record).exists():
                 raise self.error(f"another process has just made {path}; run the same command again to continue it")
-            write_json(path / self.record, record)
+            write_json(path / self.record, record, self.inside)
             sync_folder(path)
             sync_folder(path.parent)
 
@@ -71,7 +71,10 @@ class DirectoryFormat:
             RunError: there is no record, or one that this version does not read.
         """
         try:
-            record = json.loads((path / self.record).read_text(encoding="utf-8"))
+            content = read_file(path / self.record)
+            if condition(content) is Condition.DAMAGED:
+                raise self.error(self._damage(path, "its content does not match its checksum"))
+            record = self._parse(path, content)
             facts = record
             for key in self.inside:
                 facts = facts[key]
@@ -81,7 +84,51 @@ class DirectoryFormat:
                 )
             yield record
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self.error(f"{path} is not a {self.noun} of gatelab: {error!r}; choose another place") from error
+            raise self._foreign(path, error) from error
+
+    def _foreign(self, path: Path, error: Exception) -> RunError:
+        cause = reason(error) if isinstance(error, OSError) else repr(error)
+        return self.error(f"{path} is not a {self.noun} of gatelab: {cause}; choose another place")
+
+    def _parse(self, path: Path, content: bytes) -> dict[str, Any]:
+        try:
+            return parse_object(content)
+        except ValueError as error:
+            raise self.error(self._damage(path, str(error))) from error
+
+    def _damage(self, path: Path, fault: str) -> str:
+        return (
+            f"{path / self.record} is damaged: {fault}. Nothing else in the directory can be used without it. Run the "
+            f"command that made the {self.noun} with --redo-damaged: it sets the directory aside and starts again"
+        )
+
+    def set_aside(self, path: Path) -> Path:
+        """Rename a directory whose record is damaged, and return its new name.
+
+        Raises:
+            RunError: another process is working on it, or the new name is taken.
+        """
+        with locked(path):
+            aside = path.with_name(f"{path.name}.damaged")
+            if aside.exists():
+                raise self.error(f"{path} is damaged, and {aside} exists already; rename or remove one of them")
+            path.rename(aside)
+        return aside
+
+    def record_condition(self, path: Path) -> Condition:
+        """Return the condition of the record.
+
+        Raises:
+            RunError: there is none.
+        """
+        try:
+            content = read_file(path / self.record)
+            parse_object(content)
+        except OSError as error:
+            raise self._foreign(path, error) from error
+        except ValueError:
+            return Condition.DAMAGED
+        return condition(content)
 
     def refuse_changes(self, path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         """Raise an error that names each key whose value differs."""

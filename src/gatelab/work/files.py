@@ -1,20 +1,69 @@
-"""Files that survive a crash whole, and directories that one process has to itself."""
+"""Files that survive a crash whole, and directories that one process has to itself.
+
+Directories may come from somebody else. What is written there goes to regular files under their own names: no symbolic
+link is followed, no file is emptied, and no pipe or device is opened.
+"""
 
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
 from gatelab.errors import RunError
+from gatelab.work.checksums import BLANK, KEY, Condition, condition, sealed
+
+# Windows has neither flag; there, making a symbolic link is a privilege.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
+_BINARY = getattr(os, "O_BINARY", 0)
+# The system tells this only to those who change it.
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a regular file to read and write, and make it if it is missing; its content is kept.
+
+    Raises:
+        OSError: there is a symbolic link, a second name of the file elsewhere, or no regular file.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT | _BINARY, 0o666)
+    _close_unless_regular(handle)
+    if os.fstat(handle).st_nlink > 1:
+        os.close(handle)
+        raise OSError(errno.EMLINK, "it is a hard link to a file that has another name as well")
+    return os.fdopen(handle, "r+b")
+
+
+def _close_unless_regular(handle: int) -> None:
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; a pipe or a device, which may have no end, is an OSError."""
+    handle = os.open(path, os.O_RDONLY | _NO_WAIT | _BINARY)
+    _close_unless_regular(handle)
+    return os.fdopen(handle, "rb")
+
+
+def read_file(path: Path) -> bytes:
+    """Read a regular file."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def write_durably(path: Path, *parts: bytes | memoryview) -> None:
     """Write a file. After a crash there is the old file or the new one, never a part.
+
+    Until it is complete, only its owner can read it.
 
     Raises:
         RunError: the disk is full, say; the old file is unchanged.
@@ -22,23 +71,45 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb", buffering=0) as file:
+        partial.unlink(missing_ok=True)  # of a process that was killed, or a link to somewhere else
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+        try:
             for part in parts:
-                _write_all(file.fileno(), memoryview(part).cast("B"))
-            os.fsync(file.fileno())
+                _write_all(handle, memoryview(part).cast("B"))
+            if hasattr(os, "fchmod"):
+                os.fchmod(handle, 0o666 & ~_UMASK)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):  # a read-only disk refuses that as well
             partial.unlink(missing_ok=True)
-        raise _refusal(path, error, "what was finished is kept") from error
+        raise refusal(path, error, "what was finished is kept") from error
 
 
-def _refusal(path: Path, error: OSError, safe: str) -> RunError:
+def refusal(path: Path, error: OSError, safe: str) -> RunError:
+    """Return the error for a file that cannot be written; ``safe`` says what is not lost."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "Make room" if full else "Make it writable"
+    in_the_way = error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+    remedy = "Make room" if full else "Remove what is in its place" if in_the_way else "Make it writable"
+    if error.errno == errno.ELOOP:
+        return RunError(f"{path} is a symbolic link, which gatelab does not follow to write elsewhere; remove it")
     return RunError(
         f"{path} could not be written: {error.strerror or error}; {safe}. {remedy}, and run the same command again"
     )
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise a RunError if there is a symbolic link below a directory: files would be written to where it leads."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            link = Path(place) / name
+            if link.is_symlink():
+                raise RunError(
+                    f"{link} is a symbolic link to {link.readlink()}; gatelab writes to no other place than {folder}. "
+                    "Replace the link by what it leads to, or remove it"
+                )
 
 
 def sync_folder(folder: Path) -> None:
@@ -57,54 +128,60 @@ def _write_all(file: int, content: memoryview) -> None:
         content = content[os.write(file, content) :]
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write indented JSON durably."""
-    write_durably(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, content: Mapping[str, Any], inside: Sequence[str] = ()) -> None:
+    """Write indented JSON durably; its checksum is the first entry, or that of the part to which ``inside`` leads."""
+    text = json.dumps(_with_place(content, inside), indent=2, ensure_ascii=False) + "\n"
+    # A path may hold bytes that are no text. JSON has the same escapes for them as Python.
+    write_durably(path, *sealed(text.encode(errors="backslashreplace")))
 
 
-class JsonLines:
-    """An append-only file of JSON objects, one on each line. A line is on the disk before :meth:`append` returns.
+def _with_place(content: Mapping[str, Any], inside: Sequence[str]) -> dict[str, Any]:
+    if not inside:
+        return {KEY: BLANK, **content}
+    return {**content, inside[0]: _with_place(content[inside[0]], inside[1:])}
 
-    A line that a crash cut short is ignored, and the next one overwrites it. A line that was damaged later is ignored.
+
+def read_json(path: Path, remedy: str, *, must_be_sealed: bool = False) -> dict[str, Any]:
+    """Read a file that :func:`write_json` has written, without its checksum.
+
+    Args:
+        path: the file.
+        remedy: what the user can do if it is damaged.
+        must_be_sealed: whether a file without a checksum counts as damaged.
+
+    Raises:
+        RunError: the file cannot be read, is damaged, or does not hold a JSON object.
     """
+    try:
+        content = read_file(path)
+        found = condition(content)
+        if found is Condition.DAMAGED or (must_be_sealed and found is Condition.UNSEALED):
+            raise ValueError("its content does not match its checksum")  # noqa: TRY301  one refusal for all faults
+        entries = parse_object(content)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {reason(error)}; {remedy}") from error
+    entries.pop(KEY, None)
+    return entries
 
-    def __init__(self, path: Path):
-        """Use the file at ``path``, which need not exist."""
-        self._path = path
-        self._end = -1  # the position behind the last whole line, once it is known
 
-    def read(self) -> list[dict[str, Any]]:
-        """Return the objects of all whole lines."""
-        content = self._path.read_bytes() if self._path.exists() else b""
-        self._end = content.rfind(b"\n") + 1
-        entries = []
-        for line in content[: self._end].splitlines():
-            with suppress(ValueError):
-                entry = json.loads(line)
-                if isinstance(entry, dict):
-                    entries.append(entry)
-        return entries
+def parse_object(content: bytes) -> dict[str, Any]:
+    """Return a JSON object.
 
-    def append(self, entry: dict[str, Any]) -> None:
-        """Add a line.
+    Raises:
+        ValueError: the content is something else.
+    """
+    try:
+        parsed = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(parsed, dict):
+        raise ValueError(f"it holds {type(parsed).__name__} instead of a JSON object")  # noqa: TRY004  content, not a type
+    return parsed
 
-        Raises:
-            RunError: the disk is full, say; the earlier lines are unchanged.
-        """
-        try:
-            # Before the first line, and after a line that a crash or a full disk cut short.
-            if not self._path.exists() or self._path.stat().st_size != self._end:
-                self.read()
-            with self._path.open("r+b" if self._path.exists() else "xb") as file:
-                file.truncate(self._end)
-                file.seek(self._end)
-                line = (json.dumps(entry) + "\n").encode()
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-            self._end += len(line)
-        except OSError as error:
-            raise _refusal(self._path, error, "the lines written before are safe") from error
+
+def reason(error: Exception) -> str:
+    """Return what an error says, without the number and the file name that an OSError repeats."""
+    return str((isinstance(error, OSError) and error.strerror) or error)
 
 
 @contextmanager
@@ -116,10 +193,12 @@ def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[
     Raises:
         RunError: another process has the lock and we do not wait, or the file system has no locks.
     """
-    # A soft lock, filelock's substitute on file systems without locks, would outlive a process that is killed.
-    lock = FileLock(folder / "lock", thread_local=False, fallback_to_soft=False)
     try:
         folder.stat()  # filelock would make a directory that is missing
+        with open_own(folder / "lock"):  # refuses a link or a pipe, whatever a version of filelock does with it
+            pass
+        # A soft lock, filelock's substitute on file systems without locks, would outlive a process that is killed.
+        lock = FileLock(folder / "lock", thread_local=False, fallback_to_soft=False)
         try:
             lock.acquire(blocking=False)
         except Timeout:
@@ -128,8 +207,7 @@ def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[
             waiting()
             lock.acquire()
     except OSError as error:
-        reason = error.strerror or error
-        raise RunError(f"{folder} cannot be locked: {reason}; it must be writable, and have locks") from error
+        raise RunError(f"{folder} cannot be locked: {reason(error)}; it must be writable, and have locks") from error
     try:
         yield
     finally:

@@ -145,7 +145,9 @@ def test_ctrl_c_is_one_line_and_leaves_nobody(tmp_path):
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
     lines = [line for line in errors.splitlines() if line and not line.startswith("[")]
-    assert lines == ["stopped; 0 of 7 cells are finished. Run the same command again to continue."]
+    first, second = lines
+    assert first == "stopped; 0 of 7 cells are finished. Run the same command again to continue:"
+    assert second.startswith("gatelab study --profile smoke --cluster local:2 --out ")
     wait_until(lambda: not _alive(process.pid), seconds=30)
 
 

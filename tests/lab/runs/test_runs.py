@@ -14,7 +14,8 @@ import gatelab
 from gatelab.errors import RunError
 from gatelab.lab.runs import Cell, Context, Run, execute, runs_in
 from gatelab.lab.runs.crews import do_cell
-from gatelab.work.files import JsonLines, locked, write_durably
+from gatelab.work.files import locked, write_durably
+from gatelab.work.lines import JsonLines
 
 CELLS = [Cell("a", {"value": 1}), Cell("b", {"value": 2}), Cell("sum", needs=("a", "b"))]
 
@@ -96,7 +97,7 @@ def test_a_changed_configuration_is_refused_naming_the_keys(tmp_path):
         Run.open(tmp_path / "other", "sums", {})
     with pytest.raises(RunError, match="is not a run of gatelab"):
         Run.read(tmp_path / "other")
-    assert [run.experiment for run in runs_in(tmp_path)] == ["sums"]
+    assert runs_in(tmp_path) == [tmp_path / "run"]
 
 
 def test_two_processes_do_not_share_a_run(tmp_path):
@@ -110,7 +111,7 @@ def test_a_line_cut_short_is_ignored_and_overwritten(tmp_path):
     run.add_result("a", {"value": 1}, 0.1)
     journal = run.path / "journal.jsonl"
     whole = journal.read_bytes()
-    for cut in (b'{"cell": "b", "resu', b'{"cell": "b", "seconds": 1, "result": {}}', b"\x00\x00\n"):
+    for cut in (b'{"cell": "b", "resu', b'{"cell": "b", "seconds": 1, "result": {}}', b"\x00\x00"):
         journal.write_bytes(whole + cut)
         assert list(run.results()) == ["a"]
         run.add_result("b", {"value": 2}, 0.1)
@@ -121,7 +122,8 @@ def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from gatelab.work.files import JsonLines, write_durably\n"
+        "from gatelab.work.files import write_durably\n"
+        "from gatelab.work.lines import JsonLines\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
         f"folder = Path({str(tmp_path)!r})\n"
@@ -135,7 +137,7 @@ def test_a_full_disk_is_an_error_that_loses_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.count("RunError") == 2
     assert done.stdout.count("Make room") == 2
-    assert JsonLines(tmp_path / "journal").read() == [{"value": 1}]
+    assert [line.entry for line in JsonLines(tmp_path / "journal").read()] == [{"value": 1}]
     assert (tmp_path / "file").read_bytes() == b"old"
     assert not (tmp_path / "file.partial").exists()
 

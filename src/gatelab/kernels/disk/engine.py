@@ -19,8 +19,9 @@ from gatelab.kernels.disk.store import KERNEL_FORMAT, KernelStore
 from gatelab.kernels.disk.stored import StoredKernel
 from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
 from gatelab.work import Here
+from gatelab.work.checksums import Condition
 from gatelab.work.executor import Executor
-from gatelab.work.files import locked
+from gatelab.work.files import locked, refuse_links
 from gatelab.work.here import in_order
 from gatelab.work.progress import Reporter, Silent
 
@@ -45,6 +46,7 @@ def compute(
     tile: int | None = None,
     executor: Executor | None = None,
     progress: Reporter | None = None,
+    redo_damaged: bool = False,
 ) -> StoredKernel: ...
 def compute(
     kernel: Kernel,
@@ -56,6 +58,7 @@ def compute(
     tile: int | None = None,
     executor: Executor | None = None,
     progress: Reporter | None = None,
+    redo_damaged: bool = False,
 ) -> Tensor | StoredKernel:
     """Compute a kernel in memory or, tile by tile, in a zarr store on disk.
 
@@ -74,6 +77,7 @@ def compute(
         tile: rows and columns of a tile; chosen if None.
         executor: where tiles are computed; None means threads of this process.
         progress: receives the progress; None reports nothing.
+        redo_damaged: if the metadata of the store are damaged, set it aside and start again, instead of an error.
 
     Returns:
         The kernel: a tensor without ``store``, otherwise a :class:`StoredKernel`.
@@ -98,7 +102,7 @@ def compute(
     budget = memory_budget(memory)
     about = {**kernel.about(), "dtype": str(function.dtype).removeprefix("torch."), "gatelab": ARITHMETIC}
     about |= {"rows": data_digest(x), "columns": None if y is None else data_digest(y)}
-    existing = KernelStore.open(path) if KERNEL_FORMAT.exists(path) else None
+    existing = _existing_store(path, progress, redo_damaged)
     whole: set[Tile] = set()
     if existing is not None:
         KERNEL_FORMAT.refuse_changes(path, existing.about, about)
@@ -131,11 +135,23 @@ def compute(
     return StoredKernel(opened)
 
 
+def _existing_store(path: Path, progress: Reporter, redo_damaged: bool) -> KernelStore | None:
+    if not KERNEL_FORMAT.exists(path):
+        return None
+    refuse_links(path)
+    if redo_damaged and KERNEL_FORMAT.record_condition(path) is Condition.DAMAGED:
+        progress.note(f"the metadata are damaged; the store is now {KERNEL_FORMAT.set_aside(path)}")
+        return None
+    return KernelStore.open(path)
+
+
 def _whole_tiles(store: KernelStore, progress: Reporter) -> set[Tile]:
-    """Read every tile that the ledger lists, and return those that are whole."""
+    """Read every tile that the ledger lists, and return those that are whole; name the others."""
     if store.finished:
         progress.note(f"{len(store.finished)} tiles are finished; checking them")
     whole = {tile for tile in store.finished if store.is_whole(tile)}
+    for row, column in sorted(store.finished - whole):
+        progress.note(f"tile {row}, {column} is damaged; it is computed again")
     progress.note(f"{len(whole)} of {store.layout.count} tiles are whole")
     return whole
 

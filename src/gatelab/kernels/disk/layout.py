@@ -43,6 +43,11 @@ class Layout:
         """The number of blocks of rows, and of columns if these are other examples."""
         return self.grid[0] if self.symmetric else sum(self.grid)
 
+    def holds(self, tile: Tile) -> bool:
+        """Return whether there is such a tile."""
+        (row, column), (down, across) = tile, self.grid
+        return 0 <= row < down and 0 <= column < across and (column <= row or not self.symmetric)
+
     def tiles(self, panel: int) -> Iterator[Tile]:
         """Yield all tiles, in panels of ``panel`` rows of tiles, column by column within a panel.
 

@@ -20,8 +20,10 @@ from torch import Tensor
 
 from gatelab.errors import RunError, StoreError
 from gatelab.kernels.disk.layout import Layout, Tile
+from gatelab.work.checksums import KEY, Condition
 from gatelab.work.directory import DirectoryFormat
-from gatelab.work.files import JsonLines, write_durably
+from gatelab.work.files import open_regular, reason, write_durably
+from gatelab.work.lines import JsonLines, Line
 
 KERNEL_FORMAT = DirectoryFormat("kernel", "zarr.json", "gatelab.kernel/1", StoreError, ("attributes", "gatelab"))
 _CHECKSUM_BYTES = 4
@@ -30,10 +32,13 @@ _CHECKSUM_BYTES = 4
 class KernelStore:
     """A directory with a kernel, finished or not; ``about`` is what the kernel was made from, as plain data."""
 
-    def __init__(self, path: Path, layout: Layout, about: dict[str, Any]):
-        """Describe a store that exists; :meth:`create` and :meth:`open` are for callers."""
+    def __init__(self, path: Path, layout: Layout, about: dict[str, Any], checksum: str):
+        """Describe a store that exists; :meth:`create` and :meth:`open` are for callers.
+
+        ``checksum`` is that of the metadata, to which each line of the ledger is bound; version 0.1 wrote none.
+        """
         self.path, self.layout, self.about = path, layout, about
-        self._ledger = JsonLines(path / "ledger.jsonl")
+        self._ledger = JsonLines(path / "ledger.jsonl", checksum, must_be_sealed=bool(checksum))
         self._checksums: dict[Tile, int] = {}
         self.read_ledger()
 
@@ -69,20 +74,27 @@ class KernelStore:
             raise StoreError(f"there is no {path}; 'gatelab kernel … -o {path}' makes it")
         with KERNEL_FORMAT.reading(path) as record:
             facts = record["attributes"]["gatelab"]
+            about, symmetric = facts["about"], facts["symmetric"]
             n, m, *outputs = record["shape"]
-            dtype = torch.from_numpy(np.empty(0, record["data_type"])).dtype
             size = record["chunk_grid"]["configuration"]["chunk_shape"][0]
-            return cls(path, Layout((n, m), tuple(outputs), dtype, facts["symmetric"], size), facts["about"])
+            if not all(type(number) is int and number > 0 for number in (n, m, *outputs, size)):
+                raise ValueError(f"sizes must be whole numbers from 1, not {[n, m, *outputs, size]}")
+            if not isinstance(about, dict) or not isinstance(symmetric, bool):
+                raise TypeError("'about' must be an object, and 'symmetric' true or false")
+            dtype = torch.from_numpy(np.empty(0, record["data_type"])).dtype
+            return cls(path, Layout((n, m), tuple(outputs), dtype, symmetric, size), about, facts.get(KEY, ""))
 
     def read_ledger(self) -> None:
-        """Read which tiles are finished; ignore lines that name no tile of this kernel."""
-        own = set(self.layout.tiles(self.layout.grid[0]))
+        """Read which tiles are finished; ignore damaged lines, and lines that name no tile of this kernel."""
         self._checksums = {}
-        for entry in self._ledger.read():
-            with suppress(KeyError, TypeError, ValueError, OverflowError):
-                tile = (int(entry["tile"][0]), int(entry["tile"][1]))
-                if tile in own:
-                    self._checksums[tile] = int(entry["crc32c"])
+        for line in self._ledger.read():
+            if not line.fault and not _fault(line, self.layout):
+                self._checksums[tuple(line.entry["tile"])] = line.entry["crc32c"]
+
+    def ledger(self) -> list[tuple[int, Condition, str]]:
+        """Return the number, the condition and the fault of each line of the ledger."""
+        lines = [(line, line.fault or _fault(line, self.layout)) for line in self._ledger.read()]
+        return [(line.number, Condition.DAMAGED if fault else line.condition, fault) for line, fault in lines]
 
     @property
     def finished(self) -> frozenset[Tile]:
@@ -130,9 +142,10 @@ class KernelStore:
         if tile not in self._checksums:
             raise StoreError(f"{what} is not finished; {remedy}")
         try:
-            content = np.fromfile(self._file(tile), np.uint8)
+            with open_regular(self._file(tile)) as file:
+                content = np.fromfile(file, np.uint8)
         except OSError as error:
-            raise StoreError(f"{what} cannot be read ({error.strerror or error}); {remedy}") from error
+            raise StoreError(f"{what} cannot be read ({reason(error)}); {remedy}") from error
         expected = self.layout.tile_bytes + _CHECKSUM_BYTES
         if content.size != expected:
             raise StoreError(f"{what} has {content.size} bytes instead of {expected}; {remedy}")
@@ -147,6 +160,17 @@ class KernelStore:
 
     def _file(self, tile: Tile) -> Path:
         return self.path.joinpath("c", *map(str, tile), *("0" for _ in self.layout.outputs))
+
+
+def _fault(line: Line, layout: Layout) -> str:
+    """Return what is wrong with a line of the ledger that is whole, as a predicate."""
+    tile, checksum = line.entry.get("tile"), line.entry.get("crc32c")
+    if type(checksum) is not int:
+        return f"has {checksum!r:.40} as 'crc32c', which must be a whole number"
+    if not (isinstance(tile, list) and len(tile) == 2 and all(type(place) is int for place in tile)):
+        return f"has {tile!r:.40} as 'tile', which must be two whole numbers"
+    known = layout.holds((tile[0], tile[1]))
+    return "" if known else f"names tile {tile[0]}, {tile[1]}, which this kernel does not have"
 
 
 def seconds_per_byte(folder: Path, size: int) -> float:

@@ -4,14 +4,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gatelab.errors import RunError
+from gatelab.errors import GatelabError, RunError
 from gatelab.lab.experiment import Experiment
 from gatelab.lab.findings import Findings
 from gatelab.lab.report.animation import animation_page
 from gatelab.lab.report.html import page
 from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
 from gatelab.lab.runs import Run
-from gatelab.work.files import write_durably, write_json
+from gatelab.work.files import refuse_links, write_durably, write_json
 
 
 def findings_of(run: Run, experiment: Experiment) -> Findings:
@@ -24,7 +24,15 @@ def findings_of(run: Run, experiment: Experiment) -> Findings:
             f"{run.path} is not finished: {', '.join(missing)} still to do; run the same command again to go on"
         )
     in_order = {cell.name: results[cell.name] for cell in cells}  # the journal lists them as they finished
-    return experiment.findings(config, in_order)
+    try:
+        return experiment.findings(config, in_order)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if isinstance(error, GatelabError):
+            raise
+        raise RunError(
+            f"{run.path}: the results of the cells do not fit {experiment.id} ({error!r}). They were changed, or "
+            "made by another version of the experiment; run it again in another directory"
+        ) from error
 
 
 def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
@@ -51,6 +59,7 @@ def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
         ...     path.name, path.exists(), len(findings.figures) > 0
         ('report.html', True, True)
     """
+    refuse_links(run.path)
     findings = findings_of(run, experiment)
     about: dict[str, dict[str, Any]] = {
         "Configuration": {"experiment": run.experiment, **run.config},

@@ -16,8 +16,9 @@ import torch
 from gatelab.errors import InputError
 from gatelab.lab.runs.cells import Cell, Context, Result, Work
 from gatelab.work.executor import Crew
-from gatelab.work.files import locked
+from gatelab.work.files import locked, write_durably
 from gatelab.work.progress import Reporter
+from gatelab.work.signals import kept_from_children
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
@@ -66,11 +67,16 @@ def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[
     listener = threading.Thread(target=_listen, args=(messages, reporter), daemon=True)
     listener.start()
     pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads))
+
+    def start(task: Task) -> Future[Any]:
+        with kept_from_children():  # the pool starts a process when it has a task for it
+            return pool.submit(do_cell, common, task)
+
     try:
-        yield Crew(lambda task: pool.submit(do_cell, common, task), lambda: workers), _tell_parent
+        yield Crew(start, lambda: workers), _tell_parent
     except BaseException:
         for process in list((pool._processes or {}).values()):
-            process.terminate()
+            process.kill()  # a cell's files are written durably
         # The listener is left to itself: a worker that ended inside a message may hold the queue's lock for ever.
         pool.shutdown(wait=True, cancel_futures=True)
         raise
@@ -117,7 +123,7 @@ def on_cluster(
         InputError: a worker does not see it; names the worker and the directory.
     """
     probe, token = folder / "probe", uuid.uuid4().hex
-    probe.write_text(token)
+    write_durably(probe, token.encode())
     try:
         executor.require(_blindness, probe, token)
         with executor.crew(_do_cell_on_worker, (common, probe, token), hear=reporter.update) as (crew, say):

@@ -13,10 +13,12 @@ import torch
 
 from gatelab import __version__
 from gatelab.lab.runs.cells import Result
+from gatelab.lab.runs.journal import Journal
+from gatelab.work.checksums import KEY
 from gatelab.work.directory import DirectoryFormat
-from gatelab.work.files import JsonLines, write_json
+from gatelab.work.files import read_json, refuse_links, write_json
 
-_FORMAT = DirectoryFormat("run", "run.json", "gatelab run 1")
+RUN_FORMAT = DirectoryFormat("run", "run.json", "gatelab run 1")
 
 
 class Run:
@@ -26,12 +28,15 @@ class Run:
         path: the directory.
         experiment: the experiment's id.
         config: the whole configuration, as plain data.
+        journal: the finished cells.
     """
 
-    def __init__(self, path: Path, experiment: str, config: dict[str, Any]):
+    def __init__(self, path: Path, record: Mapping[str, Any]):
         """Describe a run that exists; :meth:`open` and :meth:`read` are for callers."""
-        self.path, self.experiment, self.config = path, experiment, config
-        self._journal, self._environment = JsonLines(path / "journal.jsonl"), path / "environment.json"
+        self.path = path
+        self.experiment, self.config = _typed(record, "experiment", str), _typed(record, "config", dict)
+        self._started, self._checksum = record.get("started"), str(record.get(KEY, ""))
+        self.journal, self._environment = Journal(path / "journal.jsonl", self._checksum), path / "environment.json"
 
     @classmethod
     def open(cls, path: Path, experiment: str, config: Mapping[str, Any]) -> "Run":
@@ -53,13 +58,15 @@ class Run:
             ({'terms': 2}, {})
         """
         wanted = json.loads(json.dumps(dict(config)))  # as it will be read back: tuples become lists
-        if not _FORMAT.exists(path):
-            _FORMAT.create(path, {"format": _FORMAT.version, "experiment": experiment, "config": wanted})
+        if not RUN_FORMAT.exists(path):
+            record = {"format": RUN_FORMAT.version, "experiment": experiment, "config": wanted, "started": _now()}
+            RUN_FORMAT.create(path, record)
+        refuse_links(path)
         run = cls.read(path)
-        _FORMAT.refuse_changes(path, {"experiment": run.experiment}, {"experiment": experiment})
-        _FORMAT.refuse_changes(path, run.config, wanted)
+        RUN_FORMAT.refuse_changes(path, {"experiment": run.experiment}, {"experiment": experiment})
+        RUN_FORMAT.refuse_changes(path, run.config, wanted)
         if not run._environment.exists():
-            write_json(run._environment, _environment())
+            write_json(run._environment, {**_environment(), "started": run._started or _now()})
         return run
 
     @classmethod
@@ -69,20 +76,34 @@ class Run:
         Raises:
             RunError: there is none.
         """
-        with _FORMAT.reading(path) as record:
-            return cls(path, record["experiment"], record["config"])
+        with RUN_FORMAT.reading(path) as record:
+            return cls(path, record)
 
     def folder(self, cell: str) -> Path:
         """Return the directory for the files of a cell."""
         return self.path / "cells" / cell.replace("/", "--")
 
     def environment(self) -> dict[str, Any]:
-        """Return the versions and the machine with which the run was started."""
-        return json.loads(self._environment.read_text(encoding="utf-8"))
+        """Return the versions and the machine with which the run was started, and when that was.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        remedy = "run the same command with --redo-damaged to write it again"
+        return read_json(self._environment, remedy, must_be_sealed=bool(self._checksum))
+
+    @property
+    def started(self) -> str:
+        """When the run was started, whoever continued it since."""
+        return str(self._started or self.environment().get("started", "?"))
 
     def results(self) -> dict[str, Result]:
-        """Return the results of finished cells by name."""
-        return {entry["cell"]: entry["result"] for entry in self._journal.read()}
+        """Return the results of finished cells by name.
+
+        Raises:
+            RunError: a line of the journal is damaged.
+        """
+        return self.journal.results()
 
     def add_result(self, cell: str, result: Result, seconds: float) -> None:
         """Add a line to the journal; it is on the disk when this returns.
@@ -95,7 +116,7 @@ class Run:
         Raises:
             RunError: the line cannot be written, for example because the disk is full; earlier lines are intact.
         """
-        self._journal.append({"cell": cell, "seconds": round(seconds, 3), "result": result})
+        self.journal.add(cell, result, seconds)
 
 
 def _environment() -> dict[str, Any]:
@@ -107,11 +128,19 @@ def _environment() -> dict[str, Any]:
         "system": platform.system(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def runs_in(folder: Path) -> list[Run]:
-    """Return the runs directly below a folder, sorted by name."""
-    records = sorted(folder.glob(f"*/{_FORMAT.record}")) if folder.is_dir() else []
-    return [Run.read(record.parent) for record in records]
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _typed(record: Mapping[str, Any], key: str, kind: type) -> Any:
+    if not isinstance(record[key], kind):
+        raise TypeError(f"'{key}' is {record[key]!r:.40}")
+    return record[key]
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the directories of the runs directly below a folder, sorted by name."""
+    return sorted(record.parent for record in folder.glob(f"*/{RUN_FORMAT.record}")) if folder.is_dir() else []
