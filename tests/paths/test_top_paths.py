@@ -286,7 +286,7 @@ class Quotient(Softmax):
         ),
         (Product, r"mul .*\.py:\d+ `.*multiply a signal by a constant"),
         (Quotient, r"div .*\.py:\d+ `.*multiply a signal by a constant"),
-        (Attention, r"linear .*\.py:\d+ `.*gives the first example another value alone"),
+        (Attention, r"linear .*\.py:\d+ `.*gives an example another value alone"),
         (Mixing, r"flip .*\.py:\d+ `.*keep examples on the first axis"),
         (Mean, r"mean .*\.py:\d+ `.*it mixes examples; keep them apart"),
         (lambda: Mean(2), r"mean .*\.py:\d+ `.*it mixes examples; keep them apart"),

@@ -11,7 +11,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, OverlapTiles
-from gatelab.kernels.path.kernel import GraphTiles, refuse_early
+from gatelab.kernels.path.kernel import GraphTiles, has_slopes_by_channel, refuse_early
 from gatelab.network.capture import Capture
 from gatelab.observe import examples_for, observable
 
@@ -91,7 +91,7 @@ class OverlapKernel:
         x, _ = examples_for(model, x, y)
         capture = Capture(model, self.batch_size)
         network = capture.network(x)
-        if network.is_chain:
+        if network.is_chain and not has_slopes_by_channel(network):
             return OverlapTiles(x.dtype, self.normalise, capture)
         if x.ndim != 2:
             raise UnsupportedModelError(

@@ -148,6 +148,11 @@ def _refuse_positions(gates: GatePattern) -> None:
                 f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
                 "common paths depends on the architecture, not on the gates alone; use neural_path_kernel(model, x)"
             )
+        if isinstance(layer.slope, tuple):
+            raise UnsupportedModelError(
+                f"layer '{name}' has a slope for each channel (PReLU), which bits do not tell; use "
+                "gatelab.kernels.OverlapKernel(model) or neural_path_kernel(model, x)"
+            )
     if not gates.is_chain:
         raise UnsupportedModelError(
             "the gates are not those of one chain of layers: signals branch and meet again, or a unit has two gates. "

@@ -28,16 +28,30 @@ def certify(network: Network) -> None:
     Raises:
         UnsupportedModelError: the answers differ; the message names the first node that depends on other examples.
     """
-    pair = network.recording.examples
-    if _differs(network, network.model, pair, network.recording.answer) and _differs_in_double(network):
+    pair, answer = network.recording.examples, network.recording.answer
+    _refuse_other_axes(network, answer)
+    if _differs(network, network.model, pair, answer) and _differs_in_double(network):
         raise UnsupportedModelError(_reason(network))
     with undisturbed(stand_in(network.model), pair) as run, torch.no_grad():
         again = run(torch.cat([pair, pair[:1]]))
-    if not _repeats(network.recording.answer, again, pair.dtype):
+    if not _repeats(answer, again, pair.dtype):
         raise UnsupportedModelError(
             f"{type(network.model).__name__} answers two examples otherwise when there are three of them: its forward "
             "depends on chance or on the number of examples; make each answer depend on its example alone"
         )
+
+
+def _refuse_other_axes(network: Network, answer: Any) -> None:
+    for tensor in _in_order(network, answer):
+        if tensor.layout != torch.strided:
+            raise UnsupportedModelError(
+                f"{type(network.model).__name__} returns a tensor of layout {tensor.layout}; return a dense one"
+            )
+        if not tensor.ndim or len(tensor) != EXAMPLES:
+            raise UnsupportedModelError(
+                f"{type(network.model).__name__} returns shape {tuple(tensor.shape)} for {EXAMPLES} examples; return "
+                "one answer for each, with the examples on the first axis"
+            )
 
 
 def _repeats(answer: Any, again: Any, dtype: torch.dtype) -> bool:
@@ -47,24 +61,24 @@ def _repeats(answer: Any, again: Any, dtype: torch.dtype) -> bool:
     return all(
         one.ndim > 0 and one.shape[1:] == two.shape[1:] and _distance(one, two[: len(one)]) <= loose
         for one, two in pairs
-        if one.ndim and one.shape[0] == EXAMPLES and one.is_floating_point()
+        if one.ndim and one.shape[0] == EXAMPLES
     )
 
 
 def _differs(network: Network, model: Any, pair: Tensor, answer: Any) -> bool:
-    expected = [tensor for tensor in tensors_in(answer) if tensor.ndim and tensor.shape[0] == len(pair)]
+    """Whether one of the examples alone gets another answer from the record than it got among both."""
     nodes = [node for node in network.end.all_input_nodes if node.meta.get("data")]
-    try:
-        values = network.interpreter.run(model, nodes, pair[:1])
-    except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
-        return True
-    alone = dict(zip(nodes, values, strict=True))
-    got = [alone[node] for node in nodes if isinstance(alone[node], Tensor)]
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
-    return bool(expected) and any(
-        one.shape != both[:1].shape or _distance(one, both[:1]) > tolerance
-        for one, both in zip(got, _in_order(network, answer), strict=True)
-    )
+    for place in range(EXAMPLES):
+        try:
+            values = network.interpreter.run(model, nodes, pair[place : place + 1])
+        except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
+            return True
+        for alone, both in zip(values, _in_order(network, answer), strict=True):
+            expected = both[place : place + 1]
+            if alone.shape != expected.shape or _distance(alone, expected) > tolerance:
+                return True
+    return False
 
 
 def _in_order(network: Network, answer: Any) -> list[Tensor]:
@@ -87,8 +101,13 @@ def _in_order(network: Network, answer: Any) -> list[Tensor]:
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    scale = other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)
-    return float(((one - other).abs().max() / scale).nan_to_num(torch.inf))
+    """The largest difference, relative to the largest number; infinite where only one of two numbers is finite."""
+    if not other.numel():
+        return 0.0
+    one, other = one.double(), other.double()
+    same = (one == other) | (one.isnan() & other.isnan())
+    scale = other.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp(min=torch.finfo(other.dtype).tiny)
+    return float((torch.where(same, 0.0, one - other).abs().max() / scale).nan_to_num(torch.inf))
 
 
 def _differs_in_double(network: Network) -> bool:
@@ -105,12 +124,12 @@ def _differs_in_double(network: Network) -> bool:
 
 
 def _reason(network: Network) -> str:
-    """What is wrong: the first node that gives an example another value among others than alone."""
+    """What is wrong: the first node that gives the second example another value among both than alone."""
     pair = network.recording.examples
     nodes = [node for node in network.nodes if node.op != "output" and "shape" in node.meta]
     try:
         together = network.interpreter.run(network.model, nodes, pair)
-        alone = network.interpreter.run(network.model, nodes, pair[:1])
+        alone = network.interpreter.run(network.model, nodes, pair[1:])
     except (RuntimeError, IndexError, ValueError) as error:
         return (
             f"the recorded operations of {type(network.model).__name__} do not run on one example ({error}): something "
@@ -118,10 +137,10 @@ def _reason(network: Network) -> str:
         )
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
     for node, both, one in zip(nodes, together, alone, strict=True):
-        rows = both[: len(one)] if both.ndim and len(both) == 2 * len(one) else both
+        rows = both[len(one) :] if both.ndim and len(both) == EXAMPLES * len(one) else both
         if rows.shape != one.shape or _distance(one, rows) > tolerance:
             return (
-                f"examples depend on each other: {network.where(node)} gives the first example another value alone "
+                f"examples depend on each other: {network.where(node)} gives an example another value alone "
                 "than among others; compute each example by itself, with the examples on the first axis"
             )
     return (

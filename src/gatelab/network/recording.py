@@ -223,7 +223,8 @@ class _Recorder(TorchFunctionMode):
         plain = own if own.startswith("__") else own.rstrip("_")
         if own != plain and not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain)):
             raise self._refuse(name, f"{own} has no form that leaves its argument as it is; compute a new tensor")
-        if getattr(Tensor, own, None) is func or hasattr(func, "__objclass__"):
+        wrapped = getattr(func, "__module__", "") == "torch._tensor" and hasattr(Tensor, plain)  # h ** 2
+        if wrapped or getattr(Tensor, own, None) is func or hasattr(func, "__objclass__"):
             return "call_method", plain, written, options
         if own != plain:
             func = getattr(torch, plain, None) or getattr(F, plain)

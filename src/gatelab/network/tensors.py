@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
@@ -114,6 +115,8 @@ class TensorNodes:
         """Return the same structure with nodes for tensors and for numbers of examples."""
         if isinstance(value, Tensor):
             return self._node(value)
+        if isinstance(value, np.generic):
+            return value.item()
         if isinstance(value, BatchSize):
             return self._multiple(value.factor)
         if isinstance(value, slice):

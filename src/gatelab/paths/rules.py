@@ -174,7 +174,7 @@ def _scale(reading: PathReading, node: Node) -> Read:
         if len(signals) != 1 or (inverse and operands[0] is not signals[0]) or call["rounding_mode"]:
             raise reading.refuse(node, "it is not linear in the data: it may only multiply a signal by a constant")
         (other,) = (operand for operand in operands if operand is not signals[0])
-        factor = torch.as_tensor(reading.value(other)).double()
+        factor = torch.as_tensor(reading.value(other)).detach().double()
         factor = 1 / factor if inverse else factor
     index = reading.broadcast(signals[0], node)
     return [LinkTable(reading.numbers[signals[0]], index, reading.spread(factor, node)[:, None])], None

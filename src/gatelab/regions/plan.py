@@ -61,7 +61,7 @@ class RegionPlan:
         self._gates = {name: node for node, name in network.gates.items()}
         for node in self._gates.values():
             self._refuse_two_bounds_or_windows(node)
-        self._proven = False
+        certify(network)
         self.gates = tuple(self._gates)
         self.path_gates = tuple(network.path_gates.values())
 
@@ -93,6 +93,7 @@ class RegionPlan:
             UnsupportedModelError: an operation is neither a gate nor affine, or examples depend on each other.
         """
         model = self.check(model)
+        self.check_affine()
         x = examples(x, model)
         opened: dict[str, Tensor] = {}
 
@@ -102,10 +103,6 @@ class RegionPlan:
         with torch.no_grad():
             (output,) = self.interpreter.run(model, [self.output], x, record)
         pattern = self.pattern({name: opened[name] for name in self.path_gates}, x.dtype)
-        if not self._proven:
-            self.check_affine()
-            certify(self.network)
-            self._proven = True
         return pattern, output
 
     def pattern(self, opened: Mapping[str, Bool[Tensor, "n ..."]], dtype: torch.dtype) -> GatePattern:

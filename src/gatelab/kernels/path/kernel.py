@@ -146,7 +146,13 @@ def _chain_of_own_weights(network: Network, x: Tensor) -> DenseChain | None:
     except UnsupportedModelError:
         return None
     distinct = len({layer.weight_name for layer in chain.layers}) == len(chain.layers)
+    distinct &= not has_slopes_by_channel(network)
     return chain if distinct and chain.gates and chain.widths[0] == x[0].numel() else None
+
+
+def has_slopes_by_channel(network: Network) -> bool:
+    """Whether a PReLU has a slope for each channel, which packed bits do not tell."""
+    return any(isinstance(network.slope(gate), tuple) for gate in network.path_gates)
 
 
 @dataclass(frozen=True)

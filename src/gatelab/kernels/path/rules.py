@@ -167,13 +167,14 @@ def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     return signal.gated(layer.factors(reading.x.dtype))
 
 
-def _selection(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
+def _selection(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
     if node not in reading.network.gates:
         raise reading.refuse(node, "the windows of its maximum differ in size; use windows of one size")
     signal = reading.signal(reading.network.gating(node).value, signals)
     layer = reading.gates.layer(reading.network.gates[node])
     winners, size, reach = winners_of(reading.network, node, layer, signal.size)
-    return signal.selected(winners, size, reach)
+    selected = signal.selected(winners, size, reach)
+    return selected if "shape" in node.meta else (selected,)  # one that returns its winners, too, returns a tuple
 
 
 def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
@@ -181,7 +182,8 @@ def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
     value = signals[source]
     if isinstance(value, tuple):  # one of several results
         place = node.args[1]
-        assert isinstance(place, int)
+        if not isinstance(place, int) or place >= len(value):
+            raise reading.refuse(node, "it takes the winners of a maximum, which are no signal")
         return value[place]
     shape = source.meta["shape"][1:]
     if isinstance(value, Signal) and _is_whole_input(value):
