@@ -3,9 +3,8 @@ import torch
 
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
-from gatelab.lab import Verdict
 from gatelab.lab.theorem import Measurement, TheoremResult
-from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts import Check, Outcome
 from gatelab.models import mlp
 from gatelab.papers import all_theorems, find_theorems
 from gatelab.papers.halfspace import figure1
@@ -19,7 +18,7 @@ from gatelab.papers.npk import theorems_expectations as npk_expectations
 def test_theorem_holds(theorem):
     result = theorem.check(seed=1)
     assert result.measurement.checks
-    assert result.verdict is Verdict.HOLDS, [c for c in result.measurement.checks if not c.holds]
+    assert result.outcome is Outcome.HOLDS, [c for c in result.measurement.checks if not c.holds]
 
 
 @pytest.mark.slow
@@ -27,7 +26,7 @@ def test_theorem_holds(theorem):
 @pytest.mark.parametrize("theorem", all_theorems(), ids=lambda theorem: theorem.id)
 def test_theorem_holds_for_other_seeds(theorem, seed):
     result = theorem.check(seed)
-    assert result.verdict is Verdict.HOLDS, [c for c in result.measurement.checks if not c.holds]
+    assert result.outcome is Outcome.HOLDS, [c for c in result.measurement.checks if not c.holds]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_a_wrong_path_kernel_of_an_architecture_fails(monkeypatch, identifier):
 
     monkeypatch.setattr(npk_bundles, "neural_path_kernel", wrong)
     (theorem,) = find_theorems(identifier)
-    assert theorem.check(seed=1).verdict is Verdict.FAILS
+    assert theorem.check(seed=1).outcome is Outcome.FAILS
 
 
 @pytest.mark.parametrize("identifier", ["halfspace-1", "halfspace-2"])
@@ -80,14 +79,14 @@ def test_a_wrong_mixture_fails(monkeypatch, identifier):
     right = halfspace._mixture
     monkeypatch.setattr(halfspace, "_mixture", lambda *args: 1.0001 * right(*args))
     (theorem,) = find_theorems(identifier)
-    assert theorem.check(seed=1).verdict is Verdict.FAILS
+    assert theorem.check(seed=1).outcome is Outcome.FAILS
 
 
 def test_a_region_that_is_not_convex_fails(monkeypatch):
     monkeypatch.setattr(halfspace, "_dlgn_gates", halfspace._relu_gates)
     monkeypatch.setattr(halfspace, "DeepLinearlyGatedNetwork", lambda *_, gate, **options: biased_mlp(**options))
     (theorem,) = find_theorems("halfspace-2.2")
-    assert theorem.check(seed=1).verdict is Verdict.FAILS
+    assert theorem.check(seed=1).outcome is Outcome.FAILS
 
 
 @pytest.mark.parametrize("identifier", ["halfspace-fig1a", "halfspace-fig1b"])
@@ -103,14 +102,14 @@ def test_another_network_is_not_that_of_the_figure(monkeypatch, identifier):
     monkeypatch.setattr(figure1, "disconnected_network", shifted)
     monkeypatch.setattr(figure1, "jumping_network", lambda epsilon: jump(abs(epsilon)))
     (theorem,) = find_theorems(identifier)
-    assert theorem.check(seed=1).verdict is Verdict.FAILS
+    assert theorem.check(seed=1).outcome is Outcome.FAILS
 
 
 def test_a_wrong_path_region_fails(monkeypatch):
     right = halfspace.active_region
     monkeypatch.setattr(halfspace, "active_region", lambda model, path, **options: right(model, path[::-1], **options))
     (theorem,) = find_theorems("halfspace-3.1-regions")
-    assert theorem.check(seed=1).verdict is Verdict.FAILS
+    assert theorem.check(seed=1).outcome is Outcome.FAILS
 
 
 def biased_mlp(**options):
@@ -136,9 +135,9 @@ def result(value=0.0) -> TheoremResult:
 
 
 def test_nan_is_no_proof():
-    assert result(0.0).verdict is Verdict.HOLDS
-    assert result(1.0).verdict is Verdict.FAILS
-    assert result(float("nan")).verdict is Verdict.FAILS
+    assert result(0.0).outcome is Outcome.HOLDS
+    assert result(1.0).outcome is Outcome.FAILS
+    assert result(float("nan")).outcome is Outcome.FAILS
 
 
 def test_figures_draw_what_the_facts_say(tmp_path):

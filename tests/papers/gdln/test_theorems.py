@@ -6,15 +6,15 @@ import torch
 from gatelab.data import NLGP
 from gatelab.dynamics import GatedLinearFlow, GatedMoments, NeuralRace, PiecewiseFlow
 from gatelab.dynamics.linear_flow import DenseFlow
-from gatelab.lab import Verdict
+from gatelab.lab.verdicts import Outcome
 from gatelab.models import MeanReadoutNetwork
 from gatelab.papers import find_theorems
 from gatelab.papers.gdln import problem, theorems, theorems_printed
 
 
-def verdict(identifier):
+def outcome(identifier):
     (theorem,) = find_theorems(identifier)
-    return theorem.check(seed=1).verdict
+    return theorem.check(seed=1).outcome
 
 
 def scaled(function, factor):
@@ -44,12 +44,12 @@ def scaled(function, factor):
 )
 def test_a_wrong_result_fails(monkeypatch, identifier, owner, name):
     monkeypatch.setattr(owner, name, scaled(getattr(owner, name), 1.05))
-    assert verdict(identifier) is Verdict.FAILS
+    assert outcome(identifier) is Outcome.FAILS
 
 
 def test_wrong_gates_fail(monkeypatch):
     monkeypatch.setattr(MeanReadoutNetwork, "frozen_gates", lambda _: problem.half_spaces(3, torch.Generator()))
-    assert verdict("gdln-2") is Verdict.FAILS
+    assert outcome("gdln-2") is Outcome.FAILS
 
 
 def test_the_printed_flow_equation_would_fail(monkeypatch):
@@ -61,12 +61,12 @@ def test_the_printed_flow_equation_would_fail(monkeypatch):
         return GatedMoments(moments.units * moments.A, moments.b, moments.units, moments.power)
 
     monkeypatch.setattr(problem, "moments_of", without_inner_factor)
-    assert verdict("gdln-8") is Verdict.FAILS
-    assert verdict("gdln-limit") is Verdict.FAILS
+    assert outcome("gdln-8") is Outcome.FAILS
+    assert outcome("gdln-limit") is Outcome.FAILS
 
 
 @pytest.mark.parametrize("identifier", ["gdln-11-printed", "gdln-31-printed"])
 def test_findings_need_the_true_flow(monkeypatch, identifier):
     right = theorems_printed.integrated
     monkeypatch.setattr(theorems_printed, "integrated", lambda *args: 1.01 * right(*args))
-    assert verdict(identifier) is Verdict.FAILS
+    assert outcome(identifier) is Outcome.FAILS

@@ -5,7 +5,7 @@ import pkgutil
 import pytest
 import torch
 
-from gatelab.lab import Verdict
+from gatelab.lab.verdicts import Outcome
 from gatelab.papers import find_experiment, find_theorems
 from gatelab.papers.hierarchy import EQUATIONS
 from gatelab.papers.hierarchy import theorems as hierarchy
@@ -35,7 +35,7 @@ def leaky_backward(right):
 
 def fails(identifier):
     (theorem,) = find_theorems(identifier)
-    return theorem.check(seed=1).verdict is Verdict.FAILS
+    return theorem.check(seed=1).outcome is Outcome.FAILS
 
 
 @pytest.mark.parametrize(

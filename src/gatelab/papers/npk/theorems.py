@@ -13,9 +13,10 @@ from torch.func import vmap
 from gatelab.figures import Plot
 from gatelab.gates import SoftGate, capture_gates
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, overlap_kernel, spectrum, value_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, against, fitted_power, identity, relative_error
+from gatelab.lab.measure import ErrorFlow, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, mlp
 from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
 from gatelab.paths import neural_path_features, neural_path_values

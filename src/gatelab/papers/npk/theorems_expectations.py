@@ -28,7 +28,6 @@ from gatelab.lab.measure import (
     Mean,
     against,
     all_signs,
-    fitted_power,
     identity,
     random_signs,
     relative_error,
@@ -36,6 +35,7 @@ from gatelab.lab.measure import (
 )
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, mlp
 from gatelab.papers.common import dots, line, measurement, power_law
 from gatelab.papers.npk.theorems import DEPTH, problem
