@@ -18,7 +18,6 @@ printed proof of Theorem D.1 counts paths that share weights; the term cT is pat
 """
 
 from dataclasses import dataclass
-from itertools import product
 
 import torch
 from jaxtyping import Float
@@ -46,6 +45,14 @@ class _Strands:
     X: Tensor
     R: Tensor
 
+    def plus(self, other: "_Strands") -> "_Strands":
+        """Add the sums of other pairs of layers."""
+        return _Strands(self.U + other.U, self.V + other.V, self.X + other.X, self.R + other.R)
+
+    def scaled(self, factor: float) -> "_Strands":
+        """Multiply all sums."""
+        return _Strands(factor * self.U, factor * self.V, factor * self.X, factor * self.R)
+
     def through_shared(self, both: Tensor, each: Tensor, sigma: float) -> "_Strands":
         """Both strands pass the same weights; ``both`` = c, ``each`` = aa'."""
         s, meeting = sigma**4, both * (self.U + self.V + self.X - 2 * self.R)
@@ -68,7 +75,7 @@ def tangent_moments(x: Float[Tensor, "n d"], gates: GatePattern, sigma: float) -
 
     .. math:: E[K] = d\,σ^{2(d-1)} Σ ⊙ Λ, \qquad \mathrm{Var}[K] = \sum_{l,m} E[K_l K_m] - E[K]^2
 
-    O(n² d³); nothing is sampled.
+    O(n² d); nothing is sampled.
 
     Args:
         x: examples.
@@ -91,12 +98,16 @@ def tangent_moments(x: Float[Tensor, "n d"], gates: GatePattern, sigma: float) -
     norms = squares.sum(dim=1)
     start = _Strands(gram.square(), norms[:, None] * norms, gram.square(), squares @ squares.T)
     depth = len(both)
-    second = sum(
-        (_product_mean(start, both, each, sigma, pair) for pair in product(range(depth), repeat=2)),
-        torch.zeros_like(gram),
-    )
+    # The sums over all pairs of layers, by how many strands have had a layer drawn anew. For l < m, K_l K_m and K_m K_l
+    # have the same mean.
+    none, one, two = start, start.scaled(0.0), start.scaled(0.0)
+    for common, separate in zip(both, each, strict=True):
+        anew = none.through_renewed(common, 1.0).plus(one.through_renewed(common, 2 * sigma**2))
+        two = two.through_shared(common, separate, sigma).plus(anew)
+        one = one.through_shared(common, separate, sigma).plus(none.through_renewed(common, sigma**2))
+        none = none.through_shared(common, separate, sigma)
     mean = depth * sigma ** (2 * (depth - 1)) * gram * torch.stack(both).prod(dim=0)
-    return TangentMoments(mean, second - mean.square())
+    return TangentMoments(mean, two.U - mean.square())
 
 
 def _open_counts(gates: GatePattern) -> tuple[list[Tensor], list[Tensor]]:
@@ -108,16 +119,3 @@ def _open_counts(gates: GatePattern) -> tuple[list[Tensor], list[Tensor]]:
         each.append(bits.sum(dim=1)[:, None] * bits.sum(dim=1))
     one = torch.ones_like(both[0])
     return [*both, one], [*each, one]
-
-
-def _product_mean(
-    strands: _Strands, both: list[Tensor], each: list[Tensor], sigma: float, pair: tuple[int, int]
-) -> Tensor:
-    """E[K_l K_m], from the sums at the input."""
-    for layer, (common, separate) in enumerate(zip(both, each, strict=True)):
-        if layer not in pair:
-            strands = strands.through_shared(common, separate, sigma)
-        else:
-            # Drawn anew for one strand, of variance 1; the other keeps σ², unless both are drawn anew.
-            strands = strands.through_renewed(common, 1.0 if pair[0] == pair[1] else sigma**2)
-    return strands.U

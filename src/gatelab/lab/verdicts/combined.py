@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from gatelab.lab.verdicts.verdict import Claim, Verdict, undecided
 
+_CASE = " (the case that decides"  # a statement about statements names the innermost one once
+
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     """Decide a statement that must hold in every case ("throughout"), as one statement.
@@ -35,7 +37,7 @@ def _joined(verdicts: Sequence[Verdict], how: str, strict: int) -> Verdict:
         decisive,
         by_chance=(chances[0], chances[1]),
         test=f"{how} of {count} cases: {decisive.test}" if count > 1 else decisive.test,
-        evidence=f"{decisive.evidence} (the case that decides; {sides[0]} of {count} lean to it, {sides[1]} against)",
+        evidence=f"{decisive.evidence.split(_CASE)[0]}{_CASE}; {sides[0]} of {count} lean to it, {sides[1]} against)",
         obstacle=next((verdict.obstacle for verdict in verdicts if verdict.obstacle), ""),
     )
 
