@@ -12,7 +12,8 @@ Experiments (``gatelab run npk-…``):
 
 - ``table2``: Table 2, accuracy with random, learnt, decoupled and ReLU gates;
 - ``figure3``: Figure 3, gates at stages of training, ν and tangent kernels while networks learn;
-- ``memorisation``: Figures 5 and 6; ``theorem51``: Theorem 5.1 as a convergence plot;
+- ``memorisation``: Figures 5 and 6, with the best depth predicted by ``memorisation_law``;
+- ``theorem51``: Theorem 5.1 as a convergence plot;
 - ``kernel_regression``, ``kernel_at_scale``: kernel machines with the path kernel, beyond the paper.
 """
 

@@ -15,6 +15,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Verdict, all_of, any_of, later
 from gatelab.models import MemorisationNetwork
 from gatelab.papers.common import experiment, figure, findings, line
+from gatelab.papers.npk.memorisation_law import predicted_steps
 
 
 class SpectrumConfig(Config):
@@ -134,7 +135,9 @@ def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Res
         needed = {depth: r["needed"] for depth, r in of_width.items()}
         steps = {depth: _median(times) for depth, times in needed.items()}
         for depth, r in of_width.items():
-            rows.append((str(width), str(depth), _steps(steps[depth], config.steps), f"{mean(r['last']):.2g}"))
+            predicted = f"{predicted_steps(config.n, width, depth, config.mu):,.0f}"
+            last = f"{mean(r['last']):.2g}"
+            rows.append((str(width), str(depth), _steps(steps[depth], config.steps), predicted, last))
         best = min(steps, key=lambda depth: steps[depth])
         answers.append(
             f"w = {width}: fewest steps to 1 % of the error, {_steps(steps[best], config.steps)}, at d = {best}"
@@ -144,8 +147,12 @@ def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Res
         parts.append(Claim(text, _best_in_between(needed, config.steps)))
     table = Table(
         f"Training by steps of 0.1 / ρ_max(K₀), {config.runs} runs",
-        ("width", "depth", "steps to 1 % of the error, median", f"‖e_t‖² / ‖e_0‖² after {config.steps} steps, mean"),
+        (
+            *("width", "depth", "steps to 1 % of the error, median", "predicted"),
+            f"‖e_t‖² / ‖e_0‖² after {config.steps} steps, mean",
+        ),
         tuple(rows),
+        "Predicted: from the exact variance of K₀ alone, as if it stayed what it is; compare the best depths.",
     )
     return findings(
         "npk, Figure 6: memorisation over depth and width",
