@@ -43,7 +43,7 @@ def greater(a: Sample, b: Sample, *, paired: bool = False) -> Verdict:
         paired: whether run i of both shares its seed or its data; then differences within runs are tested.
 
     Example:
-        >>> greater(Sample((3.0, 4.0, 5.0), percent=False), Sample((1.0, 2.5, 2.0), percent=False)).outcome.value
+        >>> greater(Sample((3.0, 4.0, 5.0), percent=False), Sample((1.0, 3.5, 2.0), percent=False)).outcome.value
         'not decided'
     """
     return _compared(a, b, (0.0, inf), "", paired=paired)
