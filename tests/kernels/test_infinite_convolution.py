@@ -27,6 +27,7 @@ def network(channels: int, pooled: bool, generator: torch.Generator) -> tuple[nn
     return model, scales
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooled", [True, False])
 def test_the_mean_of_finite_networks(pooled):
     """Tangent and NNGP kernels of 2w and w channels, extrapolated; a gradient counts with its layer's scale."""
@@ -49,6 +50,23 @@ def test_the_mean_of_finite_networks(pooled):
     assert mean.z_score(predicted) < 5
     assert (mean.error / predicted.abs().max()).max() < 0.06, "precise enough to see a wrong layer"
     assert mean.z_score(1.5 * predicted) > 5
+
+
+def test_one_convolution_by_loops_over_positions():
+    """The first layer's covariance at every pair of positions, then one ReLU and the mean over pairs."""
+    x, y = torch.randn(2, 2, 3, 4)
+    padded = [nn.functional.pad(image, (1, 1, 1, 1)) for image in (x, y)]
+    patches = [[image[:, i : i + 3, j : j + 3] / 3 for i in range(3) for j in range(4)] for image in padded]
+    values, tangents = [], []
+    for a in patches[0]:
+        for b in patches[1]:
+            norms, inner = a.norm() * b.norm(), (a * b).sum()
+            theta = (inner / norms).arccos()
+            values.append(norms * (theta.sin() + (torch.pi - theta) * theta.cos()) / torch.pi)
+            tangents.append(inner * (1 - theta / torch.pi) + values[-1])
+    kernels = convolutional_kernels(x[None], y[None], convolutions=1, pooled=True)
+    assert kernels.nngp.item() == pytest.approx(torch.stack(values).mean().item())
+    assert kernels.ntk.item() == pytest.approx(torch.stack(tangents).mean().item())
 
 
 def test_one_pixel_is_a_dense_network():
