@@ -1,3 +1,4 @@
+import math
 from math import pi
 
 import pytest
@@ -7,6 +8,7 @@ from scipy import integrate
 import gatelab as gl
 from gatelab.errors import InputError
 from gatelab.kernels import infinite_width_kernels
+from gatelab.kernels.infinite_width import fixed_gates_ntk
 
 
 def quadrature(covariance: torch.Tensor, function) -> float:
@@ -91,6 +93,30 @@ def test_float32_is_accurate_for_near_duplicates():
     single, double = gl.infinite_width_ntk(near, depth=4), gl.infinite_width_ntk(near.double(), depth=4)
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=1e-6)
+
+
+def test_near_and_opposite_examples_keep_their_digits():
+    """Small angles against the first terms of their series, computed from the angle itself."""
+    for angle in (1e-3, 1e-6, 1e-9):
+        x, y = torch.tensor([[1.0, 0.0]]), torch.tensor([[math.cos(angle), math.sin(angle)]])
+        near, opposite = infinite_width_kernels(x, y, depth=2), infinite_width_kernels(x, -y, depth=2)
+        assert 1 - near.ntk.item() / 2 == pytest.approx(angle / (2 * pi) + angle**2 / 2, rel=1e-2, abs=1e-15)
+        assert opposite.nngp.item() == pytest.approx(angle**3 / (3 * pi), rel=1e-6)
+        assert fixed_gates_ntk(x, -y, depth=2).item() == pytest.approx(-2 * math.cos(angle) * angle / pi, rel=1e-6)
+    assert infinite_width_kernels(x, -x, depth=2).nngp.item() == 0
+
+
+@pytest.mark.parametrize("last_layer", [1.0, 2.0, 0.5])
+def test_the_last_layers_variance_weighs_the_layers_below(last_layer):
+    x = torch.randn(4, 3)
+    kernels = infinite_width_kernels(x, depth=3)
+    expected = last_layer / 2 * (kernels.ntk - kernels.nngp) + kernels.nngp
+    torch.testing.assert_close(gl.infinite_width_ntk(x, depth=3, last_layer=last_layer), expected)
+
+
+def test_fixed_gates_at_depth_two_by_hand():
+    x, y = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])
+    assert fixed_gates_ntk(x, y, depth=2).item() == pytest.approx(2 * 1 * 0.75)  # an angle of π/4
 
 
 def test_bad_input():

@@ -11,12 +11,11 @@ from gatelab.data import load
 from gatelab.errors import DataError, InputError, UnsupportedModelError
 from gatelab.kernels import neural_tangent_kernel
 from gatelab.kernels.solve.blocks import DenseKernel
-from gatelab.lab import Verdict
 from gatelab.lab.kernel_machines import ridge_answers, support_vector_answers
 from gatelab.lab.report import write_report
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.study import StudyConfig, check, factory
-from gatelab.lab.verdicts import Sample, close, greater, larger_within_runs, not_below, positive, share_of_gap
+from gatelab.lab.verdicts import Outcome
 from gatelab.models import MemorisationNetwork
 from gatelab.papers import all_experiments, find_experiment
 from gatelab.papers.npk.kernel_at_scale import AtScaleConfig, held_out_accuracies
@@ -157,6 +156,7 @@ def test_smoke_profiles(identifier, settings, claims, tmp_path):
     path, findings = _run(find_experiment(identifier), "smoke", settings, tmp_path / "run")
     assert path.exists()
     assert len(findings.claims) == claims
+    assert all(claim.outcome is Outcome.UNDECIDED for claim in findings.claims), "a smoke run decides nothing"
     assert findings.figures
 
 
@@ -164,9 +164,8 @@ def test_smoke_profiles(identifier, settings, claims, tmp_path):
 def test_a_network_without_open_paths_has_a_report(tmp_path):
     path, findings = _run(find_experiment("halfspace-circle"), "smoke", {"width": 1}, tmp_path / "run")
     assert path.exists()
-    none = [claim for claim in findings.claims if "has none at all" in claim.evidence]
-    assert none
-    assert {claim.verdict for claim in none} == {Verdict.UNDECIDED}
+    assert any(claim.verdict.test == "no test" for claim in findings.claims)
+    assert {claim.outcome for claim in findings.claims} == {Outcome.UNDECIDED}
 
 
 def test_memorisation_kernels_are_those_of_autograd():
@@ -185,11 +184,10 @@ def test_memorisation_kernels_are_those_of_autograd():
     assert (ecdf[0], ecdf[5], ecdf[6]) == pytest.approx(expected)
 
 
-def test_steps_needed_are_counted_or_continued():
+def test_steps_needed_are_counted_or_unknown():
     decay = [0.9**step for step in range(100)]
     assert steps_needed(decay) == 44  # 0.9^44 < 0.01 < 0.9^43
-    assert steps_needed(decay[:20]) == pytest.approx(44, rel=0.06)
-    assert steps_needed([1.0, 1.0]) == float("inf")
+    assert steps_needed(decay[:20]) is None
 
 
 def test_ridge_regression_with_a_kernel_is_that_with_its_features():
@@ -236,34 +234,6 @@ def test_every_experiment_has_its_profiles_and_refuses_unknown_keys():
             experiment.configure("huge", {})
     with pytest.raises(InputError, match="there is no experiment 'npk'"):
         find_experiment("npk")
-
-
-def test_claims_are_decided_by_standard_errors():
-    low, high, wide = Sample((0.95, 0.951, 0.949)), Sample((0.98, 0.981, 0.979)), Sample((0.90, 1.0, 0.95))
-    assert greater("", high, low).verdict is Verdict.HOLDS
-    assert greater("", low, high).verdict is Verdict.FAILS
-    assert greater("", wide, low).verdict is Verdict.UNDECIDED
-    assert greater("", Sample((0.99,)), low).verdict is Verdict.UNDECIDED
-    assert positive("", low).verdict is Verdict.HOLDS
-    assert positive("", Sample((-0.1, -0.12, -0.11), percent=False)).verdict is Verdict.FAILS
-    assert positive("", Sample((-0.1, 0.12, 0.05))).verdict is Verdict.UNDECIDED
-    assert greater("", Sample((6.0, 6.0)), Sample((6.0, 6.0))).verdict is Verdict.UNDECIDED  # a tie without errors
-    assert larger_within_runs("", Sample((8.0, 90.0)), Sample((4.0, 40.0))).verdict is Verdict.HOLDS
-    assert larger_within_runs("", Sample((4.0, 40.0)), Sample((8.0, 90.0))).verdict is Verdict.FAILS
-    assert larger_within_runs("", Sample((4.0, 0.0)), Sample((8.0, 90.0))).verdict is Verdict.UNDECIDED
-    assert close("", low, low, within=0.01).verdict is Verdict.HOLDS
-    assert close("", low, high, within=0.01).verdict is Verdict.FAILS
-    assert not_below("", high, low, within=0.01).verdict is Verdict.HOLDS
-    assert not_below("", low, high, within=0.01).verdict is Verdict.FAILS
-
-
-def test_a_share_needs_a_gap():
-    low, middle, high = Sample((0.1, 0.12)), Sample((0.2, 0.22)), Sample((0.3, 0.32))
-    share, error = share_of_gap(middle, low, high) or (0, 0)
-    assert share == pytest.approx(0.5)
-    assert error == pytest.approx((0.01**2 + 0.01**2) ** 0.5 / 0.2)
-    assert share_of_gap(middle, high, low) is None
-    assert share_of_gap(middle, low, Sample((0.05, 0.2))) is None
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from gatelab.kernels import neural_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, Mean, all_signs, fitted_power, random_signs, tangent_kernels
+from gatelab.lab.measure import ErrorFlow, Mean, all_signs, random_signs, tangent_kernels
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import mlp
 
 

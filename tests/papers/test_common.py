@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from gatelab.data import load
-from gatelab.lab import Claim, FigureFacts, Table, Verdict
+from gatelab.lab import Claim, FigureFacts, Table
 from gatelab.lab.experiment import Config, SeededConfig
 from gatelab.lab.training import Loss, Optimiser
+from gatelab.lab.verdicts import within
 from gatelab.papers.common import (
     agrees,
     at_least,
     cells_per_kind,
-    decided,
     dots,
     experiment,
     figure,
@@ -41,20 +41,18 @@ def test_profiles_that_are_not_given_are_the_configuration_itself():
         "a", "A", _Settings, lambda _: [], lambda *_: {}, lambda *_: findings("", ""), smoke={"epochs": 1}
     )
     assert list(made.profiles) == ["smoke", "quick", "paper"]
-    assert made.configure("smoke", {}) == _Settings(epochs=1)
+    assert made.configure("smoke", {}) == _Settings(epochs=1, smoke=True)
     assert made.configure("quick", {}) == made.configure("paper", {}) == _Settings()
 
 
 def test_each_part_of_findings_goes_where_its_kind_belongs():
-    table, claim = Table("t", ("a",), (("1",),)), decided("it holds", True, "1 of 1")
+    table, claim = Table("t", ("a",), (("1",),)), Claim("it holds", within(0.0, 1.0, ""))
     drawn = figure("f", "x", "y", [line("l", (1, 2), (3, 4))], "seen", log=True)
     found = findings("title", "answer", "first note", claim, drawn, table, "second note")
     assert (found.tables, found.figures, found.claims) == ((table,), (drawn,), (claim,))
     assert found.notes == ("first note", "second note")
     assert isinstance(drawn, FigureFacts)
     assert drawn.plot.log
-    assert claim == Claim("it holds", Verdict.HOLDS, "1 of 1")
-    assert decided("", False, "").verdict is Verdict.FAILS
 
 
 def test_cells_of_kinds_and_their_results():

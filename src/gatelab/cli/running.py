@@ -214,5 +214,5 @@ def _print_findings(findings: "Findings") -> None:
         console.print()
         console.print(table)
     for claim in findings.claims:
-        console.print(f"  {claim.verdict.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
+        console.print(f"  {claim.outcome.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
     console.print()

@@ -81,7 +81,7 @@ def _as_record(result: "TheoremResult") -> dict[str, object]:
     record = asdict(result)
     measurement = record.pop("measurement")
     checks = [asdict(check) | {"holds": check.holds} for check in result.measurement.checks]
-    return record | {"verdict": result.verdict.value, "checks": checks, "notes": measurement["notes"]}
+    return record | {"verdict": result.outcome.value, "checks": checks, "notes": measurement["notes"]}
 
 
 def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
@@ -130,4 +130,4 @@ def _coloured(result: "TheoremResult") -> str:
 
 
 def _holds(result: "TheoremResult") -> bool:
-    return result.verdict.value == "holds"
+    return result.outcome.value == "holds"

@@ -1,5 +1,6 @@
 """Kernels of infinitely wide fully connected ReLU networks (npk, Appendix A)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import pi
 from typing import Any
@@ -12,6 +13,10 @@ from gatelab.errors import InputError
 from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples
+
+_NEAR = 1e-3  # how close to ±1 a cosine may come before arccos loses more than three digits
+_PAIRS = 4096  # pairs of examples taken at once there
+_SMALL_ANGLE = 0.1  # below which the series has all digits
 
 
 @dataclass(frozen=True)
@@ -28,25 +33,29 @@ class InfiniteWidthKernels:
 
 
 def infinite_width_ntk(
-    x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int
+    x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int, last_layer: float = 1.0
 ) -> Float[Tensor, "n m"]:
-    r"""Compute the kernel :math:`K^{(d)} = (\tilde K^{(d)} + \Sigma^{(d)}) / 2` of npk, Eq. 2.
+    r"""Compute the limit of the tangent kernel of ReLU networks of width w → ∞ (npk, Eq. 2).
 
-    It is half the sum of the standard tangent kernel and the NNGP kernel, which :func:`infinite_width_kernels` returns.
+    .. math:: K = \frac{c}{2} (\tilde K^{(d)} - \Sigma^{(d)}) + \Sigma^{(d)}
+
+    for weights of variance 2/w, and c/w in the last layer; :func:`infinite_width_kernels` returns K̃ and Σ. With c = 1
+    it is the K^(d) of Eq. 2. With c = 2, the initialisation of npk's Sections 5 and 6, it is K̃, another kernel.
 
     Args:
         x: examples; axes behind the first are flattened.
         y: other examples; None means x.
         depth: number of weight layers, hidden layers + 1.
+        last_layer: c, the variance of the last layer's weights times the width.
 
     Returns:
-        K^(d), one row for each example of x and one column for each of y.
+        K, one row for each example of x and one column for each of y.
 
     Example:
         >>> infinite_width_ntk(torch.eye(2), depth=1).tolist()   # one weight layer is linear: the input Gram matrix
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    return evaluate(InfiniteWidthKernel(depth).on(x, y), x, y)
+    return evaluate(InfiniteWidthKernel(depth, last_layer).on(x, y), x, y)
 
 
 @dataclass(frozen=True)
@@ -55,23 +64,27 @@ class InfiniteWidthKernel:
 
     Attributes:
         depth: number of weight layers, hidden layers + 1.
+        last_layer: variance of the last layer's weights times the width.
     """
 
     depth: int
+    last_layer: float = 1.0
 
     def about(self) -> dict[str, Any]:
         """Return what distinguishes this kernel from others, as plain data."""
-        return {"kind": "infinite", "depth": self.depth}
+        other = {} if self.last_layer == 1 else {"last_layer": self.last_layer}  # stores of Eq. 2 stay what they were
+        return {"kind": "infinite", "depth": self.depth, **other}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "_InfiniteWidthTiles":
         """Return the kernel on examples of x against y, to be evaluated block by block."""
         _check(x, y, self.depth)
-        return _InfiniteWidthTiles(self.depth, x.dtype)
+        return _InfiniteWidthTiles(self.depth, self.last_layer, x.dtype)
 
 
 @dataclass(frozen=True)
 class _InfiniteWidthTiles:
     depth: int
+    last_layer: float
     dtype: torch.dtype
     outputs: tuple[int, ...] = ()
 
@@ -83,14 +96,14 @@ class _InfiniteWidthTiles:
 
     def bytes_working(self, rows: Float[Tensor, "n d"], size: int) -> int:
         tile = tile_size(size)
-        return 8 * (12 * tile**2 + 2 * tile * rows.shape[1])  # a dozen float64 matrices, and the rows in float64
+        return 8 * (16 * tile**2 + 2 * tile * rows.shape[1])  # some float64 matrices, and the rows in float64
 
     def block(self, left: Float[Tensor, "n d"], right: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         kernel = torch.empty(left.shape[0], right.shape[0], dtype=self.dtype, device=left.device)
 
         def tile(i: slice, j: slice) -> None:
             nngp, ntk = _recursion(left[i].double(), right[j].double(), self.depth)
-            kernel[i, j] = (nngp + ntk) / 2
+            kernel[i, j] = nngp + self.last_layer / 2 * (ntk - nngp)
 
         fill(kernel, tile, symmetric=right is left)
         refuse_overflow(kernel, "the infinite-width kernel")
@@ -108,7 +121,7 @@ def infinite_width_kernels(
         \tilde K^{(l+1)} &= \tilde K^{(l)} \odot \hat\Sigma^{(l+1)} + \Sigma^{(l+1)}
 
     with θ the angle of layer l and Σ⁽¹⁾ = K̃⁽¹⁾ the input Gram matrix. The factor 2 of Eq. 2 keeps the diagonal at ‖x‖².
-    Computed in float64, because an angle from a rounded cosine loses half the digits; returned in the dtype of x.
+    Computed in float64, by angles that keep their digits for (anti)parallel examples; returned in the dtype of x.
 
     Args:
         x: examples; axes behind the first are flattened.
@@ -138,6 +151,30 @@ def infinite_width_kernels(
     return InfiniteWidthKernels(nngp, ntk)
 
 
+def fixed_gates_ntk(
+    x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int
+) -> Float[Tensor, "n m"]:
+    r"""Compute the limit of the values' tangent kernel under fixed random gates (FRNPF), for values of variance 2/w.
+
+    .. math:: K^V \to d\, \Sigma \odot \prod_{l=1}^{d-1} \kappa_0(\theta_l), \quad \kappa_0(\theta) = (\pi - \theta)/\pi
+
+    d σ^{2(d−1)} H of npk, Theorem 5.1, with the overlap of each layer at its mean; θ_l as in the ReLU network that
+    makes the gates. Unlike a ReLU network's, the values keep the inner product of the inputs.
+
+    Args:
+        x: examples; axes behind the first are flattened.
+        y: other examples; None means x.
+        depth: number of weight layers, hidden layers + 1.
+    """
+    _check(x, y, depth)
+    rows = x.detach().flatten(1).double()
+    columns = rows if y is None else y.detach().flatten(1).double()
+    kernel = depth * (rows @ columns.T)
+    for _, both_open in angle_maps(rows, columns, depth - 1):
+        kernel = kernel * both_open
+    return kernel.to(x.dtype)
+
+
 def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
     if not isinstance(depth, int) or depth < 1:
         raise InputError(f"depth is {depth!r}; it counts weight layers: give a whole number, at least 1")
@@ -152,13 +189,44 @@ def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
 
 
 def _recursion(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], depth: int) -> tuple[Tensor, Tensor]:
-    norms = x.norm(dim=1)[:, None] * y.norm(dim=1)
-    nngp = x @ y.T
+    norms, nngp = x.norm(dim=1)[:, None] * y.norm(dim=1), x @ y.T
     ntk = nngp.clone()
-    for _ in range(depth - 1):
-        cosine = (nngp / norms.where(norms > 0, 1.0)).clamp(-1, 1)
-        # Rounding must not open an angle between an example and itself: arccos(1 - ε) is √(2ε).
-        theta = torch.arccos(cosine.where(1 - cosine > 8 * torch.finfo(cosine.dtype).eps, 1.0))
-        nngp = norms * (theta.sin() + (pi - theta) * theta.cos()) / pi
-        ntk = ntk * (pi - theta) / pi + nngp
+    for cosine, both_open in angle_maps(x, y, depth - 1):
+        nngp = norms * cosine
+        ntk = ntk * both_open + nngp
     return nngp, ntk
+
+
+def angle_maps(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], layers: int) -> Iterator[tuple[Tensor, Tensor]]:
+    r"""Yield what each ReLU layer does to the angle θ of two examples, φ = π − θ.
+
+    .. math:: \cos θ' = (\sin φ - φ \cos φ)/π, \qquad κ_0 = φ/π \quad \text{(twice the share of units open for both)}
+
+    θ' comes from 1 − cos θ' = 2 sin²(θ/2) − (sin θ − θ cos θ)/π, which keeps the digits of small angles.
+    """
+    theta, phi = _angles(x, y)
+    for _ in range(layers):
+        yield _sine_excess(phi) / pi, phi / pi
+        versine = 2 * (theta / 2).sin().square() - _sine_excess(theta) / pi
+        theta = 2 * (versine / 2).clamp(0, 1).sqrt().asin()
+        phi = pi - theta
+
+
+def _angles(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> tuple[Tensor, Tensor]:
+    """The angle θ between any two examples, and π − θ, each to its last digits; π/2 for an example that is zero."""
+    u, v = (rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) for rows in (x, y))
+    cosine = (u @ v.T).clamp(-1, 1)
+    theta = cosine.arccos()
+    phi = pi - theta
+    # arccos loses half of the digits near ±1; there 2 atan2(‖u − v‖, ‖u + v‖) takes over, pair by pair.
+    for i, j in (part.T for part in (cosine.abs() > 1 - _NEAR).nonzero().split(_PAIRS)):
+        apart, together = (u[i] - v[j]).norm(dim=1), (u[i] + v[j]).norm(dim=1)
+        theta[i, j], phi[i, j] = 2 * torch.atan2(apart, together), 2 * torch.atan2(together, apart)
+    return theta, phi
+
+
+def _sine_excess(angle: Tensor) -> Tensor:
+    """Return sin a − a cos a, by its series where the difference would cancel."""
+    square = angle.square()
+    series = angle * square / 3 * (1 - square / 10 * (1 - square / 28 * (1 - square / 54)))
+    return torch.where(angle < _SMALL_ANGLE, series, angle.sin() - angle * angle.cos())

@@ -1,21 +1,28 @@
 """An experiment: its configuration, its cells, its findings, and profiles from seconds to the published size."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
 
 from gatelab.errors import InputError
 from gatelab.lab.findings import Findings
 from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
+from gatelab.lab.verdicts import decided_together
 
 
 class Config(BaseModel):
     """The settings of an experiment; unknown keys raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    smoke: bool = Field(default=False, repr=False)  # set by the profile: such a run decides no claim
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, plain: Callable[["Config"], dict[str, Any]]) -> dict[str, Any]:
+        """Leave ``smoke`` out unless it is set: runs that were started before it existed go on."""
+        return {key: value for key, value in plain(self).items() if key != "smoke" or value}
 
 
 class SeededConfig(Config):
@@ -80,7 +87,13 @@ class Experiment:
         if profile not in self.profiles:
             raise InputError(f"{self.id} has no profile '{profile}'; it has {', '.join(self.profiles)}")
         values = self.profiles[profile]
-        return self.read({**(values(settings) if callable(values) else values), **settings})
+        chosen = {**(values(settings) if callable(values) else values), **settings}
+        return self.read({**chosen, "smoke": True} if profile == "smoke" else chosen)
+
+    def conclude(self, config: Config, results: Mapping[str, Result]) -> Findings:
+        """Return the findings, their claims decided together; those of a smoke run are not decided."""
+        found = self.findings(config, results)
+        return replace(found, claims=decided_together(found.claims, smoke=config.smoke))
 
     def read(self, values: Mapping[str, Any]) -> Config:
         """Read a configuration from plain data."""

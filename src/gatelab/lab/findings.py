@@ -81,10 +81,10 @@ class Findings:
         animations: each becomes a page of its own beside the report.
 
     Example:
-        >>> from gatelab.lab.verdicts import Verdict
-        >>> claim = Claim("Gates matter", Verdict.HOLDS, "98.1 against 95.9, 5 runs")
-        >>> Findings("A comparison", "Learnt gates beat random ones.", claims=(claim,)).claims[0].evidence
-        '98.1 against 95.9, 5 runs'
+        >>> from gatelab.lab.verdicts import share_above
+        >>> claim = Claim("Learnt gates mostly win", share_above(10, 10, 0.5))
+        >>> Findings("A comparison", "Learnt gates beat random ones.", claims=(claim,)).claims[0].outcome.value
+        'holds'
     """
 
     title: str

@@ -1,8 +1,6 @@
-"""Tools for measuring a theorem: comparisons, rates of change, means over random weights, fitted powers."""
+"""Tools for measuring a theorem: comparisons, rates of change, means over random weights."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import log, nan
-from statistics import linear_regression
+from collections.abc import Iterable, Mapping
 
 import torch
 from jaxtyping import Float
@@ -15,7 +13,6 @@ from gatelab.lab.verdicts import Check
 IDENTITY = 1e-10
 EXACT = "an identity: float64 rounding only"
 _DRAWS_AT_ONCE = 64  # a Jacobian of 5 examples and 66,000 weights takes 2.6 MB per draw
-_SMALLEST = 1e-300  # stands in for zero, which has no logarithm
 
 
 def relative_error(measured: Tensor, predicted: Tensor) -> float:
@@ -141,15 +138,3 @@ def tangent_kernels(model: nn.Module, x: Tensor, weights: Mapping[str, Tensor]) 
         return sum((part.flatten(1) @ part.flatten(1).T for part in jacobian.values()), torch.zeros(()))
 
     return vmap(kernel, chunk_size=_DRAWS_AT_ONCE)(dict(weights)).detach()
-
-
-def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
-    """The a of the best fit y = c xᵃ, by least squares of the logarithms; NaN for fewer than two points.
-
-    Example:
-        >>> fitted_power([1, 2, 4], [3, 12, 48])
-        2.0
-    """
-    if len(x) < 2:
-        return nan
-    return round(linear_regression([log(v) for v in x], [log(max(v, _SMALLEST)) for v in y]).slope, 12)

@@ -17,7 +17,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
 from gatelab.lab.twins import Factory, learnt_twins, network, twin
-from gatelab.lab.verdicts import Sample, close, greater, readable, share_of_gap
+from gatelab.lab.verdicts import Claim, Sample, equivalent, greater, readable, share_of_gap
 from gatelab.models.from_file import factory_from_file, seeded_network
 
 
@@ -156,13 +156,16 @@ def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
         ),
         (_stages_figure(config, last), *_dynamics_figures(results)),
         (
-            greater("The network beats value networks with random gates", own, fixed),
-            greater("Its trained gates beat random gates", learnt, fixed),
-            close("Its trained gates with fresh values are as good as the network", learnt, own, within=0.01),
-            greater("Decoupled gates beat random gates", last[_DECOUPLED], fixed),
+            Claim("The network beats value networks with random gates", greater(own, fixed, paired=True)),
+            Claim("Its trained gates beat random gates", greater(learnt, fixed, paired=True)),
+            Claim(
+                "Its trained gates with fresh values are as good as the network",
+                equivalent(learnt, own, 0.01, paired=True),
+            ),
+            Claim("Decoupled gates beat random gates", greater(last[_DECOUPLED], fixed, paired=True)),
         ),
         (
-            "The last epoch is shown first: the best one is chosen on the test set, as papers do.",
+            "The last epoch decides; the best one, which papers show, is chosen on the test set. Runs share seeds.",
             f"Kernels are measured on {config.probes} test examples, of the first run; ν is that of the most frequent "
             "class among them against the rest.",
         ),
@@ -180,9 +183,12 @@ def _answer(own: Sample, fixed: Sample, learnt: Sample) -> str:
         f"{fixed.text()} %; the network itself has {own.text()} %."
     )
     if share is None:
-        return f"Learning gates gains nothing here that could be measured, so the question has no answer. {numbers}"
-    part, error = share
-    return f"{part:.0%} (± {100 * error:.0f}) of what training gains over random gates is in the gates. {numbers}"
+        return f"These runs do not show that learning gates gains anything, so the question has no answer. {numbers}"
+    part, (low, high) = share
+    return (
+        f"{part:.0%} (95 % interval {low:.0%} to {high:.0%}) of what training gains over random gates is in the gates. "
+        f"{numbers}"
+    )
 
 
 def _stages_figure(config: StudyConfig, last: Mapping[str, Sample]) -> FigureFacts:

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from gatelab.figures import draw, save_figure
 from gatelab.figures.facts import Picture
-from gatelab.lab.verdicts import Check, Verdict
+from gatelab.lab.verdicts import Check, Outcome, Verdict
+from gatelab.lab.verdicts.verdict import exact
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,18 @@ class TheoremResult:
 
     @property
     def verdict(self) -> Verdict:
-        """HOLDS if all checks hold."""
-        return Verdict.HOLDS if all(check.holds for check in self.measurement.checks) else Verdict.FAILS
+        """The theorem holds if all checks do; the effect is the number of checks that do not."""
+        failing = sum(not check.holds for check in self.measurement.checks)
+        return exact(failing == 0, failing, f"{failing} of {len(self.measurement.checks)} checks fail")
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the theorem holds or fails."""
+        return self.verdict.outcome
 
     def draw(self) -> Figure:
         """Draw the figure."""
-        return draw(self.measurement.plot, f"{self.name}: {self.verdict.value}\n{self.statement}")
+        return draw(self.measurement.plot, f"{self.name}: {self.outcome.value}\n{self.statement}")
 
     def save_figure(self, path: Path) -> None:
         """Write the figure; the suffix of ``path`` chooses the format."""
@@ -72,7 +79,7 @@ class Theorem:
     Example:
         >>> from gatelab.papers import find_theorems
         >>> (theorem,) = find_theorems("npk-2.1")
-        >>> theorem.check(seed=0).verdict.value
+        >>> theorem.check(seed=0).outcome.value
         'holds'
     """
 

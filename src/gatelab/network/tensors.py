@@ -115,8 +115,6 @@ class TensorNodes:
         """Return the same structure with nodes for tensors and for numbers of examples."""
         if isinstance(value, Tensor):
             return self._node(value)
-        if isinstance(value, np.generic):
-            return value.item()
         if isinstance(value, BatchSize):
             return self._multiple(value.factor)
         if isinstance(value, slice):
@@ -126,7 +124,7 @@ class TensorNodes:
         if isinstance(value, list | tuple):
             parts = [self.argument(part) for part in value]
             return parts if isinstance(value, list) else tuple(parts)
-        return value
+        return value.item() if isinstance(value, np.generic) else value
 
     def _multiple(self, factor: int) -> Node:
         if self._n is None:

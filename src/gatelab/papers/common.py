@@ -11,12 +11,13 @@ from gatelab.figures import Curve, Plot
 from gatelab.figures.facts import Picture
 from gatelab.lab.experiment import Config, Experiment, SeededConfig
 from gatelab.lab.findings import Animation, FigureFacts, Findings, Table
-from gatelab.lab.measure import against, fitted_power, identity, relative_error
+from gatelab.lab.measure import against, identity, relative_error
 from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
 from gatelab.lab.theorem import Measurement
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.verdicts import Check, Claim, Sample, Verdict
+from gatelab.lab.verdicts import Check, Claim, Sample
+from gatelab.lab.verdicts.fits import fitted_power
 
 Profile = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -41,16 +42,6 @@ def experiment(
 def numbers(values: Iterable[float]) -> Sample:
     """A plain number per run, not a share in percent."""
     return Sample(tuple(values), percent=False)
-
-
-def bound(value: float, runs: int) -> Sample:
-    """A fixed number that a sample is compared with; it has no spread."""
-    return numbers([value] * runs)
-
-
-def decided(text: str, holds: bool, evidence: str) -> Claim:
-    """A claim that a plain comparison decides."""
-    return Claim(text, Verdict.HOLDS if holds else Verdict.FAILS, evidence)
 
 
 def cells_per_kind(config: SeededConfig, *kinds: str, weight: float = 1.0) -> list[Cell]:

@@ -138,7 +138,7 @@ def _inputs_of(model: nn.Module, name: str, values: dict[str, Tensor], x: Tensor
 
     class Watch(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            if len(args) > 1 and args[1] is target and isinstance(args[0], Tensor):
+            if len(args) > 1 and _same_memory(args[1], target) and isinstance(args[0], Tensor):
                 seen.append(args[0].detach().clone())
             return func(*args, **(kwargs or {}))
 
@@ -146,6 +146,10 @@ def _inputs_of(model: nn.Module, name: str, values: dict[str, Tensor], x: Tensor
     with Watch():
         functional_call(model, {**values, name: target}, (x.clone(),))
     return torch.cat([part.flatten() for part in seen]) if seen else torch.zeros(0)
+
+
+def _same_memory(one: object, other: Tensor) -> bool:
+    return isinstance(one, Tensor) and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def open_gates(model: nn.Module, x: Tensor) -> list[Tensor]:

@@ -7,12 +7,13 @@ import pytest
 
 from gatelab.errors import RunError
 from gatelab.figures import Curve, Plot
-from gatelab.lab import Claim, FigureFacts, Findings, Table, Verdict
+from gatelab.lab import Claim, FigureFacts, Findings, Table
 from gatelab.lab.experiment import Config, Experiment
 from gatelab.lab.report import write_report
 from gatelab.lab.report.html import page
 from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
 from gatelab.lab.runs import Cell, Run
+from gatelab.lab.verdicts import undecided, within
 from gatelab.papers import find_experiment
 
 EVIL = '<script>alert("x")</script> & co'
@@ -25,7 +26,7 @@ FINDINGS = Findings(
         FigureFacts("First", Plot("x", EVIL, (Curve("one", (1.0, 2.0), (3.0, 4.0), (0.1, 0.1)),)), "caption"),
         FigureFacts("Second", Plot("x", "y", (Curve("two", (0.0, 1.0), (1.0, 2.0), line=True),), ticks=("a", "b")), ""),
     ),
-    (Claim("c", Verdict.HOLDS, "e"), Claim("d", Verdict.UNDECIDED, "f")),
+    (Claim("c", within(0.0, 1.0, "e")), Claim("d", undecided("f"))),
     ("A note.",),
 )
 

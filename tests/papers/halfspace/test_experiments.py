@@ -9,9 +9,9 @@ from torch import nn
 
 from gatelab.data import circle
 from gatelab.gates import GatePattern, HardGate
-from gatelab.lab import Verdict
 from gatelab.lab.looks import Looks, short
 from gatelab.lab.team import SingleTeam
+from gatelab.lab.verdicts import Outcome
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.papers.halfspace import circle_findings as halfspace_circle_findings
 from gatelab.papers.halfspace.circle import CircleConfig, halves, look, tilt
@@ -74,16 +74,17 @@ def _losses(*kinds):
 @pytest.mark.parametrize(
     ("dlgn", "frozen", "decision"),
     [
-        ((2, 2), (None, None), Verdict.HOLDS),  # whenever frozen gates learn, it is later
-        ((None, None), (2, 2), Verdict.FAILS),
-        ((None, None), (None, None), Verdict.UNDECIDED),
-        ((2, None), (None, None), Verdict.UNDECIDED),
-        ((2, 2), (5, 5), Verdict.HOLDS),
+        ((2,) * 4, (None,) * 4, Outcome.HOLDS),  # whenever frozen gates learn, it is later
+        ((None,) * 4, (2,) * 4, Outcome.FAILS),
+        ((None,) * 4, (None,) * 4, Outcome.UNDECIDED),
+        ((2, None, None, None), (None,) * 4, Outcome.UNDECIDED),
+        ((2, 2), (5, 5), Outcome.UNDECIDED),  # two runs of each are too few
+        ((2, 3, 2, 3), (5, 6, 7, None), Outcome.HOLDS),
     ],
 )
 def test_runs_that_never_learn_decide_nothing_by_the_last_epoch(dlgn, frozen, decision):
-    seen = CircleRuns(_losses((1, 1), dlgn, frozen), circle(8), (0, 1, 8))
-    assert halfspace_circle_findings._slow(seen).verdict is decision
+    seen = CircleRuns(_losses((1,) * 4, dlgn, frozen), circle(8), (0, 1, 8))
+    assert halfspace_circle_findings._slow(seen).outcome is decision
 
 
 def test_kernels_are_averaged_over_classes():

@@ -11,7 +11,7 @@ from matplotlib import rc_context
 
 from gatelab.figures import draw
 from gatelab.lab.findings import FigureFacts, Findings
-from gatelab.lab.verdicts import Verdict
+from gatelab.lab.verdicts import Outcome
 
 PAGES = Environment(loader=PackageLoader("gatelab.lab.report", "templates"), autoescape=True, trim_blocks=True)
 
@@ -23,10 +23,10 @@ def page(findings: Findings, about: Mapping[str, Any]) -> str:
         >>> "<title>A comparison" in page(Findings("A comparison", "Learnt gates beat random ones."), {})
         True
     """
-    counts = {verdict: sum(c.verdict is verdict for c in findings.claims) for verdict in Verdict}
+    counts = {outcome: sum(claim.outcome is outcome for claim in findings.claims) for outcome in Outcome}
     figures = [(figure, svg(figure, f"f{number}")) for number, figure in enumerate(findings.figures)]
     return PAGES.get_template("report.html").render(
-        findings=findings, figures=figures, about=about, counts=counts, Verdict=Verdict
+        findings=findings, figures=figures, about=about, counts=counts, Outcome=Outcome
     )
 
 

@@ -25,7 +25,7 @@ def findings_of(run: Run, experiment: Experiment) -> Findings:
         )
     in_order = {cell.name: results[cell.name] for cell in cells}  # the journal lists them as they finished
     try:
-        return experiment.findings(config, in_order)
+        return experiment.conclude(config, in_order)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, GatelabError):
             raise
@@ -69,7 +69,9 @@ def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
     write_durably(path, page(findings, about).encode())
     for number, animation in enumerate(findings.animations, start=1):
         write_durably(run.path / f"animation-{number}.html", animation_page(animation).encode())
-    write_json(run.path / "results.json", {**asdict(replace(findings, animations=())), **about})
+    claims = [{"text": claim.text, "evidence": claim.evidence, **claim.verdict.record()} for claim in findings.claims]
+    plain = asdict(replace(findings, animations=(), claims=()))
+    write_json(run.path / "results.json", {**plain, "claims": claims, **about})
     for number, table in enumerate(findings.tables, start=1):
         for ending, made in ((".csv", as_csv), (".md", as_markdown), (".tex", as_latex)):
             write_durably(run.path / "tables" / f"table-{number}{ending}", made(table).encode())

@@ -13,8 +13,8 @@ from gatelab.figures import Curve
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, greater
-from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
+from gatelab.lab.verdicts import Claim, Sample, above, below
+from gatelab.papers.common import experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import Activation, Descent, neighbour_correlation, pulse_widths, train_fields
 
 PULSES = ("pulses", "turned and centred pulses")
@@ -105,22 +105,23 @@ def _row(name: str, result: Result) -> tuple[str, ...]:
 
 
 def _claims(config: LocalisationConfig, results: Mapping[str, Result]) -> Iterator[Claim]:
-    # Gaussian noise has 3/n.
-    local, zero = bound(6 / config.sites, config.runs), bound(0.0, config.runs)
+    local = 6 / config.sites  # Gaussian noise has 3/n
     softest, *sharp = config.gain_names()
     for activation in config.activations:
         for first in (True, False):
             names = {gain: _name(activation, gain, first) for gain in (softest, *sharp)}
-            yield greater(f"{names[softest]}: not local (IPR)", local, _ipr(results[names[softest]]))
-            yield from [greater(f"{names[gain]}: local", _ipr(results[names[gain]]), local) for gain in sharp]
+            yield Claim(f"{names[softest]}: not local (IPR)", below(_ipr(results[names[softest]]), local))
+            for gain in sharp:
+                yield Claim(f"{names[gain]}: local", above(_ipr(results[names[gain]]), local))
     if Activation.RELU in config.activations:
         smooth, rough = (
             numbers(results[_name(Activation.RELU, sharp[-1], first)]["neighbours"]) for first in (True, False)
         )
-        yield greater("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", smooth, zero)
-        yield greater("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", zero, rough)
-        ends = {kind: _ipr(results[_name(Activation.RELU, kind, True)]) for kind in PULSES}
-        yield from [greater(f"ReLU on {kind}, wide ones y = 1: local (IPR)", ipr, local) for kind, ipr in ends.items()]
+        yield Claim("ReLU, ξ₁ > ξ₂: the local field is smooth (neighbours' correlation above 0)", above(smooth, 0.0))
+        yield Claim("ReLU, ξ₁ < ξ₂: it oscillates at short range (below 0)", below(rough, 0.0))
+        for kind in PULSES:
+            ipr = _ipr(results[_name(Activation.RELU, kind, True)])
+            yield Claim(f"ReLU on {kind}, wide ones y = 1: local (IPR)", above(ipr, local))
 
 
 def _figures(config: LocalisationConfig, results: Mapping[str, Result]) -> Iterator[FigureFacts]:

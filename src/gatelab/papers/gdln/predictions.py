@@ -22,8 +22,8 @@ from gatelab.dynamics import (
 from gatelab.dynamics.localisation import peak, site_distance
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, greater
-from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
+from gatelab.lab.verdicts import Claim, Sample, Verdict, above, below, greater, share_above
+from gatelab.papers.common import experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 START, RENEWED = "the first weights themselves", "gates renewed by the flow itself"
@@ -96,20 +96,22 @@ def _location_figures(samples: Samples) -> Iterator[FigureFacts]:
 
 
 def _location_claims(config: PredictConfig, samples: Samples) -> Iterator[Claim]:
-    # Hits without a miss have no spread. If the true share is 75 %, 64 hits in a row have a chance of 1e-8.
-    most, small = bound(0.75, config.runs), bound(0.05, config.runs)
     for place, (name, own) in enumerate(samples.items()):
         text = f"{name}: with the final gates the flow reproduces the field (relative error below 0.05)"
-        yield greater(text, small, own[_frozen(1.0)]["error"])
+        yield Claim(text, below(own[_frozen(1.0)]["error"], 0.05))
         if place == 0:
             continue  # in the Gaussian limit fields are not local, so they have no location
         first = own[_frozen(0.0)]
         text = "tell the location better than that of other units (share within one site)"
-        yield greater(f"{name}: {_frozen(0.0)} {text}", first["hit"], first["elsewhere"])
-        yield from [
-            greater(f"{name}: {gates} tell the location of more than 0.75 of the units", own[gates]["hit"], most)
-            for gates in (_frozen(config.moments[-2]), RENEWED)
-        ]
+        yield Claim(f"{name}: {_frozen(0.0)} {text}", greater(first["hit"], first["elsewhere"], paired=True))
+        for gates in (_frozen(config.moments[-2]), RENEWED):
+            text = f"{name}: {gates} tell the location of more than three units of four"
+            yield Claim(text, _mostly(own[gates]["hit"], config.units))
+
+
+def _mostly(hits: Sample, units: int) -> Verdict:
+    """Decide whether more than three units of four are hit: a count of runs, or of shares if a run has more units."""
+    return share_above(round(sum(hits.values)), hits.runs, 0.75) if units == 1 else above(hits, 0.75)
 
 
 def _location_findings(config: PredictConfig, results: Mapping[str, Result]) -> Findings:
@@ -205,10 +207,11 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
             rows.append((name, flips, "", f"{mean(r['restarts'][key]):.0f}", numbers(values).text()))
         errors = [numbers(r["kept"][str(count)]) for count in config.switches]
         curves.append(line(name, segments, [max(e.mean, 1e-6) for e in errors]))  # the axis is logarithmic
+        better = f"{name}: the most switches predict better than one (relative error)"
         near = f"{name}: {config.switches[-1]} switches predict the network to a relative error of 0.05"
         claims += [
-            greater(f"{name}: the most switches predict better than one (relative error)", errors[1], errors[-1]),
-            greater(near, bound(0.05, config.runs), errors[-1]),
+            Claim(better, greater(errors[1], errors[-1], paired=True)),
+            Claim(near, below(errors[-1], 0.05)),
         ]
     last, most = list(results.values())[-1]["kept"], str(config.switches[-1])
     title = f"Error of the predicted weights at the end, {config.runs} runs"

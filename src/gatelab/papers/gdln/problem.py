@@ -10,7 +10,7 @@ from gatelab.dynamics import GatedLinearFlow, GatedMoments, moments_of
 from gatelab.dynamics.gate_search import random_half_spaces
 from gatelab.dynamics.moments import gated_inputs
 from gatelab.lab.verdicts import Check
-from gatelab.models import HalfSpaceGates
+from gatelab.models import GatedDeepLinearNetwork, HalfSpaceGates
 from gatelab.models.node_gates import NodeGates
 from gatelab.papers.common import agrees
 from gatelab.papers.gdln.simulation import integrated
@@ -51,6 +51,14 @@ class Problem(NamedTuple):
     def integrated(self, times: Float[Tensor, " times"] = TIMES) -> Float[Tensor, "times k d"]:
         """Integrate the flow numerically."""
         return integrated(self.moments, self.initial, times, TAU)
+
+    def descent_direction(self) -> Float[Tensor, " kd"]:
+        """Return −∇L at the initial weights, by autograd."""
+        network = GatedDeepLinearNetwork(D, self.gates, dtype=torch.float64)
+        with torch.no_grad():
+            network.weights.copy_(self.initial)
+        loss = (network(self.x)[:, 0] - self.y).square().mean() / 2
+        return -torch.autograd.grad(loss, [network.weights])[0].flatten()
 
     def residual(self) -> float:
         """Return the mean squared error that least squares on x̃ leaves."""

@@ -9,8 +9,8 @@ from gatelab.dynamics import inverse_participation_ratio, sign_flip_rate
 from gatelab.dynamics.localisation import gate_agreement
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import greater
-from gatelab.papers.common import bound, experiment, figure, findings, line, numbers
+from gatelab.lab.verdicts import Claim, above
+from gatelab.papers.common import experiment, figure, findings, line, numbers
 from gatelab.papers.gdln.training import SMOKE, GatesConfig, Training, cell_per_gain
 
 SHARES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of training, at which gates are compared
@@ -55,7 +55,7 @@ def _findings(config: GatesConfig, results: Mapping[str, Result]) -> Findings:
     keys = ("from_start", "from_tenth", "ever", "direction", "growth")
     rows = tuple((name, *(numbers(result[key]).text() for key in keys)) for name, result in results.items())
     claims = [
-        greater(f"{name}: {text}", numbers(r[key]), bound(0.9, config.runs))
+        Claim(f"{name}: {text}", above(numbers(r[key]), 0.9))
         for name, r in results.items()
         for text, key in (
             ("the gate at initialisation is the final one for more than 0.9 of the examples", "from_start"),

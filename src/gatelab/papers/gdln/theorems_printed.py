@@ -27,10 +27,10 @@ from gatelab.papers.gdln.simulation import integrated
     "Without the inner 1/K the right-hand side is not the gradient: Aw is K times too large",
 )
 def printed_flow_equation(seed: int) -> Measurement:
-    """Compare the printed right-hand side with −∇L, which the corrected one equals."""
+    """Compare the printed right-hand side with −∇L, by autograd, which the corrected one equals."""
     given = problem(seed)
     m, w = given.moments, given.initial.flatten()
-    true, printed = (m.b - m.A @ w / UNITS) / UNITS, (m.b - m.A @ w) / UNITS
+    true, printed = given.descent_direction(), (m.b - m.A @ w) / UNITS
     excess = torch.linalg.lstsq((m.A @ w)[:, None], (true - printed)[:, None] * UNITS).solution.item()
     return measurement(
         against(printed, true, "each weight"),
@@ -46,18 +46,20 @@ def printed_flow_equation(seed: int) -> Measurement:
 )
 def printed_initial_condition(seed: int) -> Measurement:
     """Count the modes of random starts with u(0) < Λ⁻¹c, where no real C solves e^C = Λu(0) − c."""
-    out_of_reach = []
+    out_of_reach, misses = [], []
     for number in range(50):
         given = problem(1000 * seed + number)
         m = given.moments
         rates, vectors = torch.linalg.eigh(m.A)
         out_of_reach.append(rates * (vectors.T @ given.initial.flatten()) - vectors.T @ m.b <= 0)
+        misses.append(relative_error(given.flow.weights(0.0), given.initial))
     shares = torch.stack(out_of_reach).double().mean(dim=1)
     whole = int((shares == 0).sum())
     return measurement(
         Plot("start", "share of modes that the printed form cannot start from", (dots("starts", range(50), shares),)),
         Check("|share of modes out of reach − ½|", abs(shares.mean().item() - 0.5), 0.1, "signs are random"),
         Check("starts wholly within reach, of 50", whole, 0, f"each has one chance in 2^{UNITS * 6}"),
+        Check("corrected form at t = 0 against w(0), rel. error", max(misses), 1e-9, "it starts anywhere"),
     )
 
 
@@ -110,13 +112,14 @@ def printed_gate_objective(seed: int) -> Measurement:
 )
 def printed_exclusive_limit(seed: int) -> Measurement:
     """Evaluate Eq. (26) over time, for a single unit that starts above its limit, where Eq. (25) has a meaning."""
-    m = problem(seed, half_spaces(1, generator(seed))).moments
+    given = problem(seed, half_spaces(1, generator(seed)))
+    m = given.moments
     rates, vectors = torch.linalg.eigh(m.A)
 
     def printed(t: float) -> Tensor:
         return torch.linalg.solve(m.A, vectors @ torch.exp(-t * rates / TAU) + m.b)
 
-    limit = torch.linalg.solve(m.A, m.b)
+    limit = given.flow.limit().flatten()
     times = (0.0, 1.0, 4.0, 16.0, 64.0, 1e6)
     gaps = [relative_error(printed(t), limit) for t in times]
     return measurement(

@@ -12,11 +12,12 @@ from gatelab.dynamics import GatedLinearFlow, exact_moments
 from gatelab.dynamics.gate_search import kmeans_cells, random_half_spaces
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
-from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, near, within
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import ChosenGates
 from gatelab.models.node_gates import NodeGates
-from gatelab.papers.common import cells_per_kind, decided, dots, experiment, figure, findings, line, runs_of
+from gatelab.papers.common import cells_per_kind, dots, experiment, figure, findings, line, numbers, runs_of
 from gatelab.papers.gdln.simulation import descended, integrated
 from gatelab.papers.gdln.training import pulse_widths
 
@@ -111,21 +112,19 @@ def _findings(config: TheoryConfig, results: Mapping[str, Result]) -> Findings:
         gaps = ", ".join(f"{gap:.1e}" for gap in shown["descent"])
         rows.append((case.value, f"{worst:.1e}", gaps, shown_orders, str(shown["groups"]), str(shown["components"])))
         claims += [
-            decided(
+            Claim(
                 f"{case}: theory and simulated gradient flow differ by less than 1e-6",
-                worst < 1e-6,
-                f"largest difference of a weight over all times and runs {worst:.1e}",
+                within(worst, 1e-6, "largest difference of a weight over all times and runs"),
             ),
-            decided(
-                f"{case}: gradient descent approaches it linearly in the step",
-                max(abs(order - 1) for order in orders) < 0.05,
-                f"fitted orders {shown_orders}; linear means 1 ± 0.05",
+            Claim(
+                f"{case}: gradient descent approaches it linearly in the step (order 1 ± 0.05)",
+                near(numbers(orders), 1.0, 0.05),
             ),
         ]
         if case is Case.REDUNDANT:
             drift = max(result["drift"] for result in own)
-            evidence = f"largest drift in the simulation {drift:.1e}"
-            claims.append(decided("redundant gates: w₁ − w₂ is conserved", drift < 1e-6, evidence))
+            conserved = within(drift, 1e-6, "largest drift in the simulation")
+            claims.append(Claim("redundant gates: w₁ − w₂ is conserved", conserved))
     worst = max(result["difference"] for result in results.values())
     descent = f"descent − theory, {' / '.join(map(str, config.steps))} steps"
     columns = ("gates", "flow − theory", descent, "orders", "different gates", "solved separately")

@@ -1,7 +1,7 @@
 """halfspace, Figures 2–6, 9 and 10: the answer, tables and claims of the circle experiment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ from gatelab.data.circle_data import Regression
 from gatelab.lab.findings import Table
 from gatelab.lab.looks import Look
 from gatelab.lab.runs import Result
-from gatelab.lab.verdicts import Claim, Sample, Verdict, greater, greater_within_runs, larger_within_runs, readable
-from gatelab.papers.common import decided, numbers
+from gatelab.lab.verdicts import Claim, Sample, greater, larger_ratio, later, share_above
+from gatelab.papers.common import numbers
 
 KINDS: Mapping[str, str] = {"relu": "ReLU", "dlgn": "DLGN", "frozen": "DLGN, frozen gates"}
 LEARNT = 0.01  # the mean square below which the paper calls the target learnt
@@ -161,12 +161,10 @@ def claims(seen: CircleRuns) -> tuple[Claim, ...]:
     more, grown = [], []
     for kind in ("relu", "dlgn"):
         for epoch, when in ((early, f"at epoch {early}"), (end, "at the end")):
-            ratio = seen.path_ratio(kind, epoch)
-            evidence = f"ratio {ratio.text()}, above 1 in {sum(value > 1 for value in ratio.values)} runs"
             text = f"{KINDS[kind]}: more paths on the smooth half {when}"
-            more.append(larger_within_runs(text, *seen.halves(kind, "paths", epoch), evidence))
+            more.append(Claim(text, larger_ratio(*seen.halves(kind, "paths", epoch))))
         text = f"{KINDS[kind]}: the share of paths on the smooth half grows (ratio at the end against the start)"
-        grown.append(larger_within_runs(text, seen.path_ratio(kind, end), seen.path_ratio(kind, start)))
+        grown.append(Claim(text, larger_ratio(seen.path_ratio(kind, end), seen.path_ratio(kind, start))))
     last = seen.layers - 1
     tilted, gathered = seen.tilt("dlgn", end, last), seen.concentration(end, last)[0]
     learnt = [epoch is not None for kind in ("relu", "dlgn") for epoch in seen.epochs_to_learn(kind)]
@@ -176,43 +174,31 @@ def claims(seen: CircleRuns) -> tuple[Claim, ...]:
     rough_first = f"DLGN: the smooth half is learnt first (errors at epoch {early}, rough over smooth half)"
     frozen, free = (seen.halves(kind, "error", end)[0] for kind in ("frozen", "dlgn"))
     return (
-        decided(
-            f"ReLU and DLGN bring the mean square below {LEARNT:g} in all runs",
-            all(learnt),
-            f"epochs: {seen.epochs_text('relu', 'dlgn')}",
+        Claim(
+            f"ReLU and DLGN bring the mean square below {LEARNT:g} in more than three runs of four",
+            share_above(sum(learnt), len(learnt), 0.75),
         ),
         _slow(seen),
         *more,
         *grown,
         *(_early(seen, kind) for kind in ("relu", "dlgn")),
-        greater(rough_first, *reversed(seen.halves("dlgn", "error", early))),
-        greater_within_runs(turn, tilted, seen.tilt("dlgn", start, last)),
-        greater_within_runs(
-            "The last layer's more than the first's (tilts at the end)", tilted, seen.tilt("dlgn", end, 0)
+        Claim(rough_first, larger_ratio(*reversed(seen.halves("dlgn", "error", early)))),
+        Claim(turn, greater(tilted, seen.tilt("dlgn", start, last), paired=True)),
+        Claim(
+            "The last layer's more than the first's (tilts at the end)",
+            greater(tilted, seen.tilt("dlgn", end, 0), paired=True),
         ),
-        greater_within_runs(gather, gathered, seen.concentration(start, last)[0]),
-        greater_within_runs(more_gather, gathered, seen.concentration(end, 0)[0]),
-        greater("Frozen gates leave larger errors on the smooth half at the end", frozen, free),
+        Claim(gather, greater(gathered, seen.concentration(start, last)[0], paired=True)),
+        Claim(more_gather, greater(gathered, seen.concentration(end, 0)[0], paired=True)),
+        Claim("Frozen gates leave larger errors on the smooth half at the end", larger_ratio(frozen, free)),
     )
 
 
 def _slow(seen: CircleRuns) -> Claim:
-    """Decide whether frozen gates take longer.
-
-    A run that never learns counts as the last epoch. If that could change the verdict, nothing is decided.
-    """
-    frozen, learnt = (
-        numbers(float(seen.shown[2] if epoch is None else epoch) for epoch in seen.epochs_to_learn(kind))
-        for kind in ("frozen", "dlgn")
-    )
-    ratio = readable(frozen.mean / learnt.mean)
-    text = f"Frozen gates take longer to learn: more than ten times as many epochs says the paper, {ratio} times here"
-    claim = greater(text, frozen, learnt)
-    at_least = {Verdict.HOLDS: "dlgn", Verdict.FAILS: "frozen"}.get(claim.verdict)
-    if at_least is not None and None in seen.epochs_to_learn(at_least):
-        evidence = f"{claim.evidence}, but {KINDS[at_least]} did not learn in all of them"
-        return replace(claim, verdict=Verdict.UNDECIDED, evidence=evidence)
-    return claim
+    """Decide whether frozen gates take longer; a run that has not learnt by the end takes longer than that."""
+    frozen, learnt = seen.epochs_to_learn("frozen"), seen.epochs_to_learn("dlgn")
+    text = "Frozen gates take longer to learn (the paper: more than ten times as many epochs)"
+    return Claim(text, later(frozen, learnt, seen.shown[2]))
 
 
 def _early(seen: CircleRuns, kind: str) -> Claim:
@@ -221,4 +207,4 @@ def _early(seen: CircleRuns, kind: str) -> Claim:
     back = numbers(float((early - start).norm()) for start, early, _ in triples)
     ahead = numbers(float((early - end).norm()) for _, early, end in triples)
     text = f"{KINDS[kind]}: at epoch {seen.shown[1]} the overlap kernel is nearer to its end than to its start"
-    return greater_within_runs(f"{text} (‖Λ − Λ_start‖ against ‖Λ − Λ_end‖)", back, ahead)
+    return Claim(f"{text} (‖Λ − Λ_start‖ against ‖Λ − Λ_end‖)", greater(back, ahead, paired=True))

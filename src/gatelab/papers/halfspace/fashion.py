@@ -1,6 +1,5 @@
 """halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 
@@ -21,7 +20,7 @@ from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_and_look
-from gatelab.lab.verdicts import Claim, Sample, Verdict, close, greater, larger_within_runs, readable
+from gatelab.lab.verdicts import Claim, Sample, Verdict, all_of, equivalent, greater, larger_ratio, readable
 from gatelab.network import capture_gates
 from gatelab.papers.common import experiment, figure, findings, first_of_each_class, training
 from gatelab.regions import half_spaces
@@ -141,9 +140,9 @@ class _FashionRuns:
         """Return the observation of the first run at a look."""
         return self._seen[place]["members"][0]
 
-    def more_on_simple(self, text: str, what: str, place: int) -> Claim:
+    def more_on_simple(self, what: str, place: int) -> Verdict:
         """Decide whether a quantity is larger on the simple part at a look."""
-        return larger_within_runs(text, self.part(what, 0, place), self.part(what, 1, place))
+        return larger_ratio(self.part(what, 0, place), self.part(what, 1, place))
 
 
 def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
@@ -191,27 +190,20 @@ def _claims(seen: Mapping[str, _FashionRuns]) -> tuple[Claim, ...]:
         one = seen[kind]
         for what, text in (("paths", "more paths are active"), ("diagonal", "the tangent kernel's diagonal is larger")):
             for place, when in ((one.middle, "in the middle"), (-1, "at the end")):
-                made.append(one.more_on_simple(f"{name}: {text} on the simple part {when}", what, place))
-        made.append(_throughout(f"{name}: the simple part has more paths from the middle to the end", one))
+                made.append(Claim(f"{name}: {text} on the simple part {when}", one.more_on_simple(what, place)))
+        looks = [one.more_on_simple("paths", place) for place in range(one.middle, len(one.epochs))]
+        made.append(Claim(f"{name}: the simple part has more paths from the middle to the end", all_of(looks)))
     dlgn = seen["dlgn"]
     return (
         *made,
-        greater(
+        Claim(
             "DLGN-PWC: the simple part is learnt first (accuracies in the middle)",
-            dlgn.part("accuracy", 0, dlgn.middle),
-            dlgn.part("accuracy", 1, dlgn.middle),
+            greater(*(dlgn.part("accuracy", part, dlgn.middle) for part in (0, 1)), paired=True),
         ),
-        close("DLGN-PWC and ReLU are about equally good", dlgn.final, seen["relu"].final, within=0.02),
+        Claim(
+            "DLGN-PWC and ReLU are about equally good", equivalent(dlgn.final, seen["relu"].final, 0.02, paired=True)
+        ),
     )
-
-
-def _throughout(text: str, one: _FashionRuns) -> Claim:
-    """Decide whether the simple part has more paths at every look; the claim fails if it fails at one."""
-    looks = range(one.middle, len(one.epochs))
-    found = Counter(one.more_on_simple("", "paths", place).verdict for place in looks)
-    verdict = next((option for option in (Verdict.FAILS, Verdict.UNDECIDED) if found[option]), Verdict.HOLDS)
-    counts = ", ".join(f"{option.value} at {found[option]}" for option in Verdict)
-    return Claim(text, verdict, f"{counts} of {len(looks)} looks")
 
 
 def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> Iterator[FigureFacts]:

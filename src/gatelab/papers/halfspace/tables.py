@@ -20,7 +20,7 @@ from gatelab.lab.kernel_machines import best_accuracy, ridge_answers
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
-from gatelab.lab.verdicts import Claim, Sample, close, greater
+from gatelab.lab.verdicts import Claim, Sample, Verdict, equivalent, greater, not_below
 from gatelab.papers.common import dots, experiment, figure, findings, training
 
 NAMES = {
@@ -110,14 +110,21 @@ class Table1Config(ImagesConfig):
 
     def claims(self, test: Mapping[str, Sample]) -> tuple[Claim, ...]:
         """Compare DLGNs with ReLU, and all models with those that learn no gates."""
+
+        def beats(one: str, other: str) -> Verdict:
+            return greater(test[one], test[other], paired=True)
+
+        def as_good(kind: str) -> Verdict:
+            return equivalent(test[kind], test["relu"], 0.03, paired=True)
+
         return (
-            close("DLGN and ReLU are about equally good", test["dlgn"], test["relu"], within=0.03),
-            close("DLGN-PWC and ReLU are about equally good", test["pwc"], test["relu"], within=0.03),
-            greater("DLGN beats frozen gates", test["dlgn"], test["frozen"]),
-            greater("Frozen gates beat the deep linear network", test["frozen"], test["dln"]),
-            greater("DLGN beats the deep linear network", test["dlgn"], test["dln"]),
-            greater("ReLU beats the linear model on NTK features", test["relu"], test["tangent"]),
-            greater("DLGN beats the linear model on NTK features", test["dlgn"], test["tangent"]),
+            Claim("DLGN and ReLU are about equally good", as_good("dlgn")),
+            Claim("DLGN-PWC and ReLU are about equally good", as_good("pwc")),
+            Claim("DLGN beats frozen gates", beats("dlgn", "frozen")),
+            Claim("Frozen gates beat the deep linear network", beats("frozen", "dln")),
+            Claim("DLGN beats the deep linear network", beats("dlgn", "dln")),
+            Claim("ReLU beats the linear model on NTK features", beats("relu", "tangent")),
+            Claim("DLGN beats the linear model on NTK features", beats("dlgn", "tangent")),
         )
 
     def differences(self) -> tuple[str, ...]:
@@ -150,9 +157,10 @@ class ResidualConfig(ImagesConfig):
 
     def claims(self, test: Mapping[str, Sample]) -> tuple[Claim, ...]:
         """Compare both networks."""
+        worse = "DLGN is at most slightly worse (the paper: 5 to 6 points)"
         return (
-            greater("ReLU beats DLGN", test["relu"], test["dlgn"]),
-            close("DLGN is only slightly worse (the paper: 5 to 6 points)", test["dlgn"], test["relu"], within=0.08),
+            Claim("ReLU beats DLGN", greater(test["relu"], test["dlgn"], paired=True)),
+            Claim(worse, not_below(test["dlgn"], test["relu"], 0.08, paired=True)),
         )
 
     def differences(self) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ from gatelab.hierarchy.rules import random_table
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.looks import Look
-from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import train_and_look
-from gatelab.lab.verdicts import Claim, Sample, greater
+from gatelab.lab.verdicts import Claim, Sample, above, exponents, near, within
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models.init import initialise
-from gatelab.papers.common import cells_per_kind, decided, experiment, figure, findings, line, over, runs_of, training
+from gatelab.papers.common import cells_per_kind, experiment, figure, findings, line, over, runs_of, training
 
 _PLACES = ("before the ReLU", "after the ReLU")
 
@@ -141,7 +141,7 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
         shares,
         changes,
         *_figures(config, removed, drifts, chance),
-        *_claims(max(record["residual"] for record in flat), removed, orders, Sample((chance,) * config.runs)),
+        *_claims(config, max(record["residual"] for record in flat), removed, drifts),
         f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
         "a node that does not vary over the batch.",
         "The paper claims the energy for batch norm after the ReLU; after the linear map the argument is the same.",
@@ -165,27 +165,23 @@ def _figures(
 
 
 def _claims(
-    residual: float, removed: Mapping[str, list[Sample]], orders: Mapping[Norm, float], chance: Sample
+    config: BatchNormConfig, residual: float, removed: Mapping[str, list[Sample]], drifts: Mapping[Norm, list[Sample]]
 ) -> tuple[Claim, ...]:
-    kept, free = orders[Norm.AFTER_RELU], orders[Norm.NONE]
-    more = "removes more than two random directions would"
+    more, chance = "removes more than two random directions would", 2 / config.batch
+    kept, free = (exponents(config.step_sizes, drifts[norm]) for norm in (Norm.AFTER_RELU, Norm.NONE))
+    vanishes = "With batch norm after the ReLU the energy's drift vanishes with the step (8.6.2: exponent 1 ± 0.25)"
     return (
-        decided(
+        Claim(
             "What comes back is (c₁/σ) P^⊥ g (Thm. 5, with ε in the formula)",
-            residual < 1e-8,
-            f"autograd against the formula: at most {residual:.1e}, relative",
+            within(residual, 1e-8, "autograd against the formula, relative:"),
         ),
         *(
-            greater(f"Batch norm {place} {more}, {when}", samples[at], chance)
+            Claim(f"Batch norm {place} {more}, {when}", above(samples[at], chance))
             for place, samples in removed.items()
             for when, at in (("at the start", 0), ("after training", -1))
         ),
-        decided(
-            "With batch norm after the ReLU the energy's drift vanishes with the step (8.6.2)",
-            abs(kept - 1) < 0.25,
-            f"exponent {kept:.2f}; η² in each of 1/η steps makes 1",
-        ),
-        decided("Without batch norm it does not", abs(free) < 0.25, f"exponent {free:.2f}"),
+        Claim(vanishes, near(kept, 1.0, 0.25)),
+        Claim("Without batch norm it does not (exponent 0 ± 0.25)", near(free, 0.0, 0.25)),
     )
 
 

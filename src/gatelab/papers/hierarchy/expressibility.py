@@ -20,8 +20,9 @@ from gatelab.hierarchy.rules import joint
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Verdict, readable
-from gatelab.papers.common import decided, dots, experiment, figure, findings, line, numbers
+from gatelab.lab.verdicts import Claim, all_of, below, readable, undecided, within
+from gatelab.lab.verdicts.verdict import exact
+from gatelab.papers.common import dots, experiment, figure, findings, line, numbers
 
 
 class ExpressibilityConfig(SeededConfig):
@@ -67,8 +68,6 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
     ratios = [b / a for a, b in pairwise(linear)]
     trained, trained_linear = ([numbers(r[f"trained {kind}"]) for r in found] for kind in ("ReLU", "linear"))
     excess = max(abs(sample.mean - best) / best for sample, best in zip(trained_linear, linear, strict=True))
-    by_size = zip(config.sizes, trained, strict=True)
-    reached = ", ".join(f"{sample.mean:.2g} at {size} bits" for size, sample in by_size)
     rows = tuple(
         (
             *(str(size), str(r["events"]), readable(r["linear"]), t_linear.text(), f"{r['relu']:.1e}", t_relu.text()),
@@ -102,14 +101,13 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
         f"{min(ratios, default=1):.2g} with each bit; the constructed ReLU network's is {max(relu):.1e} throughout.",
         table,
         figure("Loss against region size", *axes, curves, caption, ticks=tuple(map(str, config.sizes))),
-        (
-            decided(exponential, min(ratios) >= 2, growth)
-            if ratios
-            else Claim(exponential, Verdict.UNDECIDED, "there is only one size")
+        Claim(
+            exponential,
+            exact(min(ratios) >= 2, min(ratios), growth) if ratios else undecided("there is only one size"),
         ),
-        decided("ReLU networks reach zero loss", max(relu) < 1e-10, f"constructed: at most {max(relu):.1e}"),
-        decided(bounded, excess < 1e-3, f"relative distance at most {excess:.1e}"),
-        decided(zero, all(sample.mean < 1e-3 for sample in trained), f"mean loss after training: {reached}"),
+        Claim("ReLU networks reach zero loss", within(max(relu), 1e-10, "largest loss of the construction")),
+        Claim(bounded, within(excess, 1e-3, "largest relative distance")),
+        Claim(zero, all_of([below(sample, 1e-3) for sample in trained])),
         "The paper assumes that each P_αβ alone is all-vert. Here none is (rows repeat), yet the rows of all "
         "children side by side are vertices, which is enough: the theorem needs less than it assumes.",
         "The last claim is ours, not the paper's.",

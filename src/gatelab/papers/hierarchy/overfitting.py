@@ -1,6 +1,6 @@
 """Section 6: a subtle true cause beside an obvious spurious one, and the noise of SGD as a noisy P."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 
 import torch
@@ -22,10 +22,10 @@ from gatelab.hierarchy import (
 from gatelab.hierarchy.rules import from_function, parity
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
-from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, greater, greater_within_runs
-from gatelab.papers.common import cells_per_kind, decided, dots, experiment, figure, findings, numbers, runs_of
+from gatelab.lab.verdicts import Claim, Sample, exponents, greater, near
+from gatelab.lab.verdicts.fits import fitted_power
+from gatelab.papers.common import cells_per_kind, dots, experiment, figure, findings, numbers, runs_of
 
 
 class OverfittingConfig(SeededConfig):
@@ -121,7 +121,8 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
         for name in ("GD", "SGD")
         for what in ("alpha", "gamma", "test")
     }
-    epsilons = [numbers(run["epsilon"] for run in runs).mean for runs in by_size]
+    samples = [numbers(run["epsilon"] for run in runs) for runs in by_size]
+    epsilons = [sample.mean for sample in samples]
     noise = runs_of("noise", results)
     ratios = {name: numbers(r[name] / r["observed"] for r in noise) for name in ("full", "lossy")}
     few, many = config.samples[0], config.samples[-1]
@@ -138,7 +139,7 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
         _dependence(config, epsilons, found),
         noises,
         _figure(config, epsilons, found),
-        *_claims(config, epsilons, found, ratios),
+        *_claims(config, samples, found, ratios),
         "In the paper a random start cannot see the subtle cause at all. Parity is nearly so: no single bit "
         "carries information about it.",
     )
@@ -173,27 +174,25 @@ def _figure(config: OverfittingConfig, epsilons: list[float], found: Found) -> F
 
 
 def _claims(
-    config: OverfittingConfig, epsilons: list[float], found: Found, ratios: Mapping[str, Sample]
+    config: OverfittingConfig, epsilons: Sequence[Sample], found: Found, ratios: Mapping[str, Sample]
 ) -> tuple[Claim, ...]:
     few, many, middle = config.samples[0], config.samples[-1], len(config.samples) // 2
     true, spurious = found["GD", "alpha"], found["GD", "gamma"]
-    order, falls = fitted_power(config.samples, epsilons), "The spurious correlation ε falls as n^(−1/2)"
-    full, lossy = ratios["full"], ratios["lossy"]
+    falls, noise = (
+        "The spurious correlation ε falls as n^(−1/2)",
+        "SGD's noise is that of a resampled P̃ (ratio 1 ± 0.1)",
+    )
+    better = f"SGD generalises better than GD after as many steps ({config.samples[middle]} samples, test loss)"
+    tests = [found[name, "test"][middle] for name in ("GD", "SGD")]
     return (
-        decided(falls, abs(order + 0.5) < 0.15, f"fitted exponent {order:.2f}"),
-        greater_within_runs(f"With {few} samples the spurious cause outweighs the true one", spurious[0], true[0]),
-        greater_within_runs(f"With {many} samples the true cause outweighs it", true[-1], spurious[-1]),
-        greater("More data mean less weight on the spurious cause", spurious[0], spurious[-1]),
-        greater_within_runs(
-            f"SGD generalises better than GD after as many steps ({config.samples[middle]} samples)",
-            found["GD", "test"][middle],
-            found["SGD", "test"][middle],
+        Claim(falls, near(exponents(config.samples, epsilons), -0.5, 0.15)),
+        Claim(
+            f"With {few} samples the spurious cause outweighs the true one", greater(spurious[0], true[0], paired=True)
         ),
-        decided(
-            "SGD's noise is that of a resampled P̃",
-            abs(full.mean - 1) < 0.1,
-            f"predicted over observed: {full.text()} if z determines x, {lossy.text()} if not",
-        ),
+        Claim(f"With {many} samples the true cause outweighs it", greater(true[-1], spurious[-1], paired=True)),
+        Claim("More data mean less weight on the spurious cause", greater(spurious[0], spurious[-1])),
+        Claim(better, greater(*tests, paired=True)),
+        Claim(noise, near(ratios["full"], 1.0, 0.1)),
     )
 
 

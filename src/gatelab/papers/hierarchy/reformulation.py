@@ -24,8 +24,8 @@ from gatelab.hierarchy.rules import random_table
 from gatelab.lab.experiment import SeededConfig, cell_per_run
 from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Verdict, greater_within_runs, readable
-from gatelab.papers.common import decided, experiment, figure, findings, numbers, over
+from gatelab.lab.verdicts import Claim, greater, readable, undecided, within
+from gatelab.papers.common import experiment, figure, findings, numbers, over
 
 _GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
 
@@ -134,13 +134,14 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
         conditions_hold,
         figure("Departure against information", x_label, "relative departure", departures, over_teachers),
         figure("Why it departs", x_label, "largest gap", reasons, at_start),
-        (
-            decided(exact, largest < 1e-10, f"largest distance {largest:.1e} {after}")
+        Claim(
+            exact,
+            within(largest, 1e-10, f"largest distance {after}")
             if config.keeps[-1] >= config.bits
-            else Claim(exact, Verdict.UNDECIDED, "z never determines x here")
+            else undecided("z never determines x here"),
         ),
-        greater_within_runs("With more information in z the departure is smaller", apart[0], apart[-2]),
-        greater_within_runs(better, own[0], measured[0]),
+        Claim("With more information in z the departure is smaller", greater(apart[0], apart[-2], paired=True)),
+        Claim(better, greater(own[0], measured[0], paired=True)),
         "z keeps the teacher's variable and the first positions of its region; labels are the same throughout.",
     )
 

@@ -30,7 +30,7 @@ from gatelab.hierarchy.scores import gradient_selectivity
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import greater_within_runs
+from gatelab.lab.verdicts import Claim, greater
 from gatelab.papers.common import cells_per_kind, experiment, figure, findings, numbers, over, runs_of
 
 
@@ -95,9 +95,11 @@ def _disentangle_findings(config: DisentangleConfig, results: Mapping[str, Resul
         f"Mean ± standard deviation of {config.runs} runs; batches of {config.batch}.",
     )
     curves = [mean_curve(_label(norm), tuple(map(float, steps)), samples) for norm, samples in scores.items()]
-    raised = [greater_within_runs(f"SGD raises the score ({_label(norm)})", last[norm], first[norm]) for norm in Norm]
+    raised = [
+        Claim(f"SGD raises the score ({_label(norm)})", greater(last[norm], first[norm], paired=True)) for norm in Norm
+    ]
     helped = [
-        greater_within_runs(f"Batch norm {norm.value} helps to find the factors", last[norm], last[Norm.NONE])
+        Claim(f"Batch norm {norm.value} helps to find the factors", greater(last[norm], last[Norm.NONE], paired=True))
         for norm in (Norm.AFTER_LINEAR, Norm.AFTER_RELU)
     ]
     return findings(
@@ -220,8 +222,8 @@ def _selectivity_findings(config: SelectivityConfig, results: Mapping[str, Resul
         table,
         figure("Selectivity over training", "step", "matched selectivity", curves, "Mean ± its error."),
         FigureFacts("Nodes and events", Panels(maps, 2), text),
-        greater_within_runs(selective, after[taught], before[taught]),
-        greater_within_runs("More than training on random labels does", after[taught], after[control]),
+        Claim(selective, greater(after[taught], before[taught], paired=True)),
+        Claim("More than training on random labels does", greater(after[taught], after[control], paired=True)),
         "The student never sees the variables; it learns the labels by full-batch gradient descent.",
     )
 

@@ -8,9 +8,10 @@ from gatelab.figures import Plot
 from gatelab.hierarchy import LocalNetwork, NodeOptions, Norm, Teacher, string_fields
 from gatelab.hierarchy.batchnorm import batch_norm_backward, batch_norm_jacobian, projection, row_energy, standardise
 from gatelab.hierarchy.rules import random_table
-from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, fitted_power, identity, moved, relative_error
+from gatelab.lab.measure import EXACT, IDENTITY, ErrorFlow, against, identity, moved, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.papers.common import at_least, dots, line, measurement
 
 

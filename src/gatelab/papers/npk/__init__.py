@@ -4,13 +4,16 @@ Theorems (``gatelab theorems npk``):
 
 - ``theorems``: Sections 1 to 4 and Definition C.2: paths, kernels, dynamics of the error;
 - ``theorems_expectations``: Sections 5, C, D, E: kernels over random values and random gates;
+- ``theorems_limits``: Theorem D.1's variance, Eq. 2 and fixed gates at infinite width, as printed and corrected;
+- ``theorems_start``: dependent initialisation, deep linear networks, ν;
 - ``theorems_bundles``: the same for convolutional and residual networks, beyond the paper.
 
 Experiments (``gatelab run npk-…``):
 
 - ``table2``: Table 2, accuracy with random, learnt, decoupled and ReLU gates;
 - ``figure3``: Figure 3, gates at stages of training, ν and tangent kernels while networks learn;
-- ``memorisation``: Figures 5 and 6; ``theorem51``: Theorem 5.1 as a convergence plot;
+- ``memorisation``: Figures 5 and 6, with the best depth predicted by ``memorisation_law``;
+- ``theorem51``: Theorem 5.1 as a convergence plot;
 - ``kernel_regression``, ``kernel_at_scale``: kernel machines with the path kernel, beyond the paper.
 """
 
@@ -38,6 +41,7 @@ _ITEMS = {
     "gatelab.models.init.bernoulli_": "Assumption 5.1",
     "npk-5.1": "Theorem 5.1; Theorem D.1; Eq. 11; Eq. 12; Eq. 13",
     "npk-theorem51": "Theorem 5.1, as a plot",
+    "npk-D.1": "Theorem D.1, variance",
     "npk-table2": "Table 2",
     "npk-figure3-stages": "Figure 3, left",
     "npk-figure3-dynamics": "Figure 3, middle",

@@ -25,7 +25,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
-from gatelab.lab.verdicts import Sample, not_below, readable
+from gatelab.lab.verdicts import Claim, Sample, not_below, readable
 from gatelab.papers.common import experiment, figure, findings, line
 from gatelab.work.files import write_json
 from gatelab.work.progress import Silent
@@ -189,8 +189,8 @@ def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
         _accuracy_table(config, own, kernels),
         _solver_table(config, runs),
         *_figures(config, runs),
-        not_below(as_well, kernels[PATH], own, within=0.01),
-        not_below("So does the overlap of its gates alone", kernels[OVERLAP], own, within=0.01),
+        Claim(as_well, not_below(kernels[PATH], own, 0.01, paired=True)),
+        Claim("So does the overlap of its gates alone", not_below(kernels[OVERLAP], own, 0.01, paired=True)),
         "Network and kernels learn from the same examples; the network is taken after its last epoch.",
         "The regression has not seen the held-out fifth that chooses the ridge, but the gates have.",
         *_unconverged(runs),

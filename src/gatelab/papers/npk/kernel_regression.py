@@ -17,7 +17,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.twins import network
-from gatelab.lab.verdicts import Sample, greater, share_of_gap
+from gatelab.lab.verdicts import Claim, Sample, greater, share_of_gap
 from gatelab.papers.common import experiment, figure, findings
 from gatelab.papers.npk.table2 import Table2Config
 
@@ -100,9 +100,9 @@ def _regression_findings(config: RegressionConfig, results: Mapping[str, Result]
         f"the network has {own.text()} %. {_explained(late, ridge[RANDOM], own)}",
         table,
         _figure(config, ridge, svm),
-        greater("Late gates make a better kernel than random ones", late, ridge[RANDOM]),
-        greater("So they do for support vector machines", svm[last], svm[RANDOM]),
-        greater("Late gates make a better kernel than infinite width", late, ridge[INFINITE]),
+        Claim("Late gates make a better kernel than random ones", greater(late, ridge[RANDOM], paired=True)),
+        Claim("So they do for support vector machines", greater(svm[last], svm[RANDOM], paired=True)),
+        Claim("Late gates make a better kernel than infinite width", greater(late, ridge[INFINITE], paired=True)),
         "Gates have seen more examples than the kernels learn from: late gates carry what the network learnt.",
     )
 
@@ -110,8 +110,9 @@ def _regression_findings(config: RegressionConfig, results: Mapping[str, Result]
 def _explained(late: Sample, random: Sample, own: Sample) -> str:
     share = share_of_gap(late, random, own)
     if share is None:
-        return "The network does not beat the kernel of random gates; there is no gap to explain."
-    return f"The kernel of the gates accounts for {share[0]:.0%} (± {100 * share[1]:.0f}) of the gap."
+        return "These runs do not show that the network beats the kernel of random gates; there is no gap to explain."
+    part, (low, high) = share
+    return f"The kernel of the gates accounts for {part:.0%} (95 % interval {low:.0%} to {high:.0%}) of the gap."
 
 
 def _figure(config: RegressionConfig, ridge: Mapping[str, Sample], svm: Mapping[str, Sample]) -> FigureFacts:

@@ -10,11 +10,12 @@ from gatelab.data import load
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
 from gatelab.lab.experiment import Config
 from gatelab.lab.findings import FigureFacts, Findings, Table
-from gatelab.lab.measure import fitted_power
 from gatelab.lab.runs import Cell, Context, Result
+from gatelab.lab.verdicts import Claim, exponents, near
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import bernoulli_
-from gatelab.papers.common import decided, experiment, findings, numbers, power_law
+from gatelab.papers.common import experiment, findings, numbers, power_law
 
 
 class ConvergenceConfig(Config):
@@ -59,7 +60,7 @@ def _convergence_findings(config: ConvergenceConfig, results: Mapping[str, Resul
         f"With fixed random gates and ±σ values the relative distance falls as w^{order:.2f}.",
         Table("‖K − d σ^{2(d−1)} H‖ / ‖d σ^{2(d−1)} H‖", ("width", "mean ± standard deviation"), rows),
         FigureFacts("Convergence with width", plot, ""),
-        decided(vanishes, abs(order + 0.5) < 0.1, f"fitted exponent {order:.3f}"),
+        Claim(vanishes, near(exponents(list(samples), list(samples.values())), -0.5, 0.1)),
         "The theorem bounds the variance by O(1/w), which makes the distance O(w^(−1/2)).",
     )
 

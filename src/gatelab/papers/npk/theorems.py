@@ -3,6 +3,7 @@
 d counts weight layers, w is the width, n the number of examples; all in float64.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +14,10 @@ from torch.func import vmap
 from gatelab.figures import Plot
 from gatelab.gates import SoftGate
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, overlap_kernel, spectrum, value_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, against, fitted_power, identity, relative_error
+from gatelab.lab.measure import ErrorFlow, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, mlp
 from gatelab.network import capture_gates
 from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
@@ -137,7 +139,7 @@ def _trajectory(networks: list[dict[str, Tensor]], model: nn.Module, x: Tensor, 
     return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
 
 
-def _gates(weights: dict[str, Tensor], x: Tensor) -> Bool[Tensor, "n units"]:
+def _gates(weights: Mapping[Any, Tensor], x: Tensor) -> Bool[Tensor, "n units"]:
     """The gates of a bias-free chain, from its weights alone: capture would take seconds for all steps."""
     q, *found = x @ next(iter(weights.values())).T, torch.empty(len(x), 0, dtype=torch.bool)
     for weight in list(weights.values())[1:]:
@@ -221,6 +223,7 @@ def gated_dynamics(seed: int) -> Measurement:
     rates = [(fixed.error_rate(SMALL_STEP), -value_kernel @ error)]
     rates.append((learnt.error_rate(SMALL_STEP), -(value_kernel + feature_kernel) @ error))
     hard = DeepGatedNetwork(WIDTHS, dtype=torch.float64, generator=generator)
+    other_gates, linear_gates = foreign_gates(hard, x)
     through_hard_gates = neural_tangent_kernel(hard, x, wrt=hard.feature).abs().max().item()
     measured, predicted = (torch.cat(side) for side in zip(*rates, strict=True))
     return measurement(
@@ -229,7 +232,27 @@ def gated_dynamics(seed: int) -> Measurement:
         agrees("DNPFL: ė against −(K^V + K^F) e", *rates[1], 1e-6, FINITE_DIFFERENCE),
         identity("K against K^V + K^F", neural_tangent_kernel(model, x), value_kernel + feature_kernel),
         Check("K^F through hard gates", through_hard_gates, 0.0, "no gradient passes a step function"),
+        Check(RELU_GATES, other_gates, 0, "the same bits"),
+        at_least("gates that a linear feature network would change", linear_gates, 1, "else nothing is compared"),
     )
+
+
+RELU_GATES = "gates that differ from those of a ReLU network with the feature weights"
+
+
+def foreign_gates(model: DeepGatedNetwork, x: Tensor) -> tuple[int, int]:
+    """How many gates of a DGN differ from a ReLU network's, and how many of a linear network's do."""
+    weights: list[Tensor] = [weight.detach() for weight in model.feature_parameters()]
+    after_last = torch.ones(1, len(weights[-1]), dtype=torch.float64)  # only layers before it have gates
+    relu = _gates(dict(enumerate([*weights, after_last])), x)
+    q, linear = x, []
+    for weight in weights:
+        q = q @ weight.T
+        linear.append(q > 0)
+    pattern = capture_gates(model, x)
+    # A padded network repeats the gates of each layer.
+    own = [pattern[name][:, : len(weight)] for name, weight in zip(pattern.layers, weights, strict=True)]
+    return int((torch.cat(own, dim=1) != relu).sum()), int((torch.cat(linear, dim=1) != relu).sum())
 
 
 @theorem("npk-C.2", "Definition C.2", "Counting common open paths equals multiplying common open units: Λ = Π_l τ_l")

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.figures import Plot
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
-from gatelab.lab.measure import ErrorFlow, Mean, all_signs, fitted_power, identity, relative_error, tangent_kernels
+from gatelab.lab.measure import ErrorFlow, Mean, all_signs, identity, relative_error, tangent_kernels
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models.init import initialise
 from gatelab.network import capture_gates
 from gatelab.papers.common import agrees, dots, equality, measurement, power_law

@@ -28,7 +28,6 @@ from gatelab.lab.measure import (
     Mean,
     against,
     all_signs,
-    fitted_power,
     identity,
     random_signs,
     relative_error,
@@ -36,9 +35,10 @@ from gatelab.lab.measure import (
 )
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.lab.verdicts.fits import fitted_power
+from gatelab.models import DeepGatedNetwork, MemorisationNetwork, mlp
 from gatelab.papers.common import dots, line, measurement, power_law
-from gatelab.papers.npk.theorems import DEPTH, problem
+from gatelab.papers.npk.theorems import DEPTH, RELU_GATES, foreign_gates, problem
 
 SIGMA = 0.9  # of exact expectations; σ = 1 would hide a wrong exponent
 DRAWS = 300  # the variance is then known to 8 %, its exponent over five sizes to 0.05
@@ -115,7 +115,12 @@ def _sampled(
 
 
 def _over_sizes(
-    first: Check, label: str, sizes: list[int], which: str, draws: list[tuple[float, float, float]], worst: float = 0.0
+    first: list[Check],
+    label: str,
+    sizes: list[int],
+    which: str,
+    draws: list[tuple[float, float, float]],
+    worst: float = 0.0,
 ) -> Measurement:
     """Check the mean, the decay of the variance, and the library; ``worst`` is the library's error elsewhere."""
     z_scores, variances, errors = zip(*draws, strict=True)
@@ -123,7 +128,7 @@ def _over_sizes(
     decay = fitted_power(sizes, variances)
     return measurement(
         power_law(label, y_label, sizes, variances, -1, "1 / size"),
-        first,
+        *first,
         Check(f"E[K] {which}, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
         Check(f"exponent of Var[K] in {label[-1]}", decay, -0.85, AT_BOUND_RATE),
         Check("K of some draws against autograd, rel. error", max(worst, *errors), IDENTITY, EXACT),
@@ -144,7 +149,7 @@ def expected_tangent_kernel(seed: int) -> Measurement:
         model = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
         sigma = sqrt(2 / width)
         draws.append(_sampled(model, x, sigma, _limit(model, x, sigma), generator))
-    return _over_sizes(first, "width w", widths, "at widths 16 … 256", draws, worst)
+    return _over_sizes([first], "width w", widths, "at widths 16 … 256", draws, worst)
 
 
 @theorem("npk-C.1", "Corollary C.1", "Padding the gates m times, σ → σ/√m, leaves d σ^{2(d−1)} H; K tends to it with m")
@@ -153,20 +158,23 @@ def padding(seed: int) -> Measurement:
     generator, x, _ = problem(seed)
     width, sigma = 8, sqrt(2 / 8)
     narrow = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
-    limit, paddings, padded_limits, draws = _limit(narrow, x, sigma), [1, 2, 4, 8, 16], [], []
+    limit, paddings, padded_limits, draws, foreign = _limit(narrow, x, sigma), [1, 2, 4, 8, 16], [], [], 0
     for m in paddings:
         model = DeepGatedNetwork((3, width, width, 1), padding=m, dtype=torch.float64, generator=generator)
         model.feature.load_state_dict(narrow.feature.state_dict())
         padded_limits.append(_limit(model, x, sigma / sqrt(m)))
         draws.append(_sampled(model, x, sigma / sqrt(m), limit, generator))
+        foreign += foreign_gates(model, x)[0]
     stacked = torch.stack(padded_limits)
     first = identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked))
-    return _over_sizes(first, "padding m", paddings, "for m = 1 … 16", draws)
+    return _over_sizes(
+        [first, Check(RELU_GATES, foreign, 0, "the same bits")], "padding m", paddings, "for m = 1 … 16", draws
+    )
 
 
 @theorem("npk-E", "Appendix E", "A memorisation network's E[K₀]/d has eigenvalues 1 + (n−1)μ^{d−1} and 1 − μ^{d−1}")
 def memorisation_spectrum(seed: int) -> Measurement:
-    """The closed form against an eigensolver, and the matrix against sampled gates."""
+    """The closed form against an eigensolver, and the matrix against networks: their gates, and their own kernels."""
     generator = torch.Generator().manual_seed(seed)
     n, mu, width, depths = 200, 0.5, 25, (2, 4, 6, 8, 12, 16, 20)
     worst, ideal = 0.0, []
@@ -177,24 +185,39 @@ def memorisation_spectrum(seed: int) -> Measurement:
         closed[-1] = 1 + (n - 1) * common
         worst = max(worst, relative_error(spectrum(expected), closed))
         ideal.append(line(f"ideal, d = {depth}", range(1, n + 1), closed.cumsum(0)))
-    depth = 4
-    samples = [_sampled_lookup_kernel(n, width, depth, mu, generator) for _ in range(200)]
-    entries = Mean.of(torch.stack([k.diagonal().mean(), (k.sum() - k.trace()) / (n * n - n)]) for k in samples)
-    predicted = torch.tensor([1.0, mu ** (depth - 1)], dtype=torch.float64)
-    drawn = dots(f"one draw, w = {width}, d = {depth}", range(1, n + 1), cumulative_eigenvalues(samples[0]))
+    depth, entries, drawn = 4, [], []
+    for _ in range(100):
+        network = MemorisationNetwork(LOOKUPS, width, depth, mu, dtype=torch.float64, generator=generator)
+        kernels = _lookup_kernels(network)
+        entries.append(torch.stack([_diagonal_and_rest(kernel) for kernel in kernels]))
+        drawn.append(kernels[0])
+    predicted = torch.tensor([1.0, mu ** (depth - 1)], dtype=torch.float64).expand(2, 2)
+    label = f"E over signs, one draw of gates, w = {width}, d = {depth}"
+    shown = dots(label, range(1, LOOKUPS + 1), cumulative_eigenvalues(drawn[0]))
     return measurement(
-        Plot("index, smallest eigenvalue first", "cumulative eigenvalues of E[K₀]/d", (*ideal, drawn)),
+        Plot("index, smallest eigenvalue first", "cumulative eigenvalues of E[K₀]/d", (*ideal, shown)),
         Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
-        Check("E of diagonal and other entries, 200 draws, |z|", entries.z_score(predicted), 5.0, MONTE_CARLO),
+        Check("diagonal and other entries, 100 networks, |z|", Mean.of(entries).z_score(predicted), 5.0, MONTE_CARLO),
         note=(
             f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth."
         ),
     )
 
 
-def _sampled_lookup_kernel(n: int, width: int, depth: int, mu: float, generator: torch.Generator) -> Tensor:
-    """E_v[K₀]/d = σ^{2(d−1)} Λ₀ for one draw of Ber(μ) gates, σ² = 1/(μw)."""
-    draws = (torch.rand(n, width, generator=generator, dtype=torch.float64) for _ in range(depth - 1))
-    gates = GatePattern({str(layer): uniform < mu for layer, uniform in enumerate(draws)}, torch.float64)
-    sigma_squared = 1 / (mu * width)
-    return sigma_squared ** (depth - 1) * overlap_kernel(gates, normalise=False)
+LOOKUPS = 40  # values in each of the networks that are drawn
+
+
+def _lookup_kernels(network: MemorisationNetwork) -> tuple[Tensor, Tensor]:
+    """E[K₀]/d over signs for the network's own gates and σ, d σ^{2(d−1)} Λ₀; and its own K₀/d, by autograd."""
+    depth, sigma = len(network.value), next(network.parameters()).detach().abs().max().item()
+    pattern = GatePattern({str(layer): gates > 0 for layer, gates in enumerate(network.gates)}, torch.float64)
+    expected = sigma ** (2 * (depth - 1)) * overlap_kernel(pattern, normalise=False)
+    index = torch.arange(network.gates.shape[1])
+    parameters = {name: weight.detach()[None] for name, weight in network.named_parameters()}
+    return expected, tangent_kernels(network, index, parameters)[0] / depth
+
+
+def _diagonal_and_rest(kernel: Tensor) -> Tensor:
+    """The mean of the diagonal and that of the other entries."""
+    n = len(kernel)
+    return torch.stack([kernel.diagonal().mean(), (kernel.sum() - kernel.trace()) / (n * n - n)])

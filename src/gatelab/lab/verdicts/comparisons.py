@@ -1,0 +1,151 @@
+"""Claims about means: one is greater, two are equivalent, one is near a number; by t tests with their real degrees.
+
+Each claim says that an effect lies in an open interval, its *region*: (0, ∞) for "greater", (−m, m) for "equivalent".
+With an estimate e, its standard error s and T the t distribution, the one-sided p-values are
+
+    P(as much evidence for the claim | e on its boundary)     = max{P(T > (e − low)/s), P(T < (e − high)/s)}
+    P(as much evidence against the claim | e on its boundary) = min{P(T < (e − low)/s), P(T > (e − high)/s)}
+
+For a bounded region the first line is the pair of one-sided tests of Schuirmann (1987).
+"""
+
+from dataclasses import dataclass, replace
+from math import comb, exp, inf, log, sqrt
+
+from scipy.special import stdtr, stdtrit
+
+from gatelab.lab.verdicts.power import Design
+from gatelab.lab.verdicts.sample import Sample
+from gatelab.lab.verdicts.verdict import Verdict, undecided
+
+_ROUNDING = 1e-12  # a spread this small, relative to the values, is rounding
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """An effect, its standard error with degrees of freedom, and what a test without any spread could say."""
+
+    effect: float
+    error: float
+    degrees: float
+    deviation: float  # standard deviation of one run
+    samples: int
+    test: str
+    without_spread: tuple[str, float]  # the test that applies if no run differs, and the least p-value it can have
+
+
+def greater(a: Sample, b: Sample, *, paired: bool = False) -> Verdict:
+    """Decide whether the mean of ``a`` exceeds that of ``b``.
+
+    Args:
+        a: the sample that is claimed to be larger.
+        b: the other one.
+        paired: whether run i of both shares its seed or its data; then differences within runs are tested.
+
+    Example:
+        >>> greater(Sample((3.0, 4.0, 5.0), percent=False), Sample((1.0, 3.5, 2.0), percent=False)).outcome.value
+        'not decided'
+    """
+    return _compared(a, b, (0.0, inf), "", paired=paired)
+
+
+def not_below(a: Sample, b: Sample, margin: float, *, paired: bool = False) -> Verdict:
+    """Decide whether the mean of ``a`` is above that of ``b``, or less than ``margin`` below it."""
+    return _compared(a, b, (-margin, inf), f"; {a.number(margin)} less would do", paired=paired)
+
+
+def equivalent(a: Sample, b: Sample, margin: float, *, paired: bool = False) -> Verdict:
+    """Decide whether two means differ by less than ``margin``: "as good as"."""
+    return _compared(a, b, (-margin, margin), f"; as good means within {a.number(margin)}", paired=paired)
+
+
+def above(sample: Sample, level: float) -> Verdict:
+    """Decide whether a mean is above a number."""
+    return _judged_alone(sample, level, (level, inf))
+
+
+def below(sample: Sample, level: float) -> Verdict:
+    """Decide whether a mean is below a number."""
+    return _judged_alone(sample, level, (-inf, level))
+
+
+def near(sample: Sample, value: float, margin: float) -> Verdict:
+    """Decide whether a mean differs from ``value`` by less than ``margin``."""
+    verdict = _judged_alone(sample, value, (value - margin, value + margin))
+    return replace(verdict, evidence=f"{verdict.evidence}; near means within {sample.number(margin)}")
+
+
+def larger_ratio(a: Sample, b: Sample) -> Verdict:
+    """Decide whether one positive quantity exceeds another in the same runs, by the logarithms of their ratios.
+
+    The effect is the geometric mean of a/b.
+    """
+    evidence = _against(a, b)
+    if min(*a.values, *b.values) <= 0:
+        return undecided("a run has none at all, and so no ratio", evidence)
+    logs = Sample(tuple(log(x / y) for x, y in zip(a.values, b.values, strict=True)), percent=False)
+    verdict = _judged(_alone(logs, "paired t of logarithms"), (0.0, inf), logs)
+    interval = None if verdict.interval is None else (_exp(verdict.interval[0]), _exp(verdict.interval[1]))
+    return replace(verdict, effect=_exp(verdict.effect), interval=interval, evidence=evidence)
+
+
+def _exp(value: float) -> float:
+    return exp(min(value, 700.0))  # an interval of two runs may exceed every double
+
+
+def _against(a: Sample, b: Sample) -> str:
+    return f"{a.text()} against {b.text()}, {a.runs if a.runs == b.runs else f'{a.runs} and {b.runs}'} runs"
+
+
+def _compared(a: Sample, b: Sample, region: tuple[float, float], remark: str, *, paired: bool) -> Verdict:
+    estimate = _alone(a.minus(b), "paired t") if paired else _welch(a, b)
+    return replace(_judged(estimate, region, a, b), evidence=_against(a, b) + remark, percent=a.percent)
+
+
+def _judged_alone(sample: Sample, level: float, region: tuple[float, float]) -> Verdict:
+    evidence = f"{sample.text()} against {sample.number(level)}, {sample.runs} runs"
+    return replace(_judged(_alone(sample, "one-sample t"), region, sample), evidence=evidence, percent=sample.percent)
+
+
+def _alone(sample: Sample, test: str) -> _Estimate:
+    """The mean of one sample, or of differences within runs."""
+    without_spread = ("sign test: no run differs from another", 0.5**sample.runs)
+    return _Estimate(sample.mean, sample.error, sample.runs - 1, sample.spread, 1, test, without_spread)
+
+
+def _welch(a: Sample, b: Sample) -> _Estimate:
+    """The difference of two independent means; Welch's degrees of freedom."""
+    x, y = a.error**2, b.error**2
+    shares = [part**2 / (sample.runs - 1) for part, sample in ((x, a), (y, b)) if part > 0]
+    degrees = (x + y) ** 2 / sum(shares) if shares and sum(shares) > 0 else 0.0
+    deviation = sqrt((a.spread**2 + b.spread**2) / 2)
+    without_spread = ("rank test: no run differs from another of its kind", 1 / comb(a.runs + b.runs, a.runs))
+    return _Estimate(a.mean - b.mean, sqrt(x + y), degrees, deviation, 2, "Welch's t", without_spread)
+
+
+def _judged(estimate: _Estimate, region: tuple[float, float], *samples: Sample) -> Verdict:
+    effect, (low, high) = estimate.effect, region
+    if not all(sample.is_finite for sample in samples):
+        return undecided("a run gave no finite number", effect=effect)
+    if min(sample.runs for sample in samples) < 2:
+        return undecided("one run has no error bar", effect=effect)
+    if estimate.error <= _ROUNDING * max(abs(value) for sample in samples for value in sample.values):
+        return _without_spread(estimate, low < effect < high, effect < low or effect > high)
+    up, down = ((effect - end) / estimate.error for end in region)
+    above_low, below_high = (float(stdtr(estimate.degrees, t)) for t in (up, -down))
+    by_chance = (max(1 - above_low, 1 - below_high), min(above_low, below_high))
+    reach = float(stdtrit(estimate.degrees, 0.975)) * estimate.error
+    distance = min(abs(effect - low), abs(effect - high)) / estimate.deviation
+    return Verdict(
+        effect,
+        (effect - reach, effect + reach),
+        by_chance,
+        f"{estimate.test}, {estimate.degrees:.3g} degrees of freedom",
+        design=Design(distance, estimate.samples),
+    )
+
+
+def _without_spread(estimate: _Estimate, inside: bool, outside: bool) -> Verdict:
+    """Without spread a t test has no scale; the order of the runs still counts for something, if they are many."""
+    test, chance = estimate.without_spread
+    return Verdict(estimate.effect, None, (chance if inside else 1.0, chance if outside else 1.0), test)

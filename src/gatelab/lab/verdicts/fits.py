@@ -1,0 +1,60 @@
+"""Quantities that are fitted to all runs at once, as one number per run, so that a t test applies: the jackknife.
+
+With θ the estimate from n runs and θ_(i) that without run i, the pseudo-values n θ − (n − 1) θ_(i) are treated as
+independent estimates (Tukey 1958). They need no distribution of the runs, and no logarithm of a single run's zero.
+"""
+
+from collections.abc import Callable, Sequence
+from math import log, nan
+from statistics import linear_regression
+
+from scipy.special import stdtrit
+
+from gatelab.lab.verdicts.comparisons import greater
+from gatelab.lab.verdicts.sample import Sample
+from gatelab.lab.verdicts.verdict import Outcome
+
+_SMALLEST = 1e-300  # stands in for zero, which has no logarithm
+
+
+def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
+    """The a of the best fit y = c xᵃ, by least squares of the logarithms; NaN for fewer than two points.
+
+    Example:
+        >>> fitted_power([1, 2, 4], [3, 12, 48])
+        2.0
+    """
+    if len(x) < 2:
+        return nan
+    return round(linear_regression([log(v) for v in x], [log(max(v, _SMALLEST)) for v in y]).slope, 12)
+
+
+def jackknifed(samples: Sequence[Sample], estimate: Callable[[Sequence[Sample]], float]) -> Sample:
+    """Pseudo-values of an estimate from several samples; run i of all of them is left out together."""
+    n, whole = samples[0].runs, estimate(samples)
+    if n < 2:
+        return Sample((whole,), percent=False)
+    without = (estimate([Sample((*s.values[:i], *s.values[i + 1 :]), s.percent) for s in samples]) for i in range(n))
+    return Sample(tuple(n * whole - (n - 1) * part for part in without), percent=False)
+
+
+def exponents(sizes: Sequence[float], samples: Sequence[Sample]) -> Sample:
+    """The a of the best fit mean = c sizeᵃ, as one pseudo-value per run.
+
+    Args:
+        sizes: the widths, step sizes or numbers of examples.
+        samples: the quantity at each size, with equally many runs.
+    """
+    return jackknifed(samples, lambda parts: fitted_power(sizes, [part.mean for part in parts]))
+
+
+def share_of_gap(part: Sample, low: Sample, high: Sample) -> tuple[float, tuple[float, float]] | None:
+    """How much of the gap from ``low`` to ``high`` is closed by ``part``, with its 95 % interval; runs share seeds.
+
+    None if the gap itself does not hold: a share of noise means nothing.
+    """
+    if greater(high, low, paired=True).outcome is not Outcome.HOLDS:
+        return None
+    values = jackknifed((part, low, high), lambda s: (s[0].mean - s[1].mean) / (s[2].mean - s[1].mean))
+    reach = float(stdtrit(values.runs - 1, 0.975)) * values.error
+    return values.mean, (values.mean - reach, values.mean + reach)

@@ -1,0 +1,183 @@
+"""What a statement's verdict consists of: the effect, its interval, the two p-values, the outcome."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gatelab.lab.verdicts.power import Design, runs_needed
+from gatelab.lab.verdicts.sample import formatted
+
+LEVEL = 0.05  # share of experiments without an effect in which a verdict may be wrong
+EXACT = "no chance involved"
+
+
+class Outcome(StrEnum):
+    """Whether the measurements support a statement."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "not decided"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a statement was decided.
+
+    Attributes:
+        effect: the estimate of what the statement is about: a difference, a ratio, a share.
+        interval: the effect's 95 % confidence interval; None if the runs allow none.
+        by_chance: the one-sided p-values: how often chance alone produces as much evidence for the statement, and how
+            often as much against it.
+        test: the test, with its degrees of freedom.
+        evidence: the numbers that were compared, as a reader sees them.
+        percent: whether the effect is printed in percent.
+        design: what the number of runs needed depends on; None if unknown.
+        adjusted: the p-value after Holm's correction over a report.
+        obstacle: why nothing can be decided; empty if nothing stands in the way.
+
+    Example:
+        >>> from gatelab.lab.verdicts import Sample, greater
+        >>> verdict = greater(Sample((0.98, 0.985, 0.979)), Sample((0.95, 0.957, 0.949)), paired=True)
+        >>> verdict.outcome.value, round(verdict.effect, 3)
+        ('holds', 0.029)
+    """
+
+    effect: float
+    interval: tuple[float, float] | None
+    by_chance: tuple[float, float]
+    test: str
+    evidence: str = ""
+    percent: bool = False
+    design: Design | None = None
+    adjusted: float | None = None
+    obstacle: str = ""
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value: twice the smaller one-sided one, since a statement may turn out either way."""
+        return min(1.0, 2 * min(self.by_chance))
+
+    @property
+    def outcome(self) -> Outcome:
+        """HOLDS or FAILS if p, after Holm's correction, is at most 5 %."""
+        p = self.p if self.adjusted is None else self.adjusted
+        if self.obstacle or not p <= LEVEL:
+            return Outcome.UNDECIDED
+        holds, fails = self.by_chance
+        return Outcome.HOLDS if holds < fails else Outcome.FAILS
+
+    @property
+    def runs_needed(self) -> int | None:
+        """Runs with which an effect of the measured size would be decided in 80 % of experiments.
+
+        None if it is decided, or if the runs do not tell.
+        """
+        if self.outcome is not Outcome.UNDECIDED or self.design is None:
+            return None
+        correction = 1.0 if self.adjusted is None else min(1.0, self.p / self.adjusted)
+        return runs_needed(self.design, LEVEL * correction)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the verdict compares numbers on which chance has no influence."""
+        return self.test == EXACT
+
+    def text(self) -> str:
+        """The evidence, the effect with its interval, the p-value, and how many runs would decide."""
+        parts = [self.evidence] if self.evidence else []
+        if self.interval is not None:
+            low, high = (formatted(end, percent=self.percent) for end in self.interval)
+            effect, unit = formatted(self.effect, percent=self.percent), " %" if self.percent else ""
+            parts.append(f"effect {effect}{unit}, 95 % interval {low} to {high}{unit}")
+        if not self.is_exact and not self.obstacle:
+            corrected = "" if self.adjusted is None else f" (after Holm's correction {_p_text(self.adjusted)})"
+            parts.append(f"p {_p_text(self.p)}{corrected}, {self.test}")
+        if self.obstacle:
+            parts.append(self.obstacle)
+        if self.runs_needed is not None:
+            parts.append(f"about {self.runs_needed} runs would decide it")
+        return "; ".join(parts)
+
+    def record(self) -> dict[str, object]:
+        """The verdict as plain data."""
+        p = None if self.is_exact else self.p
+        return {
+            "outcome": self.outcome.value,
+            "effect": self.effect,
+            "interval": self.interval,
+            "p": p,
+            "p_holm": self.adjusted,
+            "test": self.test,
+            "runs_needed": self.runs_needed,
+        }
+
+
+def _p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.2g}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement and its verdict.
+
+    Args:
+        text: the statement.
+        verdict: how it was decided.
+
+    Example:
+        >>> Claim("The formula is exact", within(1e-12, 1e-10, "largest difference")).evidence
+        'largest difference 1e-12, at most 1e-10 allowed'
+    """
+
+    text: str
+    verdict: Verdict
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the measurements support the statement."""
+        return self.verdict.outcome
+
+    @property
+    def evidence(self) -> str:
+        """The numbers behind the verdict, as a reader sees them."""
+        return self.verdict.text()
+
+
+@dataclass(frozen=True)
+class Check:
+    """A number that must not exceed its tolerance; a theorem holds if all its checks hold.
+
+    Args:
+        what: the quantity, in a few words.
+        value: what was measured.
+        tolerance: the largest value with which the theorem stands.
+        because: where the tolerance comes from.
+
+    Example:
+        >>> Check("relative error", 1e-12, 1e-10, "float64 rounding").holds
+        True
+    """
+
+    what: str
+    value: float
+    tolerance: float
+    because: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is within its tolerance; NaN never is."""
+        return self.value <= self.tolerance
+
+
+def exact(holds: bool, effect: float, evidence: str) -> Verdict:
+    """The verdict of a comparison on which chance has no influence."""
+    return Verdict(effect, None, (0.0, 1.0) if holds else (1.0, 0.0), EXACT, evidence)
+
+
+def within(value: float, tolerance: float, what: str) -> Verdict:
+    """Decide whether a computed number, such as a rounding error, is at most ``tolerance``; NaN never is."""
+    return exact(value <= tolerance, value, f"{what} {value:.2g}, at most {tolerance:.2g} allowed")
+
+
+def undecided(obstacle: str, evidence: str = "", effect: float = 0.0) -> Verdict:
+    """A verdict that cannot be given, and why."""
+    return Verdict(effect, None, (1.0, 1.0), "no test", evidence, obstacle=obstacle)

@@ -1,0 +1,91 @@
+"""Small statements of npk that other rows rest on: dependent initialisation, deep linear networks, ν."""
+
+import torch
+
+from gatelab.convert import Regime, to_dgn
+from gatelab.figures import Plot
+from gatelab.gates import GatePattern, capture_gates
+from gatelab.kernels import (
+    label_complexity,
+    neural_path_kernel,
+    neural_tangent_kernel,
+    overlap_kernel,
+    value_tangent_kernel,
+)
+from gatelab.lab.measure import against, all_signs, identity, relative_error, tangent_kernels
+from gatelab.lab.theorem import Measurement, theorem
+from gatelab.lab.verdicts import Check
+from gatelab.models import dln, mlp
+from gatelab.papers.common import at_least, dots, measurement
+from gatelab.papers.npk.theorems import DEPTH, WIDTHS, problem
+
+
+@theorem(
+    "npk-DI",
+    "Dependent initialisation",
+    "At the start FRNPF (DI), gates and values from the same weights, has the ReLU network's tangent kernel",
+)
+def dependent_initialisation(seed: int) -> Measurement:
+    """K^V of the gated twin against K of the network; independent gates give another kernel."""
+    generator, x, _ = problem(seed)
+    model = mlp(WIDTHS, dtype=torch.float64, generator=generator)
+    own = neural_tangent_kernel(model, x)
+    twins = {regime: to_dgn(model, regime, generator=generator) for regime in (Regime.FRNPF_DI, Regime.FRNPF_II)}
+    kernels = {regime: neural_tangent_kernel(twin, x, wrt=twin.value) for regime, twin in twins.items()}
+    other = relative_error(kernels[Regime.FRNPF_II], own)
+    return measurement(
+        against(kernels[Regime.FRNPF_DI], own, "K(s, s')"),
+        identity("K^V of FRNPF (DI) against K of ReLU", kernels[Regime.FRNPF_DI], own),
+        at_least("rel. distance of FRNPF (II)", other, 0.05, "independent gates open other paths"),
+    )
+
+
+@theorem(
+    "npk-DLN",
+    "Deep linear networks",
+    "Without gates Λ = w^{d−1}: E[K] = d σ^{2(d−1)} w^{d−1} Σ over ±σ values, and K = Φᵀ𝒱Φ with φ = x on every path",
+)
+def deep_linear_network(seed: int) -> Measurement:
+    """A path is open for every input, so its feature is the input at its first node."""
+    generator, x, _ = problem(seed)
+    width, sigma = WIDTHS[1], 0.9
+    gated = mlp(WIDTHS, dtype=torch.float64, generator=generator)
+    model, tiny = (dln(widths, dtype=torch.float64, generator=generator) for widths in (WIDTHS, (3, 2, 2, 1)))
+    with torch.no_grad():
+        for own, shared in zip(model.parameters(), gated.parameters(), strict=True):
+            own.copy_(shared)
+    bits = torch.ones(len(x), width, dtype=torch.bool)
+    overlap = overlap_kernel(GatePattern({"1": bits, "2": bits}, torch.float64), normalise=False)
+    features = x.repeat_interleave(width ** (DEPTH - 1), dim=1)  # paths are numbered by their input node first
+    explicit = features @ value_tangent_kernel(gated) @ features.T  # 𝒱 knows no gates: the same for both networks
+    kernels = tangent_kernels(tiny, x, all_signs(dict(tiny.named_parameters()), sigma))
+    predicted = DEPTH * sigma ** (2 * (DEPTH - 1)) * 2 ** (DEPTH - 1) * (x @ x.T)
+    most = overlap_kernel(capture_gates(gated, x), normalise=False).max().item()
+    return measurement(
+        against(kernels.mean(dim=0), predicted, "E[K(s, s')], all sign patterns"),
+        identity("Λ against w^{d−1}", overlap, torch.full_like(overlap, width ** (DEPTH - 1))),
+        identity("K against Φᵀ𝒱Φ", neural_tangent_kernel(model, x), explicit),
+        identity(f"E[K] over all {len(kernels)} sign patterns", kernels.mean(dim=0), predicted),
+        at_least("w^{d−1} − the largest Λ of a ReLU network", width ** (DEPTH - 1) - most, 1, "gates close"),
+    )
+
+
+@theorem("npk-nu", "Section 6, ν", "ν = yᵀĤ⁻¹y = Σ (uᵢᵀy)²/ρ̂ᵢ: small if labels lie in the kernel's large directions")
+def label_complexity_by_solving(seed: int) -> Measurement:
+    """The sum over eigenvectors, which the library computes, against a linear system; and what makes ν small."""
+    generator, x, target = problem(seed)
+    kernel = neural_path_kernel(mlp((3, 16, 16, 1), dtype=torch.float64, generator=generator), x)
+    kernel = kernel + 1e-3 * kernel.diagonal().mean() * torch.eye(len(x), dtype=torch.float64)
+    scaled = kernel / kernel.trace()
+    solved = (target @ torch.linalg.solve(scaled, target)).item()
+    found = label_complexity(kernel, target)
+    rates, vectors = torch.linalg.eigh(scaled)
+    by_direction = [label_complexity(kernel, vector) for vector in vectors.T]
+    inverse = 1 / rates
+    worst = relative_error(torch.tensor(by_direction, dtype=torch.float64), inverse)
+    return measurement(
+        Plot("1/ρ̂ᵢ", "ν of uᵢ", (dots("each eigenvector", inverse, by_direction),), diagonal="equal", log=True),
+        Check("ν against a linear system, rel. error", abs(found / solved - 1), 1e-7, "condition number × rounding"),
+        Check("ν of an eigenvector against 1/ρ̂, rel. error", worst, 1e-7, "condition number × rounding"),
+        at_least("ν of the last eigenvector over that of the first", by_direction[0] / by_direction[-1], 2, "ρ̂₁/ρ̂ₙ"),
+    )
