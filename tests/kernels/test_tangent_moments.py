@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.kernels.tangent_moments import tangent_moments
 from gatelab.lab.measure import all_signs, tangent_kernels
 from gatelab.models import DeepGatedNetwork
+from gatelab.network import capture_gates
 
 
 @pytest.mark.parametrize("widths", [(1, 2, 1), (2, 3, 2, 1), (1, 2, 2, 2, 1)])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.figures import Plot
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.kernels import infinite_width_kernels, infinite_width_ntk, neural_tangent_kernel
 from gatelab.kernels.infinite_width import angle_maps, fixed_gates_ntk
 from gatelab.kernels.tangent_moments import tangent_moments
@@ -20,6 +20,7 @@ from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, mlp
 from gatelab.models.init import bernoulli_
+from gatelab.network import capture_gates
 from gatelab.papers.common import at_least, line, measurement
 from gatelab.papers.npk.theorems import problem
 

@@ -4,7 +4,7 @@ import torch
 
 from gatelab.convert import Regime, to_dgn
 from gatelab.figures import Plot
-from gatelab.gates import GatePattern, capture_gates
+from gatelab.gates import GatePattern
 from gatelab.kernels import (
     label_complexity,
     neural_path_kernel,
@@ -16,6 +16,7 @@ from gatelab.lab.measure import against, all_signs, identity, relative_error, ta
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import dln, mlp
+from gatelab.network import capture_gates
 from gatelab.papers.common import at_least, dots, measurement
 from gatelab.papers.npk.theorems import DEPTH, WIDTHS, problem
 
