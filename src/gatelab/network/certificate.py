@@ -43,9 +43,10 @@ def certify(network: Network) -> None:
 
 def _refuse_other_axes(network: Network, answer: Any) -> None:
     for tensor in _in_order(network, answer):
-        if tensor.layout != torch.strided:
+        if tensor.layout != torch.strided or tensor.is_complex():
             raise UnsupportedModelError(
-                f"{type(network.model).__name__} returns a tensor of layout {tensor.layout}; return a dense one"
+                f"{type(network.model).__name__} returns a tensor of {tensor.dtype} and layout {tensor.layout}; return "
+                "a dense one of real numbers"
             )
         if not tensor.ndim or len(tensor) != EXAMPLES:
             raise UnsupportedModelError(

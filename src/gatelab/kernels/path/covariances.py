@@ -24,7 +24,7 @@ class Covariances:
         right: list[WeightLayer],
         forms: Mapping[int, Pairs],
         known: Mapping[int, Float[Tensor, "n m"]],
-        met: "dict[tuple[int, int, int], _Meeting | None]",
+        met: "dict[tuple[int, int, int, int], _Meeting | None]",
         last: Mapping[int, list[int]],
         i: slice,
         j: slice,
@@ -96,7 +96,7 @@ class Covariances:
         return AllPairs(a.size).products(*patches)
 
     def _of_terms(self, left: Term, right: Term, pairs: Pairs, channels: int, groups: int) -> Tensor | None:
-        key = (id(left), id(right), groups)
+        key = (id(left), id(right), channels, groups)  # a signal and one that continues it share terms
         if key not in self._met:
             self._met[key] = _Meeting.of(left, right, channels // groups, groups)
         meeting = self._met[key]

@@ -259,7 +259,7 @@ class GraphTiles:
             and (pooled := pooled_kernel(rows, columns, a.inputs, b.inputs, symmetric=symmetric)) is not None
         }
         forms = plan(rows, output, known)
-        met: dict[tuple[int, int, int], Any] = {}
+        met: dict[tuple[int, int, int, int], Any] = {}
         last = last_reads(rows, output, forms)
         equal = OffsetPairs(output.size, ((0,) * len(output.size),))
         kernel = torch.empty(left.x.shape[0], right.x.shape[0], dtype=self.dtype, device=left.x.device)
