@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -56,6 +57,8 @@ def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
                 f"{place} ({type(module).__name__}) has no running statistics: even in evaluation mode the answer for "
                 "one example depends on the others; create it with track_running_stats=True"
             )
+        if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
+            raise InputError(f"{place} ({type(module).__name__}) has no weights (device meta); load them first")
         if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False)):
             raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
         if module.training and _is_random_in_training(module):
@@ -92,6 +95,10 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
     """Check that ``x`` is a usable set of examples (n, …) for ``model``, and return it detached."""
     if not isinstance(x, Tensor):
         raise InputError(f"{name} must be a torch.Tensor, got {type(x).__name__}; use torch.as_tensor({name})")
+    if x.layout != torch.strided or x.is_nested:
+        raise InputError(f"{name} has layout {x.layout}; gatelab takes dense tensors: use {name}.to_dense()")
+    if x.is_meta or isinstance(x, FakeTensor):
+        raise InputError(f"{name} holds shapes but no numbers (a meta or fake tensor); give the examples themselves")
     if x.ndim < 2:
         raise InputError(
             f"{name} has shape {tuple(x.shape)}; expected examples on the first axis, (n, …): "
@@ -99,6 +106,8 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
         )
     if x.shape[0] == 0:
         raise InputError(f"{name} has shape {tuple(x.shape)}: there are no examples (n = 0)")
+    if x.is_floating_point() and x.dtype.itemsize < 2:
+        raise InputError(f"{name} has dtype {x.dtype}, in which torch does not compute; use {name}.float()")
     if not x.is_floating_point():
         raise InputError(f"{name} has dtype {x.dtype}; convert it to the model's floating dtype, e.g. {name}.float()")
     if not bool(torch.isfinite(x.sum())):  # cheap first test; a sum of finite values may overflow, so look again
@@ -225,8 +234,8 @@ class _OwnChance(TorchFunctionMode):
 
 def batches(n: int, batch_size: int | None) -> Iterator[slice]:
     """Yield consecutive slices of at most ``batch_size`` examples that cover all n."""
-    if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; it must be at least 1, or None for one batch")
+    if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
+        raise InputError(f"batch_size is {batch_size!r}; it must be a whole number, at least 1, or None for one batch")
     step = batch_size or n
     for start in range(0, n, step):
         yield slice(start, min(n, start + step))
