@@ -232,6 +232,14 @@ class _OwnChance(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def refuse_generator(generator: object) -> None:
+    """Refuse what is no source of random numbers, such as a seed."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise InputError(
+            f"generator is {generator!r}; give a torch.Generator, such as torch.Generator().manual_seed(0), or None"
+        )
+
+
 def batches(n: int, batch_size: int | None) -> Iterator[slice]:
     """Yield consecutive slices of at most ``batch_size`` examples that cover all n."""
     if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):

@@ -30,19 +30,31 @@ def _gates(model: nn.Module, x: Tensor) -> list[Tensor]:
     return [pattern[name] for name in pattern.layers]
 
 
+def one(x: Any) -> Any:
+    """The first example, if there are any; whatever is no set of examples goes to gatelab as it is."""
+    dense = isinstance(x, Tensor) and x.layout == torch.strided and not x.is_nested
+    return x[:1] if dense and x.ndim else x
+
+
+@torch.no_grad()
+def _answered(twin: nn.Module, x: Tensor) -> Tensor:
+    """What a twin answers; a gradient through a tensor made in inference mode is refused by torch itself."""
+    return twin(x)
+
+
 def _paths(model: nn.Module, x: Tensor) -> list[float]:
-    return [path.contribution for path in gl.top_paths(model, x[:1], 5)]
+    return [path.contribution for path in gl.top_paths(model, one(x), 5)]
 
 
 CALLS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "capture_gates": _gates,
     "neural_path_kernel": gl.neural_path_kernel,
     "neural_tangent_kernel": gl.neural_tangent_kernel,
-    "to_dgn": lambda model, x: gl.to_dgn(model, gl.Regime.FRNPF_DI, x=x)(x),
+    "to_dgn": lambda model, x: _answered(gl.to_dgn(model, gl.Regime.FRNPF_DI, x=x), x),
     "path_features": lambda model, x: gl.path_features(model, x, 8, _generator()),
     "top_paths": _paths,
-    "count_paths": lambda model, x: count_paths(model, x[:1]),
-    "activation_region": lambda model, x: activation_region(model, x[:1]).weight,
+    "count_paths": lambda model, x: count_paths(model, one(x)),
+    "activation_region": lambda model, x: activation_region(model, one(x)).weight,
     "read": lambda model, x: len(gl.read(model, x).nodes),
 }
 
@@ -67,7 +79,7 @@ MORE_CALLS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "count_active_paths": count_active_paths,
     "linear_regions_1d": lambda model, x: linear_regions_1d(model, (0, 1), origin=x[0], direction=x[1] - x[0]).maps,
     "linear_regions_2d": lambda model, x: linear_regions_2d(model, Plane.through(*x[:3])).maps,
-    "RegionPlan": lambda model, x: len(RegionPlan(model).capture(model, x).layers),
+    "RegionPlan": lambda model, x: len(RegionPlan(model).capture(model, x)[0].layers),
     "mixture_of_experts": lambda model, _x: mixture_of_experts(model),
     "refit_values": lambda model, x: gl.kernels.refit_values(model, x, torch.ones(len(x), 1, dtype=x.dtype)),
     "GateTracker": lambda model, x: gl.GateTracker(model, x).record(0),

@@ -16,7 +16,7 @@ from gatelab.gates.functions import GateFunction
 from gatelab.models.init import glorot_
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
-from gatelab.observe import observable
+from gatelab.observe import observable, refuse_generator
 
 
 class Regime(Enum):
@@ -91,6 +91,7 @@ def to_dgn(
     parts = match(model, x)
     model = parts.model
     _check(regime, beta, gates_from)
+    refuse_generator(generator)
     fresh_values = regime is Regime.FLNPF and gates_from is None
     value = _drawn(parts, generator) if fresh_values else model
     if gates_from is not None:

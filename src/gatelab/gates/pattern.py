@@ -160,7 +160,10 @@ class GatePattern:
         if isinstance(key, int) or (isinstance(key, Tensor) and key.ndim != 1):
             raise InputError(f"pattern[{key}] is ambiguous; use a slice, or a list of examples such as pattern[[0]]")
         rows = list(key) if isinstance(key, tuple) else key
-        return self._with_words(lambda words: words[rows].contiguous())
+        try:
+            return self._with_words(lambda words: words[rows].contiguous())
+        except (IndexError, TypeError) as error:
+            raise InputError(f"the pattern has {self.n} examples, numbered from 0; {key} is not among them") from error
 
     def _with_words(self, change: Callable[[Tensor], Tensor]) -> "GatePattern":
         layers = {name: replace(layer, words=change(layer.words)) for name, layer in self._layers.items()}
@@ -191,7 +194,10 @@ class GatePattern:
 
     def to(self, device: torch.device | str) -> "GatePattern":
         """Return the pattern on another device."""
-        return self._with_words(lambda words: words.to(device))
+        try:
+            return self._with_words(lambda words: words.to(device))
+        except (RuntimeError, AssertionError) as error:
+            raise InputError(f"the pattern cannot be moved to device {device}: {error}") from error
 
     def flips(self, other: "GatePattern") -> dict[str, int]:
         """Count the gates that differ, per layer, between two patterns of the same examples and network.

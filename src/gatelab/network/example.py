@@ -31,7 +31,7 @@ def made_up_examples(model: nn.Module) -> Iterator[tuple[Tensor, Tensor | None]]
         return
 
     def drawn(shape: Shape) -> Tensor:
-        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(like)
+        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0), device="cpu").to(like)
 
     for shape, larger in _shapes(model):
         yield drawn(shape), None if larger is None else drawn(larger)

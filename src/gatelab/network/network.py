@@ -292,6 +292,11 @@ def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
             module = model.get_submodule(path)
             for name, value in (*module.named_parameters(path), *module.named_buffers(path)):
                 refuse_unless_finite(name, value)
+            variance = getattr(module, "running_var", None)
+            if isinstance(variance, Tensor) and bool((variance + getattr(module, "eps", 0.0) <= 0).any()):
+                raise InputError(
+                    f"'{path}.running_var' is negative, so that the model has no answer; load its statistics"
+                )
         elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
             refuse_unless_finite(path, value)
 

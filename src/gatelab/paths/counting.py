@@ -32,7 +32,8 @@ def count_paths(model: nn.Module, x: Float[Tensor, "..."], output: int | None = 
         >>> count_paths(net, torch.tensor([3.0, 5.0]))  # two through the open unit, and the bias of the output
         3
     """
-    layers = layers_of(model, one_example(model, x))
+    with torch.device("cpu"):
+        layers = layers_of(model, one_example(model, x))
     counts: list[Tensor] = []  # digits in base BASE, lowest first: one row for each
     for layer in layers:
         total = (layer.constant != 0).double()[None]

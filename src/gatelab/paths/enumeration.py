@@ -88,6 +88,8 @@ class PathIndex:
 
     def guard(self, limit: int, instead: str) -> None:
         """Refuse to list more than ``limit`` paths; ``instead`` names the alternative."""
+        if not isinstance(limit, int):
+            raise InputError(f"limit is {limit!r}; it must be a whole number of paths")
         if self.count > limit:
             raise TooManyPathsError(
                 f"widths {self.widths} have {self.count:,} paths, more than the limit of {limit:,}; {instead}, "

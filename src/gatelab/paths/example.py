@@ -20,7 +20,7 @@ def one_example(model: nn.Module, x: Tensor) -> Tensor:
     model = observable(model)
     for name, parameter in model.named_parameters():
         refuse_unless_finite(name, parameter)
-    if not isinstance(x, Tensor) or x.ndim == 0:
+    if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_nested or x.ndim == 0:
         return examples(x, model)  # refuses it
     failure: Exception | None = None
     for candidate in (x, x.unsqueeze(0), x.reshape(1, -1))[x.ndim == 1 :]:

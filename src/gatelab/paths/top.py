@@ -93,20 +93,21 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
         (1, 0) x[1] → 0[0] → 2[0]: -2
         (0, 0) x[0] → 0[0] → 2[0]: -1
     """
-    if k < 1:
-        raise InputError(f"k is {k}; ask for at least one path")
-    layers = layers_of(model, one_example(model, x))
-    found = PathSearch(layers, k).paths(ends(layers[-1], output))
-    told = _Landmarks(layers)
-    paths = [told.path(passed, contribution) for contribution, passed in found]
+    if not isinstance(k, int) or k < 1:
+        raise InputError(f"k is {k!r}; it must be a whole number, at least 1")
+    with torch.device("cpu"):  # the search runs there, whatever the caller's default device
+        layers = layers_of(model, one_example(model, x))
+        found = PathSearch(layers, k).paths(ends(layers[-1], output))
+        told = _Landmarks(layers)
+        paths = [told.path(passed, contribution) for contribution, passed in found]
     return sorted(paths, key=lambda path: -abs(path.contribution))
 
 
 def ends(last: PathLayer, output: int | None) -> list[int]:
     """Return the outputs at which paths may end: the given one, or all."""
     outputs = len(last.constant)
-    if output is not None and not 0 <= output < outputs:
-        raise InputError(f"output {output} does not exist; the network has {outputs}")
+    if output is not None and not (isinstance(output, int) and 0 <= output < outputs):
+        raise InputError(f"output {output!r} does not exist; the network has {outputs}, numbered from 0")
     return list(range(outputs)) if output is None else [output]
 
 

@@ -74,8 +74,10 @@ def linear_regions_1d(
         if (shape := replay.input_shape(None)) != (1,):
             raise InputError(f"the network takes examples of shape {shape}; give origin= and direction= of a line")
         origin, direction = torch.zeros(1), torch.ones(1)
-    if origin.shape != direction.shape or not bool((direction != 0).any()):
-        raise InputError("origin and direction must have the shape of one example, and direction must not be zero")
+    if origin.shape != direction.shape or not bool(direction.isfinite().all() & (direction != 0).any()):
+        raise InputError(
+            "origin and direction must have the shape of one example; direction must be finite and not zero"
+        )
     replay.input_shape(origin.shape)
     start, along = (part.to(replay.device, torch.float64) for part in (origin, direction))
     segment = torch.stack([start + low * along, start + high * along])

@@ -143,6 +143,10 @@ def linear_regions_2d(
         (2, 4.0)
     """
     box = checked_bounds(bounds, 2)
+    if plane is not None and not isinstance(plane, Plane):
+        raise InputError(
+            f"plane is a {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c)"
+        )
     replay = Replay(model, shape=None if plane is None else plane.origin.shape)
     replay.plan.check_affine()
     shape = replay.input_shape(None if plane is None else plane.origin.shape)

@@ -130,9 +130,10 @@ def _affine(
     slopes = []
     for rows in batches(units, max(1, BLOCK_ENTRIES // (units + size))):
         numbers = torch.arange(units, device=x.device)[rows]
-        at = x.repeat(len(numbers), *[1] * (x.ndim - 1)).requires_grad_()
+        at = x.repeat(len(numbers), *[1] * (x.ndim - 1))
         same = {name: gates.expand(len(numbers), *gates.shape[1:]) for name, gates in opened.items()}
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
+            at = at.clone().requires_grad_()
             everything = torch.cat([value.flatten(1) for value in replay.everything(at, same)], 1)
             slopes.append(torch.autograd.grad(everything.gather(1, numbers[:, None]).sum(), at)[0].flatten(1))
     return constants, torch.cat(slopes)

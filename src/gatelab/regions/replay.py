@@ -53,7 +53,8 @@ class Replay:
 
     def _example(self, shape: Sequence[int]) -> Float[Tensor, "1 ..."]:
         """An example to read the model on."""
-        return torch.randn(1, *shape, generator=torch.Generator().manual_seed(0)).to(self.device, self.dtype)
+        drawn = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0), device="cpu")
+        return drawn.to(self.device, self.dtype)
 
     def input_shape(self, shape: Sequence[int] | None) -> tuple[int, ...]:
         """Return the shape of one example: as given, or that of a first dense layer. Refuse a shape that fails."""

@@ -33,7 +33,7 @@ def clean() -> torch.Tensor:
 
 def _spoilt(value):
     x = clean()
-    x[2, 1] = value
+    x[0, 1] = value
     return x
 
 

@@ -12,6 +12,7 @@ from gatelab.convert.values import halves
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.kernels.disk.digest import model_digest
+from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances
 from gatelab.kernels.path.offset_program import pooled_kernel
@@ -189,6 +190,10 @@ class ChainTiles:
 
     def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
         """Return the path kernel between two blocks."""
+        with torch.autocast(left.gates.offset.device.type, enabled=False):
+            return self._block(left, right)
+
+    def _block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
         kernel = self._overlap.block(left.gates, right.gates)
         rows, columns = left.inputs, right.inputs
         if rows is None or columns is None:
@@ -244,7 +249,8 @@ class GraphTiles:
     def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         """Return the path kernel between two blocks."""
         try:
-            return _finite(self._block(left, right), self.normalise)
+            with torch.autocast(left.x.device.type, enabled=False):
+                return _finite(self._block(left, right), self.normalise)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"{error}{_pointer(left.network)}") from error
 
@@ -300,4 +306,5 @@ def refuse_early(network: Network) -> None:
 def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:
     if not normalise and not bool(torch.isfinite(kernel).all()):
         raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
+    refuse_overflow(kernel, "the path kernel")
     return kernel

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gatelab.convert.values import Halves, ValueLayer, halves
 from gatelab.errors import InputError
 from gatelab.models.init import bernoulli_
-from gatelab.observe import batches, examples, observable
+from gatelab.observe import batches, examples, observable, refuse_generator
 
 # Bytes of gates that are held at a time.
 GATE_BYTES = 2**28
@@ -67,15 +67,27 @@ def path_features(
         raise InputError(
             f"dim is {dim}, copies {copies}; dim must be at least 1, copies between 1 and dim, whole numbers"
         )
-    if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; it must be at least 1, or None")
-    network = halves(model, x)
+    refuse_generator(generator)
+    with torch.autocast(x.device.type, enabled=False):
+        return _features(halves(model, x), x, dim, generator, copies, batch_size)
+
+
+def _features(
+    network: Halves,
+    x: Float[Tensor, "n ..."],
+    dim: int,
+    generator: torch.Generator | None,
+    copies: int | None,
+    batch_size: int | None,
+) -> Float[Tensor, "n {dim}"]:
     gates = network.deciding.run(x[:1])
     parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
     # Seeds are drawn first: weights then depend neither on the number of examples nor on the size of batches.
-    seeds = torch.randint(2**62, (len(parts),), generator=generator).tolist()
+    device = "cpu" if generator is None else generator.device
+    seeds = torch.randint(2**62, (len(parts),), generator=generator, device=device).tolist()
     features = x.new_empty(x.shape[0], dim)
-    size = batch_size or max(1, GATE_BYTES // sum(gate.numel() * gate.element_size() for gate in gates))
+    fitting = max(1, GATE_BYTES // sum(gate.numel() * gate.element_size() for gate in gates))
+    size = fitting if batch_size is None else batch_size
     for rows in batches(x.shape[0], size):
         gates = network.deciding.run(x[rows])
         for columns, seed in zip(features[rows].split(parts, dim=1), seeds, strict=True):
