@@ -11,6 +11,7 @@ from gatelab.gates.pattern import GateLayer, GatePattern
 from gatelab.network.certificate import certify
 from gatelab.network.network import Network, read
 from gatelab.network.nodes import ancestors, value_sources
+from gatelab.network.operations import Kind
 from gatelab.observe import batches, examples
 
 
@@ -106,6 +107,13 @@ def _run(network: Network, x: Float[Tensor, "n ..."]) -> dict[str, GateLayer]:
 
 def _refuse_obstacles(network: Network) -> None:
     """Refuse a network without gates, or with an operation before a gate that is neither a gate nor linear."""
+    for node in ancestors(network.end, sources=value_sources):
+        known = node.op in ("call_module", "call_function", "call_method") and node.meta.get("data")
+        if known and network.kind(node) is Kind.SELECTION and node not in network.gates:
+            raise UnsupportedModelError(
+                f"{network.where(node)}: the windows of its maximum differ in size, or examples have no axis of their "
+                "own, so that it is no gate; use windows of one size"
+            )
     if not network.path_gates:
         raise UnsupportedModelError(
             f"no gates found in {type(network.model).__name__}: it has no ReLU, LeakyReLU, clamp(min=0) or max-pooling "

@@ -104,6 +104,7 @@ class HalfSpaceLayer:
         return [unit_number(unit, self.shape, self.gate) for unit in units]
 
 
+@torch.inference_mode(False)  # derivatives are needed, whatever the caller's mode
 def half_spaces(
     dlgn: nn.Module, shape: Sequence[int] | None = None, *, plan: RegionPlan | None = None
 ) -> dict[str, HalfSpaceLayer]:

@@ -73,6 +73,7 @@ class ActivationRegion:
         return x.to(self.weight).flatten(1) @ self.weight.T + self.bias
 
 
+@torch.inference_mode(False)  # derivatives are needed, whatever the caller's mode
 def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRegion:
     """Return the polyhedron of x's gate pattern and the network's affine map on it (halfspace, Section 3.1).
 
@@ -96,7 +97,7 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
     """
     replay = Replay(model, shape=_one(x).shape[1:])
     replay.plan.check_affine()
-    x = _one(x).to(replay.device, torch.float64)
+    x = _one(x).to(replay.device, torch.float64, copy=True)
     replay.input_shape(x.shape[1:])
     opened = replay.opened(x)
     if not opened:
@@ -130,10 +131,9 @@ def _affine(
     slopes = []
     for rows in batches(units, max(1, BLOCK_ENTRIES // (units + size))):
         numbers = torch.arange(units, device=x.device)[rows]
-        at = x.repeat(len(numbers), *[1] * (x.ndim - 1))
+        at = x.repeat(len(numbers), *[1] * (x.ndim - 1)).requires_grad_()
         same = {name: gates.expand(len(numbers), *gates.shape[1:]) for name, gates in opened.items()}
-        with torch.inference_mode(False), torch.enable_grad():
-            at = at.clone().requires_grad_()
+        with torch.enable_grad():
             everything = torch.cat([value.flatten(1) for value in replay.everything(at, same)], 1)
             slopes.append(torch.autograd.grad(everything.gather(1, numbers[:, None]).sum(), at)[0].flatten(1))
     return constants, torch.cat(slopes)
