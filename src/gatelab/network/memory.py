@@ -11,7 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Strides:
     """Where the entries of a tensor lie in its memory."""
 
     offset: int
@@ -19,11 +19,11 @@ class Geometry:
     stride: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "Geometry":
+    def of(cls, tensor: Tensor) -> "Strides":
         """Return the geometry of a tensor."""
         return cls(tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
 
-    def fills_the_memory_of(self, other: "Geometry") -> bool:
+    def fills_the_memory_of(self, other: "Strides") -> bool:
         """Whether two tensors are the same entries, one after another, in different shapes."""
         return self.offset == other.offset and self._run_length() == other._run_length() != 0
 
@@ -43,7 +43,7 @@ class Geometry:
             addresses = addresses[..., None] + torch.arange(size) * step
         return addresses.flatten()
 
-    def places_in(self, written: "Geometry") -> Int[Tensor, " units"] | None:
+    def places_in(self, written: "Strides") -> Int[Tensor, " units"] | None:
         """Return, for each unit, its number among the units of ``written``, or −1; None if examples lie differently."""
         if not self.shape or self.shape[:1] != written.shape[:1] or self.stride[:1] != written.stride[:1]:
             return None
@@ -58,18 +58,18 @@ class WriteLog:
     """The in-place writes of one forward pass, by memory."""
 
     def __init__(self) -> None:
-        self._writes: dict[int, list[tuple[Geometry, Node]]] = defaultdict(list)
+        self._writes: dict[int, list[tuple[Strides, Node]]] = defaultdict(list)
 
     def add(self, tensor: Tensor, node: Node) -> None:
         """Note that a tensor now holds the values of a node."""
-        self._writes[address_of(tensor)].append((Geometry.of(tensor), node))
+        self._writes[address_of(tensor)].append((Strides.of(tensor), node))
 
     def mark(self, tensor: Tensor) -> int:
         """Return how often the memory of a tensor has been written to."""
         address = address_of(tensor)
         return len(self._writes[address]) if address in self._writes else 0
 
-    def since(self, tensor: Tensor, mark: int) -> list[tuple[Geometry, Node]]:
+    def since(self, tensor: Tensor, mark: int) -> list[tuple[Strides, Node]]:
         """Return the writes to a tensor's memory after a mark."""
         address = address_of(tensor)
         return self._writes[address][mark:] if address in self._writes else []

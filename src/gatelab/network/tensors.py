@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gatelab.network.batch_size import BatchSize, holds_batch_size
-from gatelab.network.memory import Geometry, WriteLog, address_of, overlaid
+from gatelab.network.memory import Strides, WriteLog, address_of, overlaid
 from gatelab.network.operations import operation_name
 
 Refuse = Callable[[str, str], Exception]  # the operation, and what is wrong with it
@@ -107,7 +107,7 @@ class TensorNodes:
             )
         if not isinstance(value, Tensor):
             new = self._held(torch.tensor(value, dtype=target.dtype, device=target.device))
-        node = self._overlay(old, Geometry.of(target), new, Geometry.of(part))
+        node = self._overlay(old, Strides.of(target), new, Strides.of(part))
         self._describe(node, target)
         self.note_writes(node, [target], [-1])
 
@@ -156,12 +156,12 @@ class TensorNodes:
             )
         node = known.node
         for written, new in writes:
-            node = self._overlay(node, Geometry.of(tensor), new, written)
+            node = self._overlay(node, Strides.of(tensor), new, written)
             self._describe(node, tensor)
         self.remember(tensor, node)
         return node
 
-    def _overlay(self, old: Node, geometry: Geometry, new: Node, written: Geometry) -> Node:
+    def _overlay(self, old: Node, geometry: Strides, new: Node, written: Strides) -> Node:
         """The values of a tensor after another one, in the same memory, was written."""
         if geometry == written:
             return new
