@@ -105,7 +105,7 @@ def test_single_precision(pair):
 
 def test_mismatched_arguments_are_refused(pair):
     teacher, student = pair
-    with pytest.raises(InputError, match="regions h1_1 have no nodes"):
+    with pytest.raises(InputError, match="regions h1_1 have 0 nodes"):
         student_for(teacher, {"h1_0": 2, "h1_2": 2})
     with pytest.raises(InputError, match="regions top have no nodes"):
         LocalNetwork(teacher.fields, 2, 0)

@@ -1,6 +1,7 @@
 """The moments that decide how a gated linear network learns: Σʸˣ(p) and Σˣˣ(p, q) under given gates (gdln, 3.2)."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,6 +11,7 @@ from gatelab.data import SinglePulse
 from gatelab.data.ring import TwoClasses
 from gatelab.errors import InputError
 from gatelab.models import OpenGates
+from gatelab.models.init import check_counts
 from gatelab.models.node_gates import NodeGates
 
 Gates = NodeGates | Bool[Tensor, "n k"]
@@ -134,6 +136,7 @@ def exact_moments(source: TwoClasses, gates: NodeGates) -> GatedMoments:
         >>> moments.A.shape, moments.power
         (torch.Size([8, 8]), 0.5)
     """
+    _check_source(source)
     if isinstance(source, SinglePulse):
         zero, one = (gated_inputs(source.support(label), gates) for label in (0, 1))
         seconds, mean = [part.T @ part / len(part) for part in (zero, one)], one.mean(dim=0)
@@ -177,7 +180,9 @@ def estimate_moments(
         >>> estimate_moments(pulses, OpenGates(1), 100).A_error.shape
         torch.Size([8, 8])
     """
-    if count < 2 or count % 2:
+    _check_source(source)
+    check_counts(batch=batch)
+    if not isinstance(count, Integral) or count < 2 or count % 2:
         raise InputError(f"{count} draws cannot be half of each class; ask for an even number, 2 or more")
     half = count // 2
     classes = []
@@ -196,6 +201,14 @@ def estimate_moments(
     A_error = ((variance0.clamp(min=0) + variance1.clamp(min=0)) / (4 * half)).sqrt()
     b_error = (mean_variance1.clamp(min=0) / (4 * half)).sqrt()
     return GatedMoments((second0 + second1) / 2, mean1 / 2, gates.count, 0.5, A_error, b_error)
+
+
+def _check_source(source: TwoClasses) -> None:
+    if not isinstance(source, TwoClasses):
+        raise InputError(
+            f"source is {type(source).__name__}; give a distribution such as SinglePulse(…), or use moments_of(x, y, "
+            "gates) for examples"
+        )
 
 
 def minimum_loss(moments: GatedMoments) -> float:

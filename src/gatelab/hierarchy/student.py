@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import standardise
-from gatelab.hierarchy.codes import encode
+from gatelab.hierarchy.codes import check_strings, encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.teacher import Teacher
 from gatelab.models.init import glorot_
@@ -148,8 +149,7 @@ class LocalNetwork(nn.Module):
         Returns:
             Inner region → its nodes, children before parents.
         """
-        if x.ndim != 2 or x.shape[1] != self.fields.n_positions or len(x) == 0:
-            raise InputError(f"x has shape {tuple(x.shape)}; this network reads (n, {self.fields.n_positions})")
+        check_strings(x, self.fields.n_positions, self.values)
         outputs, states = {}, {}
         for leaf in self.fields.leaves:
             positions = list(self.fields.positions(leaf))
@@ -220,9 +220,13 @@ def student_for(
 
 
 def _widths(fields: ReceptiveFields, nodes: int | Mapping[str, int], outputs: int) -> dict[str, int]:
-    widths = {region: nodes if isinstance(nodes, int) else nodes.get(region, 0) for region in fields.hidden}
+    given = nodes if isinstance(nodes, Mapping) else dict.fromkeys(fields.hidden, nodes)
+    widths = {region: given.get(region, 0) for region in fields.hidden}
     widths[fields.top] = outputs
-    empty = [region for region, width in widths.items() if width < 1]
+    empty = [region for region, width in widths.items() if not isinstance(width, Integral) or width < 1]
     if empty:
-        raise InputError(f"regions {', '.join(empty)} have no nodes, so nothing passes; give each at least one")
+        raise InputError(
+            f"regions {', '.join(empty)} have {widths[empty[0]]} nodes, so nothing passes; "
+            "give each a whole number, at least one"
+        )
     return widths

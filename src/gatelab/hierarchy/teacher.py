@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import encode
+from gatelab.hierarchy.codes import check_strings, encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.inputs import Inputs, Uniform
 from gatelab.hierarchy.rules import Rule, RuleContext, RuleMaker
@@ -75,7 +75,7 @@ class Teacher:
 
     def __call__(self, x: Int[Tensor, "n d"]) -> dict[str, Int[Tensor, " n"]]:
         """Return all variables of each input: region → z_α(x)."""
-        self._check(x)
+        check_strings(x, self.fields.n_positions, self.inputs.values)
         z = {leaf: self.contents(leaf, x) for leaf in self.fields.leaves}
         for region in self.fields.inner:
             rule = self.rules[region]
@@ -108,13 +108,6 @@ class Teacher:
         """
         positions = list(self.fields.positions(region))
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
-
-    def _check(self, x: Tensor) -> None:
-        d, v = self.fields.n_positions, self.inputs.values
-        if x.ndim != 2 or x.shape[1] != d or x.is_floating_point() or len(x) == 0:
-            raise InputError(f"x has shape {tuple(x.shape)} and dtype {x.dtype}; expected (n, {d}) whole numbers")
-        if int(x.min()) < 0 or int(x.max()) >= v:
-            raise InputError(f"x holds values {int(x.min())} … {int(x.max())}; this teacher reads 0 … {v - 1}")
 
     def _made(self, chosen: Mapping[str, Rule | RuleMaker]) -> dict[str, Rule]:
         """Make the rules, children before parents, and note how many values each region takes."""
