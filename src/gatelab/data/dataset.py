@@ -46,6 +46,11 @@ class Dataset:
     classes: tuple[str, ...]
     largest: float = 255.0
 
+    def __post_init__(self) -> None:
+        for part, x, y in (("training", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
+            if len(x) != len(y):
+                raise InputError(f"{self.name}: {len(x)} {part} images, {len(y)} labels; give one label for each image")
+
     def inputs(self, x: UInt8[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Convert bytes to numbers between 0 and 1.
 

@@ -35,6 +35,8 @@ def modified_fashion(fashion: Dataset, *, clusters: int = 5, seed: int = 0) -> D
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  slow to import, and needed here only
 
+    if not isinstance(fashion, Dataset):
+        raise InputError(f"fashion is {type(fashion).__name__}; give a data set, such as load('fashion-mnist')")
     if not isinstance(clusters, Integral) or clusters < 1:
         raise InputError(f"clusters is {clusters!r}; give the number of clusters in each class, at least 1")
     if len(fashion.classes) <= SIMPLE:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, pi, sqrt
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -46,7 +47,7 @@ class NLGP(TwoClasses):
         if not isinstance(self.lengths, Sequence) or len(self.lengths) != 2:
             raise InputError(f"lengths are {self.lengths}; give two, ξ₁ of the class y = 1 and ξ₂ of the class y = 0")
         for name, length in zip(("ξ₁", "ξ₂"), self.lengths, strict=True):
-            if not 0 < length < inf:
+            if not isinstance(length, Real) or not 0 < length < inf:
                 raise InputError(f"{name} = {length}; correlation lengths must be positive")
         for label in (1, 0):
             self._root(label)  # a field that no Gaussian has is refused here, not at the first draw

@@ -1,5 +1,6 @@
 """The single pulse: one run of ones on a ring of zeros, whose width depends on the class (gdln, Section 1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -34,7 +35,7 @@ class SinglePulse(TwoClasses):
 
     def __post_init__(self) -> None:
         check_shape(self.shape)
-        if len(self.widths) != 2 or any(len(bounds) != 2 for bounds in self.widths):
+        if len(self.widths) != 2 or any(not isinstance(pair, Sequence) or len(pair) != 2 for pair in self.widths):
             raise InputError(f"widths are {self.widths}; give least and largest for both classes: ((8, 10), (2, 4))")
         for label, (low, high) in zip((1, 0), self.widths, strict=True):
             whole = isinstance(low, Integral) and isinstance(high, Integral)

@@ -165,6 +165,7 @@ def batchnorm_projection_report(
         return output.clone()  # an in-place ReLU behind the layer would overwrite the recorded output
 
     def check(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(module, _BatchNorm)
         if inputs[0].ndim > 1 and inputs[0].numel() == inputs[0].shape[1]:
             raise InputError(
                 f"layer '{norms[module]}': its input of shape {tuple(inputs[0].shape)} has one value for each channel, "

@@ -64,6 +64,10 @@ class Teacher:
         for what, given in (("labels", labels), ("targets", targets)):
             if given is not None and len(given) != n_values:
                 raise InputError(f"there are {len(given)} {what} for the {n_values} values of '{fields.top}'")
+        if labels is not None and (labels.is_floating_point() or int(labels.min()) < 0):
+            raise InputError(f"labels are {labels.dtype} from {labels.min().item():g}; give whole numbers from 0")
+        if targets is not None and (targets.ndim != 2 or not bool(torch.isfinite(targets).all())):
+            raise InputError(f"targets have shape {tuple(targets.shape)}; give a row of finite numbers for each value")
         self.labels = torch.arange(n_values) if labels is None else labels
         classes = torch.eye(int(self.labels.max()) + 1, dtype=torch.float64, device=self.labels.device)
         self.targets = classes[self.labels] if targets is None else targets
@@ -106,6 +110,7 @@ class Teacher:
         Returns:
             The values at the region's positions, read as digits; the first position is the most significant.
         """
+        check_strings(x, self.fields.n_positions, self.inputs.values)
         positions = list(self.fields.positions(region))
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
 
@@ -123,6 +128,8 @@ class Teacher:
             children = self.fields.children(region)
             sizes = tuple(self.sizes[child] for child in children)
             rule = chosen[region]
+            if not isinstance(rule, Rule) and not callable(rule):
+                raise InputError(f"region '{region}': its rule is {rule!r}; give a rule maker such as rules.parity")
             rule = rule if isinstance(rule, Rule) else rule(RuleContext(self.fields, region, sizes))
             if rule.children != sizes:
                 raise InputError(

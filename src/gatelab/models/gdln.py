@@ -59,6 +59,8 @@ class MeanReadoutNetwork(nn.Sequential):
         check_counts(dim=dim, units=units)
         if not 0 <= scale < inf or (bias is not None and not isfinite(bias)):
             raise InputError(f"scale is {scale}, bias {bias}; give finite numbers, and a scale of at least 0")
+        if activation is not None and not isinstance(activation, nn.Module):
+            raise InputError(f"activation is {activation!r}; give a module, such as nn.ReLU()")
         hidden = nn.Linear(dim, units, bias=bias is not None, dtype=dtype)
         readout = _mean_readout(units, bias is not None, dtype)
         super().__init__(OrderedDict(hidden=hidden, activation=activation or nn.ReLU(), readout=readout))

@@ -77,7 +77,7 @@ class HalfSpaceGates(NodeGates):
         _check_rows("normals", normals)
         super().__init__(normals.shape[0])
         if offsets is not None and offsets.shape != normals.shape[:1]:
-            raise InputError(f"{len(normals)} normals, {offsets.numel()} offsets, as {tuple(offsets.shape)}; give a vector, one for each")
+            raise InputError(f"{len(normals)} normals, {offsets.numel()} offsets; give a vector with one for each")
         offsets = normals.new_zeros(len(normals)) if offsets is None else offsets
         if not bool(torch.isfinite(offsets).all()):
             raise InputError("an offset is NaN or infinite, which leaves its gate undefined; check the offsets")
@@ -175,6 +175,8 @@ class ChosenGates(NodeGates):
     places: Tensor
 
     def __init__(self, base: NodeGates, places: Sequence[int]):
+        if not isinstance(base, NodeGates):
+            raise InputError(f"base is {type(base).__name__}; give node gates, e.g. HalfSpaceGates(normals)")
         if not places or not all(isinstance(place, Integral) and 0 <= place < base.count for place in places):
             raise InputError(f"places are {list(places)}; there are gates 0 to {base.count - 1}")
         super().__init__(len(places))
