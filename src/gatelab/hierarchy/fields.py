@@ -283,14 +283,8 @@ def _stacked(
                 f"layer {number}: kernel {kernel}, stride {stride}; give one for each of {len(shape)} axes"
             )
         for size, k, s in zip(shape, kernel, stride, strict=True):
-            if (
-                not isinstance(k, Integral)
-                or not isinstance(s, Integral)
-                or k < 1
-                or s < 1
-                or k > size
-                or (size - k) % s
-            ):
+            whole = isinstance(k, Integral) and isinstance(s, Integral)
+            if not whole or k < 1 or s < 1 or k > size or (size - k) % s:
                 raise InputError(
                     f"layer {number}: windows of {k} with stride {s} do not fit {size} regions without a rest; "
                     "choose (size − kernel) divisible by the stride"
