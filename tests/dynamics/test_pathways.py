@@ -134,7 +134,7 @@ def test_bad_input_is_refused(generator):
     narrow = PathwayNetwork(4, 3, [OpenGates(3)], [2])
     with pytest.raises(InputError, match="cannot hold 3 modes"):
         exact.align(narrow, 0.1)
-    with pytest.raises(InputError, match="must rise"):
+    with pytest.raises(InputError, match="finite and rise"):
         PathwayFlow(moments, network).solve(torch.tensor([1.0, 0.5]))
     with pytest.raises(InputError, match="1 hidden layers"):
         moments.is_open([0, 1])

@@ -105,11 +105,11 @@ def test_single_precision(pair):
 
 def test_mismatched_arguments_are_refused(pair):
     teacher, student = pair
-    with pytest.raises(InputError, match="regions h1_1 have no nodes"):
+    with pytest.raises(InputError, match="regions h1_1 have 0 nodes"):
         student_for(teacher, {"h1_0": 2, "h1_2": 2})
-    with pytest.raises(InputError, match="regions top have no nodes"):
+    with pytest.raises(InputError, match="regions top have 0 nodes"):
         LocalNetwork(teacher.fields, 2, 0)
-    with pytest.raises(InputError, match=r"this network reads \(n, 4\)"):
+    with pytest.raises(InputError, match=r"expected \(n, 4\) whole numbers"):
         student(torch.zeros(2, 3, dtype=torch.int64))
     with pytest.raises(InputError, match="takes 2 values, its encoding has 3 rows"):
         LocalNetwork(string_fields(2, []), 1, 1, encodings={"x0": torch.eye(3)})

@@ -182,7 +182,7 @@ def test_mismatched_inputs_are_refused(unchecked):
     for x in (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 4), torch.zeros(0, 4, dtype=torch.int64)):
         with pytest.raises(InputError, match=r"expected \(n, 4\) whole numbers"):
             teacher(x)
-    with pytest.raises(InputError, match="this teacher reads 0 … 1"):
+    with pytest.raises(InputError, match="expected 0 … 1 at every position"):
         teacher(torch.full((1, 4), 2))
     with pytest.raises(InputError, match="the inputs have 3 positions, the receptive fields 4"):
         Teacher(FIELDS, parity, Uniform(3))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import pi
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -47,8 +48,10 @@ def circle(points: int = 200, low: int = 1, high: int = 8) -> Regression:
         >>> [round(float(y), 3) for y in data.train_y]
         [0.707, 0.707, -0.707, -0.707]
     """
-    if points < 2 or min(low, high) < 1:
-        raise InputError(f"{points} points, frequencies {low} and {high}; give at least 2 points, frequencies from 1")
+    if not all(isinstance(number, Integral) for number in (points, low, high)) or points < 2 or min(low, high) < 1:
+        raise InputError(
+            f"{points} points, frequencies {low} and {high}; give whole numbers, at least 2 points, frequencies from 1"
+        )
     parts = []
     for shift in (0.5, 1.0):
         angle = (torch.arange(points, dtype=torch.float64) + shift) * (2 * pi / points)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ class Dataset:
     classes: tuple[str, ...]
     largest: float = 255.0
 
+    def __post_init__(self) -> None:
+        for part, x, y in (("training", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
+            if len(x) != len(y):
+                raise InputError(f"{self.name}: {len(x)} {part} images, {len(y)} labels; give one label for each image")
+
     def inputs(self, x: UInt8[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Convert bytes to numbers between 0 and 1.
 
@@ -73,14 +79,14 @@ class Dataset:
         for x, y, count in ((self.train_x, self.train_y, train), (self.test_x, self.test_y, test)):
             if count is not None and (not isinstance(count, int) or count < 0):
                 raise InputError(f"a subset of {count!r} examples does not exist; {self.name} has {len(x)} here")
-            chosen = torch.randperm(len(x), generator=generator)[:count].sort().values if count else slice(None)
+            chosen = torch.randperm(len(x), generator=generator)[:count].sort().values if count is not None else slice(None)
             parts += [x[chosen], y[chosen]]
         return replace(self, train_x=parts[0], train_y=parts[1], test_x=parts[2], test_y=parts[3])
 
     def shrunk(self, factor: int) -> "Dataset":
         """Shrink images by a whole factor: each new pixel is the rounded mean of a square of pixels."""
         height, width = self.train_x.shape[2:]
-        if factor < 1 or height % factor or width % factor:
+        if not isinstance(factor, Integral) or factor < 1 or height % factor or width % factor:
             raise InputError(f"images of {height} × {width} cannot shrink by {factor}; give a divisor of both")
         if factor == 1:
             return self

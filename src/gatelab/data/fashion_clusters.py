@@ -1,6 +1,7 @@
 """Fashion-MNIST with five simple and five complex classes (halfspace, Section 5)."""
 
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,15 @@ def modified_fashion(fashion: Dataset, *, clusters: int = 5, seed: int = 0) -> D
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  slow to import, and needed here only
 
+    if not isinstance(fashion, Dataset):
+        raise InputError(f"fashion is {type(fashion).__name__}; give a data set, such as load('fashion-mnist')")
+    if not isinstance(clusters, Integral) or clusters < 1:
+        raise InputError(f"clusters is {clusters!r}; give the number of clusters in each class, at least 1")
+    if len(fashion.classes) <= SIMPLE:
+        raise InputError(
+            f"{fashion.title} has {len(fashion.classes)} classes, and the first {SIMPLE} keep their labels; "
+            "give a data set with more"
+        )
     complex_classes = range(SIMPLE, len(fashion.classes))
     generator = torch.Generator().manual_seed(seed)
     dealt = torch.arange(len(complex_classes) * clusters) % len(complex_classes) + SIMPLE

@@ -1,7 +1,9 @@
 """The nonlinear Gaussian process, a Gaussian field on a ring or torus passed through erf; and its Gaussian clone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, pi, sqrt
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -42,8 +44,10 @@ class NLGP(TwoClasses):
         check_shape(self.shape)
         if not 0 < self.gain < inf:
             raise InputError(f"the gain is {self.gain}; it must be positive, e.g. 0.01 (Gaussian) or 3 (sharp)")
+        if not isinstance(self.lengths, Sequence) or len(self.lengths) != 2:
+            raise InputError(f"lengths are {self.lengths}; give two, ξ₁ of the class y = 1 and ξ₂ of the class y = 0")
         for name, length in zip(("ξ₁", "ξ₂"), self.lengths, strict=True):
-            if not 0 < length < inf:
+            if not isinstance(length, Real) or not 0 < length < inf:
                 raise InputError(f"{name} = {length}; correlation lengths must be positive")
         for label in (1, 0):
             self._root(label)  # a field that no Gaussian has is refused here, not at the first draw
@@ -85,6 +89,12 @@ class GaussianClone(TwoClasses):
     """Gaussians with the class means and covariances of another source."""
 
     source: TwoClasses
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, TwoClasses):
+            raise InputError(
+                f"source is {type(self.source).__name__}; give one with class means and covariances, e.g. NLGP(…)"
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

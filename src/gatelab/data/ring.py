@@ -1,8 +1,9 @@
 """Two classes of translation-invariant data on a ring or a torus (gdln, Section 1)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -38,6 +39,8 @@ class TwoClasses(ABC):
         Returns:
             The examples.
         """
+        if not isinstance(count, Integral) or count < 1:
+            raise InputError(f"{count!r} examples of class {label} cannot be drawn; ask for a whole number, at least 1")
         return self._draw(label, count, generator, dtype or torch.get_default_dtype())
 
     @abstractmethod
@@ -64,8 +67,8 @@ class TwoClasses(ABC):
         self, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Draw an even number of examples, otherwise as :meth:`of_class` does; labels alternate, y = 1, 0, 1, 0, …."""
-        if count < 2 or count % 2:
-            raise InputError(f"{count} examples cannot be split equally between two classes; ask for an even number")
+        if not isinstance(count, Integral) or count < 2 or count % 2:
+            raise InputError(f"{count!r} examples cannot be split equally between two classes; ask for an even number")
         ones = self.of_class(1, count // 2, generator=generator, dtype=dtype)
         zeros = self.of_class(0, count // 2, generator=generator, dtype=dtype)
         y = torch.tensor([1.0, 0.0], dtype=ones.dtype, device=ones.device).repeat(count // 2)
@@ -87,7 +90,8 @@ def check_label(label: int) -> None:
 
 def check_shape(shape: tuple[int, ...]) -> None:
     """Raise InputError unless the shape is a ring or a torus."""
-    if len(shape) not in (1, 2) or min(shape) < 2:
+    whole = isinstance(shape, Sequence) and all(isinstance(size, Integral) for size in shape)
+    if not whole or len(shape) not in (1, 2) or min(shape) < 2:
         raise InputError(
             f"shape is {shape}; give (n,) for a ring or (height, width) for a torus, two sites or more each"
         )

@@ -1,6 +1,8 @@
 """The single pulse: one run of ones on a ring of zeros, whose width depends on the class (gdln, Section 1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -33,11 +35,14 @@ class SinglePulse(TwoClasses):
 
     def __post_init__(self) -> None:
         check_shape(self.shape)
+        if len(self.widths) != 2 or any(not isinstance(pair, Sequence) or len(pair) != 2 for pair in self.widths):
+            raise InputError(f"widths are {self.widths}; give least and largest for both classes: ((8, 10), (2, 4))")
         for label, (low, high) in zip((1, 0), self.widths, strict=True):
-            if not 1 <= low <= high <= min(self.shape):
+            whole = isinstance(low, Integral) and isinstance(high, Integral)
+            if not whole or not 1 <= low <= high <= min(self.shape):
                 raise InputError(
                     f"class {label}: pulse widths {low} to {high} do not lie on {self.shape} sites; "
-                    f"give 1 ≤ least ≤ largest ≤ {min(self.shape)}"
+                    f"give whole numbers, 1 ≤ least ≤ largest ≤ {min(self.shape)}"
                 )
 
     def _bounds(self, label: int) -> tuple[int, int]:

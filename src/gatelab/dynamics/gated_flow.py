@@ -15,6 +15,12 @@ from gatelab.errors import InputError
 Times = float | Float[Tensor, "*times"]
 
 
+def check_tau(tau: float) -> None:
+    """Raise InputError unless τ is a time constant."""
+    if not 0 < tau < inf:
+        raise InputError(f"tau = {tau}; the time constant must be positive")
+
+
 def as_times(t: Times, like: Tensor) -> Float[Tensor, "*times"]:
     """Return times as a tensor of the type of ``like``; raise InputError if one is negative."""
     if not isinstance(t, int | float | Tensor):
@@ -22,6 +28,8 @@ def as_times(t: Times, like: Tensor) -> Float[Tensor, "*times"]:
     times = torch.as_tensor(t, dtype=like.dtype, device=like.device)
     if times.numel() and not times.min() >= 0:  # a comparison with NaN is false, so NaN is refused too
         raise InputError(f"t = {float(times.min())}; the flow starts at 0: give times from 0 on")
+    if bool(times.isinf().any()):
+        raise InputError("t is infinite; give finite times, or take the flow's limit()")
     return times
 
 
@@ -137,8 +145,7 @@ class GatedLinearFlow:
         initial: Float[Tensor, "k d"] | None,
         power: float | None,
     ) -> None:
-        if not 0 < tau < inf:
-            raise InputError(f"tau = {tau}; the time constant must be positive")
+        check_tau(tau)
         if initial is not None and not bool(torch.isfinite(initial).all()):
             raise InputError("w(0) holds NaN or infinite values")
         if initial is not None and initial.shape != b.shape:

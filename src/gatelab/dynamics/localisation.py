@@ -22,11 +22,18 @@ def inverse_participation_ratio(weights: Float[Tensor, "*shape d"]) -> Float[Ten
     """
     if not isinstance(weights, Tensor):
         raise InputError(f"weights are {type(weights).__name__}; use torch.as_tensor(weights)")
-    squares = weights.square()
-    total = squares.sum(dim=-1)
-    if not (total > 0).all():
+    _check_fields(weights)
+    # Fourth powers of very small or large weights would leave the range of the dtype; the ratio has no scale.
+    squares = (weights / weights.abs().amax(dim=-1, keepdim=True)).square()
+    return squares.square().sum(dim=-1) / squares.sum(dim=-1).square()
+
+
+def _check_fields(weights: Float[Tensor, "*shape d"]) -> None:
+    """Raise InputError unless every field is finite and somewhere differs from zero."""
+    if not bool(torch.isfinite(weights).all()):
+        raise InputError("a receptive field holds NaN or infinite values; leave it out")
+    if not weights.shape[-1:].numel() or not bool((weights != 0).any(dim=-1).all()):
         raise InputError("a receptive field is zero everywhere, so it has no localisation; leave it out")
-    return squares.square().sum(dim=-1) / total.square()
 
 
 def peak(weights: Float[Tensor, "*shape d"]) -> Int64[Tensor, "*shape"]:
@@ -81,8 +88,12 @@ def match_location(
         >>> match_location(field, field.roll(2, dims=1)).distance.tolist()
         [2.0]
     """
-    if predicted.shape != observed.shape:
-        raise InputError(f"predicted {tuple(predicted.shape)}, observed {tuple(observed.shape)}; give the same units")
+    if predicted.shape != observed.shape or predicted.ndim != 2:
+        raise InputError(
+            f"predicted {tuple(predicted.shape)}, observed {tuple(observed.shape)}; give (k, d) for the same units"
+        )
+    _check_fields(predicted)
+    _check_fields(observed)
     sites = sites or (predicted.shape[1],)
     if prod(sites) != predicted.shape[1]:
         raise InputError(f"sites {sites} are {prod(sites)}, the fields have {predicted.shape[1]}")
@@ -110,8 +121,11 @@ def sign_flip_rate(gates: Bool[Tensor, "times k n"]) -> Float[Tensor, "steps k"]
         >>> sign_flip_rate(torch.tensor([[[True, True]], [[True, False]]])).tolist()
         [[0.5]]
     """
-    if len(gates) < 2 or gates.dtype != torch.bool:
-        raise InputError(f"{len(gates)} records of {gates.dtype}; flips need two or more records of booleans")
+    if gates.ndim != 3 or len(gates) < 2 or gates.dtype != torch.bool or not gates.numel():
+        raise InputError(
+            f"gates are {gates.dtype} of shape {tuple(gates.shape)}; flips need two or more records of booleans, "
+            "(times, units, examples)"
+        )
     return (gates[1:] != gates[:-1]).to(torch.get_default_dtype()).mean(dim=2)
 
 
@@ -148,10 +162,9 @@ def fit_gabor(weights: Float[Tensor, " d"]) -> GaborFit:
     """
     if weights.ndim != 1 or len(weights) < 2:
         raise InputError(f"the field has shape {tuple(weights.shape)}; give one field on a ring of two sites or more")
+    _check_fields(weights)
     field = weights.detach().double().cpu().numpy()
     total = float((field**2).sum())
-    if not total > 0:
-        raise InputError("the receptive field is zero everywhere; there is nothing to fit")
     n = len(field)
     peaks = np.argsort(-np.abs(field))[:3]
     widths = [width for width in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0) if width <= n / 2]

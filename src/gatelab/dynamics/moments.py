@@ -1,6 +1,7 @@
 """The moments that decide how a gated linear network learns: Σʸˣ(p) and Σˣˣ(p, q) under given gates (gdln, 3.2)."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,8 +9,9 @@ from torch import Tensor
 
 from gatelab.data import SinglePulse
 from gatelab.data.ring import TwoClasses
-from gatelab.errors import InputError
+from gatelab.errors import InputError, OutOfRangeError
 from gatelab.models import OpenGates
+from gatelab.models.init import check_counts
 from gatelab.models.node_gates import NodeGates
 
 Gates = NodeGates | Bool[Tensor, "n k"]
@@ -40,7 +42,10 @@ class GatedMoments:
     b_error: Float[Tensor, " kd"] | None = None
 
     def __post_init__(self) -> None:
-        if self.units < 1 or len(self.b) % self.units or self.A.shape != (len(self.b), len(self.b)):
+        check_counts(units=self.units)
+        if not self.A.is_floating_point() or not self.b.is_floating_point():
+            raise InputError(f"A is {self.A.dtype}, b {self.b.dtype}; moments are floating-point: use .double()")
+        if len(self.b) % self.units or self.A.shape != (len(self.b), len(self.b)):
             raise InputError(
                 f"A is {tuple(self.A.shape)}, b is {tuple(self.b.shape)} for K = {self.units} units; "
                 "A must be Kd × Kd and b Kd"
@@ -53,6 +58,7 @@ class GatedMoments:
 
     def input_output(self, p: int) -> Float[Tensor, " d"]:
         """Return Σʸˣ(p) = ⟨g_p y xᵀ⟩ (gdln, Eq. 6)."""
+        self._check_unit(p)
         return self.b.view(self.units, self.dim)[p]
 
     def input_input(self, p: int, q: int) -> Float[Tensor, "d d"]:
@@ -65,17 +71,27 @@ class GatedMoments:
         Returns:
             The block A_pq.
         """
+        self._check_unit(p)
+        self._check_unit(q)
         return self.A.view(self.units, self.dim, self.units, self.dim)[p, :, q]
 
     def loss(self, weights: Float[Tensor, "*times k d"]) -> Float[Tensor, "*times"]:
         """Return L = ½⟨(y − ŷ)²⟩ = ½⟨y²⟩ − bᵀw/K + wᵀAw/(2K²)."""
+        if weights.shape[-2:] != (self.units, self.dim):
+            raise InputError(f"weights are {tuple(weights.shape)}; their last axes must be {(self.units, self.dim)}")
         w = weights.flatten(-2)
         return self.power / 2 - w @ self.b / self.units + ((w @ self.A) * w).sum(dim=-1) / (2 * self.units**2)
 
     def choose(self, places: list[int]) -> "GatedMoments":
         """Return the moments of some of the units alone."""
+        for place in places:
+            self._check_unit(place)
         index = (torch.tensor(places)[:, None] * self.dim + torch.arange(self.dim)).flatten().to(self.b.device)
         return GatedMoments(self.A[index][:, index], self.b[index], len(places), self.power)
+
+    def _check_unit(self, unit: int) -> None:
+        if not isinstance(unit, Integral) or not 0 <= unit < self.units:
+            raise OutOfRangeError(f"there is no unit {unit}; there are 0 to {self.units - 1}")
 
 
 def gated_inputs(x: Float[Tensor, "n d"], gates: Gates) -> Float[Tensor, "n kd"]:
@@ -101,6 +117,8 @@ def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n"], gates: Gates) ->
         >>> moments_of(torch.eye(2), torch.ones(2), torch.tensor([[True], [False]])).b.tolist()
         [0.5, 0.0]
     """
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise InputError(f"x is {type(x).__name__}, y {type(y).__name__}; use torch.as_tensor for both")
     if len(x) != len(y) or not len(x):
         raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one, and as many of each")
     if x.ndim != 2 or y.ndim != 1:
@@ -134,6 +152,7 @@ def exact_moments(source: TwoClasses, gates: NodeGates) -> GatedMoments:
         >>> moments.A.shape, moments.power
         (torch.Size([8, 8]), 0.5)
     """
+    _check_source(source)
     if isinstance(source, SinglePulse):
         zero, one = (gated_inputs(source.support(label), gates) for label in (0, 1))
         seconds, mean = [part.T @ part / len(part) for part in (zero, one)], one.mean(dim=0)
@@ -177,7 +196,9 @@ def estimate_moments(
         >>> estimate_moments(pulses, OpenGates(1), 100).A_error.shape
         torch.Size([8, 8])
     """
-    if count < 2 or count % 2:
+    _check_source(source)
+    check_counts(batch=batch)
+    if not isinstance(count, Integral) or count < 2 or count % 2:
         raise InputError(f"{count} draws cannot be half of each class; ask for an even number, 2 or more")
     half = count // 2
     classes = []
@@ -198,6 +219,14 @@ def estimate_moments(
     return GatedMoments((second0 + second1) / 2, mean1 / 2, gates.count, 0.5, A_error, b_error)
 
 
+def _check_source(source: TwoClasses) -> None:
+    if not isinstance(source, TwoClasses):
+        raise InputError(
+            f"source is {type(source).__name__}; give a distribution such as SinglePulse(…), or use moments_of(x, y, "
+            "gates) for examples"
+        )
+
+
 def minimum_loss(moments: GatedMoments) -> float:
     r"""Return the least ⟨(y − ŷ)²⟩ over all weights, ⟨y²⟩ − bᵀA⁺b (gdln, Eqs 13–15, for any targets).
 
@@ -212,6 +241,8 @@ def minimum_loss(moments: GatedMoments) -> float:
 
 def explained(A: Float[Tensor, "kd kd"], b: Float[Tensor, " kd"]) -> float:
     """Return bᵀA⁺b, without eigenvalues that are zero up to rounding."""
+    if not bool(torch.isfinite(A).all() and torch.isfinite(b).all()):
+        raise InputError("A or b holds NaN or infinity; moments must be finite: check the examples")
     rates, vectors = torch.linalg.eigh(A)
     # A⁺ would turn rounding errors in these directions into large weights.
     kept = rates > 10 * len(b) * torch.finfo(b.dtype).eps * rates.abs().max()

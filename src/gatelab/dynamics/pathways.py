@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from gatelab.errors import InputError
+from gatelab.dynamics.gated_flow import check_tau
+from gatelab.errors import InputError, OutOfRangeError
 from gatelab.models import PathwayNetwork
 
 
@@ -35,6 +36,9 @@ class ContextMoments:
             raise InputError(
                 f"the pathway {tuple(path)} has {len(path)} nodes; there are {len(self.gates)} hidden layers"
             )
+        for number, (layer, node) in enumerate(zip(self.gates, path, strict=True), 1):
+            if not 0 <= node < layer.shape[1]:
+                raise OutOfRangeError(f"hidden layer {number} has no node {node}; it has 0 to {layer.shape[1] - 1}")
         return torch.stack([layer[:, node] for layer, node in zip(self.gates, path, strict=True)]).all(dim=0)
 
     def input_output(self, p: Sequence[int]) -> Float[Tensor, "k d"]:
@@ -107,8 +111,12 @@ class PathwayFlow:
     """
 
     def __init__(self, moments: ContextMoments, network: PathwayNetwork, tau: float = 1.0):
-        if tau <= 0:
-            raise InputError(f"tau = {tau}; the time constant must be positive")
+        check_tau(tau)
+        nodes = [gates.shape[1] for gates in moments.gates]
+        weights = network.weights()
+        shape = (len(weights[-1]), weights[0].shape[1])
+        if nodes != [gates.count for gates in network.node_gates()] or moments.yx.shape[1:] != shape:
+            raise InputError("the moments are those of another network; use context_moments(network, x, y)")
         self.tau = tau
         # In float32, rounding errors would keep the integrator at tiny steps.
         self.moments = replace(moments, xx=moments.xx.double(), yx=moments.yx.double())
@@ -139,8 +147,8 @@ class PathwayFlow:
 
     def solve(self, times: Float[Tensor, " times"]) -> list[Float[Tensor, "times _ _"]]:
         """Return the weights of every layer at increasing times, by an adaptive Runge-Kutta method of order eight."""
-        if not len(times) or times[0] < 0 or (times[1:] <= times[:-1]).any():
-            raise InputError("times must rise, from 0 on; sort them and remove duplicates")
+        if not len(times) or not bool(torch.isfinite(times).all()) or times[0] < 0 or (times[1:] <= times[:-1]).any():
+            raise InputError("times must be finite and rise, from 0 on; sort them and remove duplicates")
         start, end = _flat(self.initial), float(times[-1])
         solution = solve_ivp(
             lambda _time, flat: _flat(self.velocity(self._layers(flat))),

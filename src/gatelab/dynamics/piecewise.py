@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -59,6 +60,8 @@ class PiecewiseFlow:
             instant: when the gates change.
             moments: moments under the gates from then on.
         """
+        if not instant > self.starts[-1]:
+            raise InputError(f"a switch at {instant} is not after the last, at {self.starts[-1]}; give a later instant")
         # Weights do not jump when gates do.
         reached = self.flows[-1].weights(instant - self.starts[-1])
         self.flows.append(GatedLinearFlow.from_moments(moments, self._tau, initial=reached))
@@ -136,10 +139,10 @@ def self_gated_flow(
     """
     if x.ndim != 2 or initial.shape[1:] != x.shape[1:]:
         raise InputError(f"x has shape {tuple(x.shape)}, w(0) {tuple(initial.shape)}; give (n, d) and (k, d)")
-    if not 0 <= tolerance < 1 or not 0 < horizon < inf or most < 0:
+    if not 0 <= tolerance < 1 or not 0 < horizon < inf or not isinstance(most, Integral) or most < 0:
         raise InputError(
             f"tolerance = {tolerance}, horizon = {horizon}, most = {most}; "
-            "need 0 ≤ tolerance < 1, horizon > 0 and most ≥ 0"
+            "need 0 ≤ tolerance < 1, horizon > 0 and a whole number most ≥ 0"
         )
     gates = x @ initial.T > 0
     flow = PiecewiseFlow([0.0], [moments_of(x, y, gates)], tau, initial=initial)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from itertools import combinations
+from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gatelab.dynamics.gated_flow import Times
+from gatelab.dynamics.gated_flow import Times, as_times, check_tau
 from gatelab.dynamics.pathways import ContextMoments
 from gatelab.errors import InputError
 from gatelab.models import PathwayNetwork
@@ -62,6 +63,7 @@ class NeuralRace:
             raise InputError(
                 f"{len(moments.gates)} hidden layers; the exact race has one: PathwayFlow integrates others"
             )
+        check_tau(tau)
         self.tau, self._moments = tau, moments
         self.runners = [_runner(moments, nodes) for nodes in _equal_nodes(moments)]
 
@@ -73,6 +75,9 @@ class NeuralRace:
             start: s₀ of every mode and node.
             generator: source of the units' directions within a node.
         """
+        _check_start(start)
+        if len(network.node_widths) != 1:
+            raise InputError(f"the network has {len(network.node_widths)} hidden layers; the race starts from one")
         first, last = network.weights()
         (width,) = network.node_widths
         with torch.no_grad():
@@ -99,13 +104,12 @@ class NeuralRace:
         Returns:
             A tensor for each runner, with its modes on the last axis.
         """
-        if start <= 0:
-            raise InputError(f"s₀ = {start}; a mode that starts at zero never moves: start above zero")
+        _check_start(start)
         return [self._strength(runner, t, len(runner.nodes) * start) for runner in self.runners]
 
     def _strength(self, runner: Runner, t: Times, start: float) -> Tensor:
         strength = runner.strength
-        times = torch.as_tensor(t, dtype=strength.dtype, device=strength.device)[..., None] / self.tau
+        times = as_times(t, strength)[..., None] / self.tau
         growth = 2 * strength * times
         # s = s₀ e^g / (1 + δ s₀ (e^g − 1)/σ), divided by e^g against overflow at large t. At σ = 0 its limit is
         # s₀ / (1 + 2 δ s₀ t/τ).
@@ -127,6 +131,11 @@ class NeuralRace:
             for runner, s in zip(self.runners, self.strengths(t, start), strict=True)
         ]
         return self._moments.yy / 2 - sum(learnt, torch.zeros(()))
+
+
+def _check_start(start: float) -> None:
+    if not 0 < start < inf:
+        raise InputError(f"s₀ = {start}; a mode that starts at zero never moves: start above zero")
 
 
 def _equal_nodes(moments: ContextMoments) -> list[tuple[int, ...]]:

@@ -61,6 +61,8 @@ class GateTracker:
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise InputError(f"model is {type(self.model).__name__}; give the network to track, an nn.Module")
         self.x = examples(self.x, self.model)
         if self.y is not None and len(self.y) != len(self.x):
             raise InputError(f"{len(self.x)} probes, {len(self.y)} labels; give one for each")

@@ -142,7 +142,7 @@ def batchnorm_projection_report(
 
     Raises:
         UnsupportedModelError: there is no batch-norm layer, or it does not act on the way from x to the loss.
-        InputError: the loss is not a scalar.
+        InputError: the loss is not a scalar, or a batch-norm layer sees only one value for each channel.
 
     Example:
         >>> net, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), torch.randn(8, 3)
@@ -164,7 +164,16 @@ def batchnorm_projection_report(
         uses.append((label, module, inputs[0], output))
         return output.clone()  # an in-place ReLU behind the layer would overwrite the recorded output
 
-    hooks = [module.register_forward_hook(watch) for module in norms]
+    def check(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(module, _BatchNorm)
+        if inputs[0].ndim > 1 and inputs[0].numel() == inputs[0].shape[1]:
+            raise InputError(
+                f"layer '{norms[module]}': its input of shape {tuple(inputs[0].shape)} has one value for each channel, "
+                "which has no variance; give a batch of two or more examples"
+            )
+
+    hooks = [module.register_forward_pre_hook(check) for module in norms]
+    hooks += [module.register_forward_hook(watch) for module in norms]
     try:
         copied.eval()
         for module in norms:

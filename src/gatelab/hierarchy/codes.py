@@ -14,6 +14,14 @@ ENUMERATION_LIMIT = 2**20
 _LARGEST_CODE = 2**62
 
 
+def check_strings(x: Int[Tensor, "n d"], positions: int, values: int) -> None:
+    """Raise InputError unless x holds one or more strings of d positions, each with a value from 0 to v − 1."""
+    if x.ndim != 2 or x.shape[1] != positions or x.is_floating_point() or x.is_complex() or len(x) == 0:
+        raise InputError(f"x has shape {tuple(x.shape)} and dtype {x.dtype}; expected (n, {positions}) whole numbers")
+    if int(x.min()) < 0 or int(x.max()) >= values:
+        raise InputError(f"x holds values {int(x.min())} … {int(x.max())}; expected 0 … {values - 1} at every position")
+
+
 def encode(values: Int[Tensor, "n k"], sizes: Sequence[int]) -> Int[Tensor, " n"]:
     """Return the number whose digits are ``values``, in the mixed base ``sizes``.
 

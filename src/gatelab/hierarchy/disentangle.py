@@ -54,7 +54,11 @@ def nearest_disentangled(matrix: Float[Tensor, "m k"], marginals: Float[Tensor, 
             f"{len(matrix)} values have {k} binary factors, but there are {matrix.shape[1]} nodes; the definition is "
             "about one node per factor (disentanglement_score takes any number)"
         )
-    rest = torch.ones(k, 2).to(matrix) if marginals is None else marginals
+    rest = torch.ones(k, 2).to(matrix) if marginals is None else marginals.to(matrix)
+    if rest.shape != (k, 2):
+        raise InputError(f"marginals are {tuple(rest.shape)}; give a row [P(0), P(1)] for each of {k} factors")
+    if not bool(torch.isfinite(matrix).all() and torch.isfinite(rest).all()):
+        raise InputError("the matrix or the marginals hold NaN or infinite values, from which nothing is at a distance")
     columns = []
     for j in range(k):
         # Project onto {r ⊗ … ⊗ v ⊗ … ⊗ r}: v is free on the column's own axis, r = 1 or p on the others.

@@ -151,6 +151,10 @@ def given_events(
                     f"the parents of '{child}' disagree about its probabilities: {known.tolist()} and, from "
                     f"'{parent}', {prior.tolist()}; a joint distribution has one marginal"
                 )
+    if targets is not None and (targets.ndim != 2 or len(targets) != len(top_prior)):
+        raise InputError(
+            f"targets are {tuple(targets.shape)}; give a row for each of {len(top_prior)} values at the top"
+        )
     if targets is None:
         targets = torch.eye(len(top_prior), dtype=top_prior.dtype, device=top_prior.device)
     return Events(fields, priors, dict(matrices), targets)

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
+from numbers import Integral
 
 from torch import nn
 
 from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.models.init import check_counts
 
 _LOCAL = (nn.Conv1d, nn.Conv2d, nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
 _GLOBAL = (nn.Linear, nn.Flatten, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
@@ -95,6 +97,8 @@ class ReceptiveFields:
                 raise InputError(f"'{name}' cannot name a region; use a name without '.'")
             if not positions:
                 raise InputError(f"region '{name}' is empty; give it positions or leave it out")
+            if not all(isinstance(position, Integral) for position in positions):
+                raise InputError(f"region '{name}': positions are {list(positions)}; give whole numbers 0 … d−1")
             if positions in names:
                 raise InputError(
                     f"regions '{names[positions]}' and '{name}' cover the same positions {list(positions)}; "
@@ -167,7 +171,10 @@ def string_fields(
         >>> fields.bottom_up, fields.children("top")
         (('x0', 'x1', 'x2', 'x3', 'h1_0', 'h1_1', 'top'), ('h1_0', 'h1_1'))
     """
-    if length < 1 or leaf < 1 or length % leaf:
+    check_counts(length=length, leaf=leaf)
+    if not isinstance(kernels, Sequence):
+        raise InputError(f"kernels is {kernels!r}; give a list with one for each layer, such as [2, 2]")
+    if length % leaf:
         raise InputError(f"a string of {length} positions does not split into leaves of {leaf}; use a divisor")
     strides = kernels if strides is None else strides
     return _stacked((length // leaf,), [(k,) for k in kernels], [(s,) for s in strides], leaf)
@@ -194,6 +201,7 @@ def image_fields(
         >>> image_fields(4, 4, [2, 2])
         ReceptiveFields(21 regions, 16 leaves, depth 2, 16 positions)
     """
+    check_counts(height=height, width=width)
     kernels, strides = ([(s, s) if isinstance(s, int) else s for s in sizes] for sizes in (kernels, strides or kernels))
     return _stacked((height, width), kernels, strides)
 
@@ -270,8 +278,13 @@ def _stacked(
     layer = [frozenset(range(index * leaf, (index + 1) * leaf)) for index in range(prod(shape))]
     named = {f"x{index}": region for index, region in enumerate(layer)}
     for number, (kernel, stride) in enumerate(zip(kernels, strides, strict=True), start=1):
+        if not len(shape) == len(kernel) == len(stride):
+            raise InputError(
+                f"layer {number}: kernel {kernel}, stride {stride}; give one for each of {len(shape)} axes"
+            )
         for size, k, s in zip(shape, kernel, stride, strict=True):
-            if k < 1 or s < 1 or k > size or (size - k) % s:
+            whole = isinstance(k, Integral) and isinstance(s, Integral)
+            if not whole or k < 1 or s < 1 or k > size or (size - k) % s:
                 raise InputError(
                     f"layer {number}: windows of {k} with stride {s} do not fit {size} regions without a rest; "
                     "choose (size − kernel) divisible by the stride"

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import ENUMERATION_LIMIT, all_values
+from gatelab.hierarchy.codes import ENUMERATION_LIMIT, all_values, check_strings
+from gatelab.models.init import check_counts
 
 ROW_TOLERANCE = 1e-6
 
@@ -47,11 +48,13 @@ class Independent(Inputs):
 
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return Π_i p_i(x_i)."""
+        check_strings(x, self.n_positions, self.values)
         table = self.probabilities.to(x.device)
         return table[torch.arange(self.n_positions, device=x.device), x].prod(dim=1)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
         """Draw n independent inputs."""
+        check_counts(n=n)
         return torch.multinomial(self.probabilities, n, replacement=True, generator=generator).T.contiguous()
 
 
@@ -65,7 +68,8 @@ class Uniform(Independent):
     """
 
     def __init__(self, n_positions: int, values: int = 2):
-        if n_positions < 1 or values < 2:
+        check_counts(n_positions=n_positions, values=values)
+        if values < 2:
             raise InputError(f"{n_positions} positions with {values} values each; use at least one with two")
         super().__init__(torch.full((n_positions, values), 1 / values, dtype=torch.float64))
 
@@ -80,6 +84,7 @@ class MarkovChain(Inputs):
     """
 
     def __init__(self, n_positions: int, initial: Float[Tensor, " v"], transition: Float[Tensor, "v v"]):
+        check_counts(n_positions=n_positions)
         self.initial = _normalised("the initial distribution", initial.unsqueeze(0))[0]
         self.transition = _normalised("the transition matrix", transition)
         self.n_positions, self.values = n_positions, len(initial)
@@ -90,11 +95,13 @@ class MarkovChain(Inputs):
 
     def probability(self, x: Int[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return p(x_0) Π_i T(x_{i−1}, x_i)."""
+        check_strings(x, self.n_positions, self.values)
         initial, transition = self.initial.to(x.device), self.transition.to(x.device)
         return initial[x[:, 0]] * transition[x[:, :-1], x[:, 1:]].prod(dim=1)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
         """Draw n independent strings."""
+        check_counts(n=n)
         columns = [torch.multinomial(self.initial, n, replacement=True, generator=generator)]
         for _ in range(self.n_positions - 1):
             columns.append(torch.multinomial(self.transition[columns[-1]], 1, generator=generator)[:, 0])
@@ -110,8 +117,11 @@ class Empirical(Inputs):
     """
 
     def __init__(self, x: Int[Tensor, "n d"], values: int | None = None):
-        if x.shape[0] == 0 or int(x.min()) < 0:
-            raise InputError(f"a data set needs examples with values 0, 1, …; x has shape {tuple(x.shape)}")
+        if x.ndim != 2 or not x.numel() or x.is_floating_point() or int(x.min()) < 0:
+            raise InputError(
+                f"a data set needs examples with values 0, 1, …; x is {x.dtype} of shape {tuple(x.shape)}: give (n, d) "
+                "whole numbers, for example by discretise(x)"
+            )
         self.n_positions = x.shape[1]
         self.values = int(x.max()) + 1 if values is None else values
         if int(x.max()) >= self.values:
@@ -138,6 +148,7 @@ class Empirical(Inputs):
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Int[Tensor, "n d"]:
         """Draw n examples with replacement."""
+        check_counts(n=n)
         return self._x[torch.multinomial(self._probability, n, replacement=True, generator=generator)]
 
 
@@ -148,6 +159,9 @@ def discretise(x: Float[Tensor, " n *shape"], levels: int = 2) -> Int[Tensor, "n
         >>> discretise(torch.tensor([[0.0, 0.4], [0.6, 1.0]])).tolist()
         [[0, 0], [1, 1]]
     """
+    check_counts(levels=levels)
+    if not x.numel():
+        raise InputError(f"x has shape {tuple(x.shape)}, without any value; give one or more examples")
     low, high = x.min(), x.max()
     if levels < 2 or not bool(high > low):
         raise InputError(f"cannot cut values between {low.item():g} and {high.item():g} into {levels} levels")
@@ -157,6 +171,8 @@ def discretise(x: Float[Tensor, " n *shape"], levels: int = 2) -> Int[Tensor, "n
 
 def check_distributions(what: str, rows: Float[Tensor, "m k"]) -> None:
     """Raise an InputError unless every row is a distribution."""
+    if rows.ndim != 2 or not rows.numel():
+        raise InputError(f"{what}: the shape is {tuple(rows.shape)}; give a matrix with one distribution in each row")
     sums = rows.sum(dim=1)
     bad = ((rows < 0).any(dim=1) | ((sums - 1).abs() > ROW_TOLERANCE) | sums.isnan()).nonzero()
     if len(bad):

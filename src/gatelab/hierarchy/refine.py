@@ -1,6 +1,7 @@
 """Teachers that remember more than the label needs: from z_α alone to all of x_α."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from jaxtyping import Int
@@ -40,7 +41,7 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
         4
     """
     # The first positions of a region are among the first positions of its children: z' is computed from below, as z is.
-    if keep < 0:
+    if not isinstance(keep, Integral) or keep < 0:
         raise InputError(f"keep is {keep}; it is a number of positions, 0 for none")
     fields, v = teacher.fields, teacher.inputs.values
     memories, rules = {}, {}

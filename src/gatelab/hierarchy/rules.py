@@ -14,6 +14,7 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.hierarchy.codes import decode, encode
 from gatelab.hierarchy.fields import ReceptiveFields
+from gatelab.models.init import check_counts
 
 # (n, children) values → (n,) values.
 Combine = Callable[[Int[Tensor, "n c"]], Int[Tensor, " n"]]
@@ -58,6 +59,7 @@ def from_function(apply: Combine, values: int) -> RuleMaker:
 
 def random_table(values: int, generator: torch.Generator | None = None) -> RuleMaker:
     """Make uniformly random tables in which every value occurs if the table is large enough."""
+    check_counts(values=values)
 
     def make(context: RuleContext) -> Rule:
         count = prod(context.children)
@@ -138,6 +140,7 @@ def quantised_convolution(bits: int, generator: torch.Generator | None = None) -
     Children's values enter as bits ±1; channel c of the region is on if Σ w_c · bits > 0. Regions in one layer of the
     hierarchy share w, as in a convolution.
     """
+    check_counts(bits=bits)
     weights: dict[tuple[int, tuple[int, ...]], Tensor] = {}
 
     def make(context: RuleContext) -> Rule:

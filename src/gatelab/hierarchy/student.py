@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -11,10 +13,10 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import standardise
-from gatelab.hierarchy.codes import encode
+from gatelab.hierarchy.codes import check_strings, encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.teacher import Teacher
-from gatelab.models.init import glorot_
+from gatelab.models.init import check_counts, glorot_
 
 
 class Norm(StrEnum):
@@ -44,6 +46,12 @@ class NodeOptions:
     norm: Norm = Norm.NONE
     bias: bool = True
     eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.norm, Norm):
+            raise InputError(f"norm is {self.norm!r}; give a member of Norm, such as Norm.AFTER_RELU")
+        if not 0 <= self.eps < inf:
+            raise InputError(f"eps is {self.eps}; it is added to a variance: give 0 or a small positive number")
 
 
 class RegionState(NamedTuple):
@@ -105,6 +113,10 @@ class LocalNetwork(nn.Module):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
+        check_counts(values=values)
+        unknown = [leaf for leaf in encodings or {} if leaf not in fields.leaves]
+        if unknown:
+            raise InputError(f"encodings name {', '.join(unknown)}; the leaves are {', '.join(fields.leaves)}")
         self.fields, self.values = fields, values
         hidden, top = hidden or NodeOptions(), top or NodeOptions(relu=False)
         self.options = {region: top if region == fields.top else hidden for region in fields.inner}
@@ -148,8 +160,12 @@ class LocalNetwork(nn.Module):
         Returns:
             Inner region → its nodes, children before parents.
         """
-        if x.ndim != 2 or x.shape[1] != self.fields.n_positions or len(x) == 0:
-            raise InputError(f"x has shape {tuple(x.shape)}; this network reads (n, {self.fields.n_positions})")
+        check_strings(x, self.fields.n_positions, self.values)
+        if weights is not None and (weights.shape != x.shape[:1] or not abs(float(weights.sum()) - 1) < 1e-3):
+            raise InputError(
+                f"weights of shape {tuple(weights.shape)} sum to {float(weights.sum()):g}; give one probability for "
+                f"each of {len(x)} inputs"
+            )
         outputs, states = {}, {}
         for leaf in self.fields.leaves:
             positions = list(self.fields.positions(leaf))
@@ -220,9 +236,16 @@ def student_for(
 
 
 def _widths(fields: ReceptiveFields, nodes: int | Mapping[str, int], outputs: int) -> dict[str, int]:
-    widths = {region: nodes if isinstance(nodes, int) else nodes.get(region, 0) for region in fields.hidden}
+    given = nodes if isinstance(nodes, Mapping) else dict.fromkeys(fields.hidden, nodes)
+    unknown = [region for region in given if region not in fields.regions]
+    if unknown:
+        raise InputError(f"nodes name {', '.join(unknown)}; the hidden regions are {', '.join(fields.hidden)}")
+    widths = {region: given.get(region, 0) for region in fields.hidden}
     widths[fields.top] = outputs
-    empty = [region for region, width in widths.items() if width < 1]
+    empty = [region for region, width in widths.items() if not isinstance(width, Integral) or width < 1]
     if empty:
-        raise InputError(f"regions {', '.join(empty)} have no nodes, so nothing passes; give each at least one")
+        raise InputError(
+            f"regions {', '.join(empty)} have {widths[empty[0]]} nodes, so nothing passes; "
+            "give each a whole number, at least one"
+        )
     return widths

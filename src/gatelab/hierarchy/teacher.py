@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import encode
+from gatelab.hierarchy.codes import check_strings, encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.inputs import Inputs, Uniform
 from gatelab.hierarchy.rules import Rule, RuleContext, RuleMaker
@@ -64,6 +64,10 @@ class Teacher:
         for what, given in (("labels", labels), ("targets", targets)):
             if given is not None and len(given) != n_values:
                 raise InputError(f"there are {len(given)} {what} for the {n_values} values of '{fields.top}'")
+        if labels is not None and (labels.is_floating_point() or int(labels.min()) < 0):
+            raise InputError(f"labels are {labels.dtype} from {labels.min().item():g}; give whole numbers from 0")
+        if targets is not None and (targets.ndim != 2 or not bool(torch.isfinite(targets).all())):
+            raise InputError(f"targets have shape {tuple(targets.shape)}; give a row of finite numbers for each value")
         self.labels = torch.arange(n_values) if labels is None else labels
         classes = torch.eye(int(self.labels.max()) + 1, dtype=torch.float64, device=self.labels.device)
         self.targets = classes[self.labels] if targets is None else targets
@@ -75,7 +79,7 @@ class Teacher:
 
     def __call__(self, x: Int[Tensor, "n d"]) -> dict[str, Int[Tensor, " n"]]:
         """Return all variables of each input: region → z_α(x)."""
-        self._check(x)
+        check_strings(x, self.fields.n_positions, self.inputs.values)
         z = {leaf: self.contents(leaf, x) for leaf in self.fields.leaves}
         for region in self.fields.inner:
             rule = self.rules[region]
@@ -106,15 +110,9 @@ class Teacher:
         Returns:
             The values at the region's positions, read as digits; the first position is the most significant.
         """
+        check_strings(x, self.fields.n_positions, self.inputs.values)
         positions = list(self.fields.positions(region))
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
-
-    def _check(self, x: Tensor) -> None:
-        d, v = self.fields.n_positions, self.inputs.values
-        if x.ndim != 2 or x.shape[1] != d or x.is_floating_point() or len(x) == 0:
-            raise InputError(f"x has shape {tuple(x.shape)} and dtype {x.dtype}; expected (n, {d}) whole numbers")
-        if int(x.min()) < 0 or int(x.max()) >= v:
-            raise InputError(f"x holds values {int(x.min())} … {int(x.max())}; this teacher reads 0 … {v - 1}")
 
     def _made(self, chosen: Mapping[str, Rule | RuleMaker]) -> dict[str, Rule]:
         """Make the rules, children before parents, and note how many values each region takes."""
@@ -130,6 +128,8 @@ class Teacher:
             children = self.fields.children(region)
             sizes = tuple(self.sizes[child] for child in children)
             rule = chosen[region]
+            if not isinstance(rule, Rule) and not callable(rule):
+                raise InputError(f"region '{region}': its rule is {rule!r}; give a rule maker such as rules.parity")
             rule = rule if isinstance(rule, Rule) else rule(RuleContext(self.fields, region, sizes))
             if rule.children != sizes:
                 raise InputError(

@@ -1,12 +1,13 @@
 """Two ways to train one student: the reformulation, and ordinary gradient descent on inputs."""
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gatelab.errors import InputError
+from gatelab.errors import InputError, OutOfRangeError
 from gatelab.hierarchy.events import Events
 from gatelab.hierarchy.marginals import labelled_inputs, squared_loss
 from gatelab.hierarchy.reformulation import reformulate
@@ -86,6 +87,8 @@ class GradientTrainer:
     def _gradients(self, wanted: Sequence[Tensor], batch: Tensor | None) -> tuple[float, tuple[Tensor, ...]]:
         x, target, weights = self._x, self._target, self._weights
         if batch is not None:
+            if not len(batch) or int(batch.min()) < 0 or int(batch.max()) >= len(x):
+                raise OutOfRangeError(f"batch is {batch.tolist()[:5]}…; give numbers of examples, 0 to {len(x) - 1}")
             x, target = x[batch], target[batch]
             weights = weights[batch] / weights[batch].sum()
         with torch.enable_grad():
@@ -94,6 +97,6 @@ class GradientTrainer:
 
 
 def _positive(learning_rate: float) -> float:
-    if not learning_rate > 0:
+    if not 0 < learning_rate < inf:
         raise InputError(f"the learning rate is {learning_rate}; it must be positive")
     return learning_rate

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates import HardGate, SoftGate, gated
 from gatelab.gates.functions import GateFunction
-from gatelab.models.init import dense_layers, initialise
+from gatelab.models.init import check_counts, check_widths, dense_layers, initialise
 
 
 class FeatureValueNetwork(nn.Module):
@@ -60,12 +60,9 @@ class DeepGatedNetwork(FeatureValueNetwork):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        if gate is not None and not callable(gate):
-            raise InputError(f"gate is {gate!r}; give a gate function, for example HardGate() or SoftGate(8.0)")
-        if len(widths) < 3 or padding < 1:
-            raise InputError(
-                f"widths are {list(widths)}, padding {padding}; a DGN needs a hidden layer and padding ≥ 1"
-            )
+        _check_gate(gate)
+        check_counts(padding=padding)
+        check_widths("widths of a DGN", widths, 3, "[784, 128, 10]")
         inputs, *hidden, outputs = widths
         self.feature = nn.ModuleList(dense_layers([inputs, *hidden], bias, dtype))
         self.value = nn.ModuleList(dense_layers([inputs, *(padding * w for w in hidden), outputs], bias, dtype))
@@ -123,8 +120,8 @@ class DeepLinearlyGatedNetwork(FeatureValueNetwork):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        if len(widths) < 3 or min(widths) < 1:
-            raise InputError(f"widths are {list(widths)}; a DLGN needs input, at least one hidden layer, and output")
+        _check_gate(gate)
+        check_widths("widths of a DLGN", widths, 3, "[784, 128, 10]")
         inputs, *hidden, _ = widths
         sources = [inputs] * len(hidden) if shallow else [inputs, *hidden[:-1]]
         self.feature = nn.ModuleList(
@@ -144,3 +141,8 @@ class DeepLinearlyGatedNetwork(FeatureValueNetwork):
             eta = feature_layer(x if self.shallow else eta)
             h = gated(value_layer(h), eta, self.gate)
         return last(h)
+
+
+def _check_gate(gate: GateFunction | None) -> None:
+    if gate is not None and not callable(gate):
+        raise InputError(f"gate is {gate!r}; give a gate function, for example HardGate() or SoftGate(8.0)")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import dense_layers, initialise
+from gatelab.models.init import check_counts, check_widths, dense_layers, initialise
 
 
 def mlp(
@@ -92,7 +92,10 @@ def vconv(
         >>> vconv(channels=[4], dense=[8], inputs=(1, 6, 6))(torch.zeros(2, 1, 6, 6)).shape
         torch.Size([2, 10])
     """
+    if not isinstance(inputs, Sequence) or len(inputs) != 3:
+        raise InputError(f"inputs are {inputs!r}; give channels, height and width of an image, e.g. (3, 32, 32)")
     planes, height, width = inputs
+    check_counts(height=height, width=width, outputs=outputs)
     body = [*_convolutions(planes, channels, bias), nn.Flatten()]
     return _with_head(body, [channels[-1] * height * width, *dense, outputs], bias, None, generator)
 
@@ -123,6 +126,7 @@ def gconv(
         >>> gconv(channels=[4], dense=[8])(torch.zeros(2, 3, 9, 9)).shape
         torch.Size([2, 10])
     """
+    check_counts(outputs=outputs)
     body = [*_convolutions(inputs, channels, bias), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return _with_head(body, [channels[-1], *dense, outputs], bias, None, generator)
 
@@ -155,14 +159,15 @@ def halfspace_cnn(
         >>> len([layer for layer in halfspace_cnn() if isinstance(layer, nn.ReLU)])
         6
     """
+    check_counts(layers=layers, filters=filters, dense=dense)
     return gconv(
         channels=[filters] * layers, dense=[dense], inputs=inputs, outputs=outputs, bias=bias, generator=generator
     )
 
 
 def _convolutions(inputs: int, channels: Sequence[int], bias: bool) -> list[nn.Module]:
-    if not channels or min(channels) < 1:
-        raise InputError(f"channels are {list(channels)}; give at least one positive number")
+    check_counts(inputs=inputs)
+    check_widths("channels", channels, 1, "[64, 128]")
     layers: list[nn.Module] = []
     for before, after in pairwise([inputs, *channels]):
         layers += [nn.Conv2d(before, after, 3, padding=1, bias=bias), nn.ReLU()]

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from math import sqrt
+from math import inf, isfinite, sqrt
 from typing import cast
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import HardGate, gated
-from gatelab.models.init import dense_layers, initialise
+from gatelab.models.init import check_counts, check_widths, dense_layers, initialise
 from gatelab.models.node_gates import HalfSpaceGates, NodeGates
 
 
@@ -56,8 +56,11 @@ class MeanReadoutNetwork(nn.Sequential):
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
-        if dim < 1 or units < 1:
-            raise InputError(f"dim = {dim}, units = {units}: both must be positive")
+        check_counts(dim=dim, units=units)
+        if not 0 <= scale < inf or (bias is not None and not isfinite(bias)):
+            raise InputError(f"scale is {scale}, bias {bias}; give finite numbers, and a scale of at least 0")
+        if activation is not None and not isinstance(activation, nn.Module):
+            raise InputError(f"activation is {activation!r}; give a module, such as nn.ReLU()")
         hidden = nn.Linear(dim, units, bias=bias is not None, dtype=dtype)
         readout = _mean_readout(units, bias is not None, dtype)
         super().__init__(OrderedDict(hidden=hidden, activation=activation or nn.ReLU(), readout=readout))
@@ -91,6 +94,8 @@ class GatedDeepLinearNetwork(nn.Module):
 
     def __init__(self, dim: int, gates: NodeGates, *, dtype: torch.dtype | None = None):
         super().__init__()
+        check_counts(dim=dim)
+        _check_gates(gates, dim)
         self.gates = gates
         self.hidden = nn.Linear(dim, gates.count, bias=False, dtype=dtype)
         self.readout = _mean_readout(gates.count, False, dtype)
@@ -138,10 +143,12 @@ class PathwayNetwork(nn.Module):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        if not gates or len(gates) != len(node_widths) or min(node_widths) < 1:
-            raise InputError(
-                f"{len(gates)} sets of gates, node widths {list(node_widths)}; give one positive width for each set"
-            )
+        check_counts(dim=dim, outputs=outputs)
+        check_widths("node widths", node_widths, 1, "[4, 4]")
+        if len(gates) != len(node_widths):
+            raise InputError(f"{len(gates)} sets of gates, node widths {list(node_widths)}; give one for each set")
+        for of_layer in gates:
+            _check_gates(of_layer, dim)
         self.gates = nn.ModuleList(gates)
         self.node_widths = tuple(node_widths)
         hidden = [gate.count * width for gate, width in zip(gates, node_widths, strict=True)]
@@ -163,6 +170,12 @@ class PathwayNetwork(nn.Module):
         for layer, gates, width in zip(hidden, self.gates, self.node_widths, strict=True):
             h = gated(layer(h), gates(x).repeat_interleave(width, dim=1), HardGate())
         return last(h)
+
+
+def _check_gates(gates: NodeGates, dim: int) -> None:
+    if not isinstance(gates, NodeGates):
+        raise InputError(f"gates are {type(gates).__name__}; give node gates, e.g. HalfSpaceGates(normals)")
+    gates.check_inputs(dim)
 
 
 def _mean_readout(units: int, bias: bool, dtype: torch.dtype | None) -> nn.Linear:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
+from numbers import Integral
 from typing import TypeVar
 
 import torch
@@ -55,9 +56,27 @@ def initialise(model: _Network, generator: torch.Generator | None = None) -> _Ne
     return model
 
 
+def check_counts(**counts: int) -> None:
+    """Raise InputError unless every argument is a whole number, at least 1.
+
+    Example:
+        >>> check_counts(dim=3, units=0)
+        Traceback (most recent call last):
+        gatelab.errors.InputError: units is 0; give a whole number, at least 1
+    """
+    for name, count in counts.items():
+        if not isinstance(count, Integral) or count < 1:
+            raise InputError(f"{name} is {count!r}; give a whole number, at least 1")
+
+
+def check_widths(what: str, widths: Sequence[int], least: int, example: str) -> None:
+    """Raise InputError unless these are at least ``least`` positive whole numbers, in a sequence."""
+    whole = isinstance(widths, Sequence) and all(isinstance(width, Integral) for width in widths)
+    if not whole or len(widths) < least or min(widths, default=1) < 1:
+        raise InputError(f"{what} are {widths!r}; give at least {least} positive whole numbers, e.g. {example}")
+
+
 def dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> list[nn.Linear]:
     """Return the layers of a fully connected network with the given widths, input first."""
-    whole = isinstance(widths, Sequence) and all(isinstance(width, int) for width in widths)
-    if not whole or len(widths) < 2 or min(widths) < 1:
-        raise InputError(f"widths are {widths}; give at least input and output, all positive, e.g. [784, 128, 10]")
+    check_widths("widths", widths, 2, "[784, 128, 10]")
     return [nn.Linear(before, after, bias=bias, dtype=dtype) for before, after in pairwise(widths)]

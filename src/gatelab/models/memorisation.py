@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import bernoulli_, dense_layers
+from gatelab.models.init import bernoulli_, check_counts, dense_layers
 
 
 class MemorisationNetwork(nn.Module):
@@ -42,10 +42,9 @@ class MemorisationNetwork(nn.Module):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        if n < 1 or width < 1 or depth < 2 or not 0 < mu <= 1:
-            raise InputError(
-                f"n = {n}, width = {width}, depth = {depth}, mu = {mu}: need n, width ≥ 1, depth ≥ 2, 0 < mu ≤ 1"
-            )
+        check_counts(n=n, width=width, depth=depth)
+        if depth < 2 or not 0 < mu <= 1:
+            raise InputError(f"depth = {depth}, mu = {mu}: need depth ≥ 2 and 0 < mu ≤ 1")
         widths = [1, *[width] * (depth - 1), 1]
         self.value = nn.ModuleList(dense_layers(widths, False, dtype))
         open_gates = torch.rand(depth - 1, n, width, generator=generator) < mu

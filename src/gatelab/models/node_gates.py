@@ -7,6 +7,7 @@ capture can follow it back to the input.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,9 +21,22 @@ class NodeGates(nn.Module, ABC):
 
     def __init__(self, count: int):
         super().__init__()
-        if count < 1:
-            raise InputError(f"{count} gates; give at least one")
+        if not isinstance(count, Integral) or count < 1:
+            raise InputError(f"{count!r} gates; give a whole number, at least one")
         self.count = count
+
+    @property
+    def inputs(self) -> int | None:
+        """Dimension d of the examples that the gates read; None if they read any."""
+        return None
+
+    def check_inputs(self, dim: int) -> None:
+        """Raise InputError unless the gates read examples of this dimension."""
+        if self.inputs not in (None, dim):
+            raise InputError(
+                f"{type(self).__name__} read examples of dimension {self.inputs}, not {dim}; "
+                "make gates for the dimension of the examples"
+            )
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
@@ -30,6 +44,7 @@ class NodeGates(nn.Module, ABC):
 
     def opened(self, x: Float[Tensor, "n d"]) -> Bool[Tensor, "n k"]:
         """Return which gates are open."""
+        self.check_inputs(x.shape[-1])
         with torch.no_grad():
             return self(x) > 0
 
@@ -59,14 +74,20 @@ class HalfSpaceGates(NodeGates):
     offsets: Tensor
 
     def __init__(self, normals: Float[Tensor, "k d"], offsets: Float[Tensor, " k"] | None = None):
+        _check_rows("normals", normals)
         super().__init__(normals.shape[0])
         if offsets is not None and offsets.shape != normals.shape[:1]:
-            raise InputError(f"{normals.shape[0]} normals, {offsets.shape[0]} offsets; give one for each")
+            raise InputError(f"{len(normals)} normals, {offsets.numel()} offsets; give a vector with one for each")
         offsets = normals.new_zeros(len(normals)) if offsets is None else offsets
-        if not bool(torch.isfinite(normals).all() and torch.isfinite(offsets).all()):
-            raise InputError("a normal or an offset is NaN or infinite, which leaves its gate undefined; check them")
+        if not bool(torch.isfinite(offsets).all()):
+            raise InputError("an offset is NaN or infinite, which leaves its gate undefined; check the offsets")
         self.register_buffer("normals", normals.detach().clone())
         self.register_buffer("offsets", offsets.detach().clone())
+
+    @property
+    def inputs(self) -> int:
+        """Dimension d of the normals."""
+        return self.normals.shape[1]
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return the signed margins nᵀx + o."""
@@ -77,6 +98,8 @@ class FunctionGates(NodeGates):
     """Gates given as functions of x, one per unit, each (n, d) → (n,), open where true or positive."""
 
     def __init__(self, functions: Sequence[Callable[[Tensor], Tensor]]):
+        if not all(callable(function) for function in functions):
+            raise InputError("a gate is not a function; give functions (n, d) → (n,), e.g. lambda x: x[:, 0] > 0")
         super().__init__(len(functions))
         self.functions = tuple(functions)
 
@@ -98,8 +121,14 @@ class CellGates(NodeGates):
     centres: Tensor
 
     def __init__(self, centres: Float[Tensor, "k d"]):
+        _check_rows("centres", centres)
         super().__init__(centres.shape[0])
         self.register_buffer("centres", centres.detach().clone())
+
+    @property
+    def inputs(self) -> int:
+        """Dimension d of the centres."""
+        return self.centres.shape[1]
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return one for the nearest centre, zero for the others."""
@@ -117,6 +146,11 @@ class CodeGates(NodeGates):
             raise InputError(f"{base.count} gates make 2^{base.count} cells; give at most 16, or use CellGates")
         super().__init__(2**base.count)
         self.base = base
+
+    @property
+    def inputs(self) -> int | None:
+        """Dimension d that ``base`` reads."""
+        return self.base.inputs
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return one for the cell that contains x, zero for the others."""
@@ -141,12 +175,28 @@ class ChosenGates(NodeGates):
     places: Tensor
 
     def __init__(self, base: NodeGates, places: Sequence[int]):
-        if not places or not all(0 <= place < base.count for place in places):
+        if not isinstance(base, NodeGates):
+            raise InputError(f"base is {type(base).__name__}; give node gates, e.g. HalfSpaceGates(normals)")
+        if not places or not all(isinstance(place, Integral) and 0 <= place < base.count for place in places):
             raise InputError(f"places are {list(places)}; there are gates 0 to {base.count - 1}")
         super().__init__(len(places))
         self.base = base
         self.register_buffer("places", torch.tensor(list(places)))
 
+    @property
+    def inputs(self) -> int | None:
+        """Dimension d that ``base`` reads."""
+        return self.base.inputs
+
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return the scores at the chosen places."""
         return self.base(x)[:, self.places]
+
+
+def _check_rows(what: str, rows: Float[Tensor, "k d"]) -> None:
+    """Raise InputError unless these are finite vectors, one in each row."""
+    if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] < 1:
+        shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+        raise InputError(f"{what} are {shape}; give a matrix with one row of d numbers for each gate")
+    if not bool(torch.isfinite(rows).all()):
+        raise InputError(f"{what} hold NaN or infinite values, which leave a gate undefined; check them")

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import he_
+from gatelab.models.init import check_counts, he_
 
 
 class ResidualBlock(nn.Module):
@@ -87,6 +87,7 @@ def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.G
         >>> len(resnet(20).blocks)
         9
     """
+    check_counts(depth=depth, inputs=inputs, outputs=outputs)
     if depth == 34:
         blocks, channels = (3, 4, 6, 3), (64, 128, 256, 512)
     elif depth >= 8 and depth % 6 == 2:

@@ -32,6 +32,13 @@ class PathIndex:
     widths: tuple[int, ...]
     biased: tuple[bool, ...]
 
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.widths) < 1 or len(self.biased) != len(self.widths):
+            raise InputError(
+                f"widths are {self.widths}, biased {self.biased}; give positive widths without that of the output, and "
+                "for each of them whether the weights that read it have a bias"
+            )
+
     @classmethod
     def of(cls, chain: DenseChain) -> "PathIndex":
         """Return the numbering of a chain's paths."""

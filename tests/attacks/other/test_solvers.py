@@ -159,7 +159,7 @@ REFUSED = {
     "experts of a convolution": lambda: mixture_of_experts(nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())),
     "experts of a tensor": lambda: mixture_of_experts(torch.ones(2)),
     "path index of no widths": lambda: PathIndex((), ()),
-    "path index, a number out of range": lambda: PathIndex((2, 3, 1), (False, False)).locate(99),
+    "path index, a number out of range": lambda: PathIndex((2, 3, 1), (False,) * 3).locate(99),
     "open_kernel of nothing": lambda: gl.open_kernel("no/such/kernel.zarr"),
     "compute of a tensor": lambda: gl.kernels.compute(torch.ones(2, 2), torch.ones(2, 2)),
     "compute, tile 0": lambda: gl.kernels.compute(gl.kernels.PathKernel(relu_net()), torch.randn(3, 2), tile=0),

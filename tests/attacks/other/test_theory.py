@@ -1,11 +1,14 @@
 """Flows, moments, hierarchies, data and models with wrong shapes, types and numbers: refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from gatelab import data, dynamics, hierarchy, models
-from tests.attacks.outcomes import refusal
+from tests.attacks.fuzz.checks import equal
+from tests.attacks.outcomes import SilentlyWrongError, refusal
 
 pytestmark = pytest.mark.attack("other functions")
 
@@ -27,6 +30,19 @@ def teacher():
 def pathway(dim=3, outputs=2):
     gates = models.HalfSpaceGates(torch.eye(dim)[:2])
     return models.PathwayNetwork(dim, outputs, [gates], [2])
+
+
+def contexts():
+    return dynamics.context_moments(pathway(), x, torch.ones(6, 2, dtype=torch.float64))
+
+
+def runners():
+    return models.PathwayNetwork(2, 1, [models.OpenGates(1)], [2])
+
+
+def race(tau=1.0):
+    whitened = dynamics.context_moments(runners(), torch.eye(2), torch.tensor([[1.0], [0.0]]))
+    return dynamics.NeuralRace(whitened, tau)
 
 
 DYNAMICS = {
@@ -94,6 +110,52 @@ DYNAMICS = {
     "tracker of wrong labels": lambda: dynamics.GateTracker(models.mlp([3, 4, 1]), x, y[:3]).record(0),
     "tracker, x of other features": lambda: dynamics.GateTracker(models.mlp([3, 4, 1]), torch.randn(6, 5)).record(0),
     "tracker of NaN labels": lambda: dynamics.GateTracker(models.mlp([3, 4, 1]), x, y * nan).record(0),
+    "flow, K 1.5 that divides": lambda: dynamics.GatedLinearFlow(A, b, 1.5),
+    "flow, weights at infinity": lambda: dynamics.GatedLinearFlow(A, b, 2).weights(inf),
+    "flow, A of integers": lambda: dynamics.GatedLinearFlow(torch.eye(6).long(), torch.ones(6).long(), 2),
+    "flow, shape of other sites": lambda: dynamics.GatedLinearFlow(A, b, 2, shape=(5,)),
+    "moments of a unit that does not exist": lambda: moments.input_output(7),
+    "moments of a block that does not exist": lambda: moments.input_input(0, -3),
+    "moments, loss of weights of another shape": lambda: moments.loss(torch.zeros(3, 2, dtype=torch.float64)),
+    "moments, x as a list": lambda: dynamics.moments_of([[1.0]], y, open_gates),
+    "estimated moments, batch 0": lambda: dynamics.estimate_moments(ring, models.OpenGates(2), 4, batch=0),
+    "estimated moments of a tensor": lambda: dynamics.estimate_moments(x, models.OpenGates(2), 4),
+    "estimated moments, cells of another size": lambda: dynamics.estimate_moments(
+        ring, models.CellGates(torch.eye(5)), 4
+    ),
+    "minimum loss of NaN": lambda: dynamics.minimum_loss(dynamics.GatedMoments(A * nan, b, 2, 1.0)),
+    "self-gated flow, most 1.5": lambda: dynamics.self_gated_flow(x, y, torch.randn(2, 3), 1.0, most=1.5),
+    "self-gated flow, initial of NaN": lambda: dynamics.self_gated_flow(x, y, torch.full((2, 3), nan), 1.0),
+    "piecewise flow, a switch in the past": lambda: dynamics.PiecewiseFlow([0.0, 2.0], [moments] * 2).switch(
+        1.0, moments
+    ),
+    "piecewise flow, moments of other units": lambda: dynamics.PiecewiseFlow(
+        [0.0, 1.0], [moments, dynamics.moments_of(x, y, open_gates[:, :1])]
+    ),
+    "Gabor fit of infinity": lambda: dynamics.fit_gabor(torch.tensor([1.0, inf, 0.0, 0.0])),
+    "participation ratio of infinity": lambda: dynamics.inverse_participation_ratio(torch.tensor([1.0, inf])),
+    "locations of NaN": lambda: dynamics.match_location(torch.full((2, 8), nan), torch.randn(2, 8)),
+    "locations of zeros": lambda: dynamics.match_location(torch.zeros(2, 8), torch.randn(2, 8)),
+    "locations of one field": lambda: dynamics.match_location(torch.randn(8), torch.randn(8)),
+    "flip rate of no examples": lambda: dynamics.sign_flip_rate(torch.ones(2, 3, 0, dtype=torch.bool)),
+    "flip rate of one unit's records": lambda: dynamics.sign_flip_rate(torch.ones(4, 3, dtype=torch.bool)),
+    "pathway flow, tau NaN": lambda: dynamics.PathwayFlow(contexts(), pathway(), tau=nan),
+    "pathway flow, times with NaN": lambda: dynamics.PathwayFlow(contexts(), pathway()).solve(torch.tensor([0.0, nan])),
+    "pathway flow to infinity": lambda: dynamics.PathwayFlow(contexts(), pathway()).solve(torch.tensor([0.0, inf])),
+    "pathway flow of another network": lambda: dynamics.PathwayFlow(contexts(), pathway(4)),
+    "a pathway through a node that does not exist": lambda: contexts().input_output([9]),
+    "a pathway through a negative node": lambda: contexts().input_output([-1]),
+    "race, tau 0": lambda: race(tau=0.0),
+    "race, tau NaN": lambda: race(tau=nan),
+    "race, start NaN": lambda: race().strengths(1.0, nan),
+    "race at a negative time": lambda: race().strengths(-1.0, 0.1),
+    "race, loss at NaN": lambda: race().loss(nan, 0.1),
+    "race, aligned from below zero": lambda: race().align(runners(), -0.1),
+    "race, aligned with a deeper network": lambda: race().align(
+        models.PathwayNetwork(2, 1, [models.OpenGates(1)] * 2, [2, 2]), 0.1
+    ),
+    "tracker of a tensor": lambda: dynamics.GateTracker(x, x).record(0),
+    "gates of a tracker before its first record": lambda: dynamics.GateTracker(models.mlp([3, 4, 1]), x).gates,
 }
 
 HIERARCHY = {
@@ -139,6 +201,70 @@ HIERARCHY = {
     ),
     "given events, negative prior": lambda: hierarchy.given_events(fields, torch.tensor([1.5, -0.5]), {}),
     "given events without matrices": lambda: hierarchy.given_events(fields, logits, {}),
+    "string of 4.0 positions": lambda: hierarchy.string_fields(4.0, [2]),
+    "string, a number for kernels": lambda: hierarchy.string_fields(4, 2),
+    "image, windows of three axes": lambda: hierarchy.image_fields(4, 4, [(2, 2, 2)]),
+    "image of 4.5 rows": lambda: hierarchy.image_fields(4.5, 4, [2]),
+    "fields, half a position": lambda: hierarchy.ReceptiveFields({"a": [0], "b": [0.5], "all": [0, 0.5]}),
+    "fields of a tensor": lambda: hierarchy.fields_of(x, (4,)),
+    "student, nodes of an unknown region": lambda: hierarchy.LocalNetwork(fields, {"h1_0": 2, "h1_1": 2, "h1_7": 2}, 2),
+    "student, encoding of an unknown leaf": lambda: hierarchy.LocalNetwork(
+        fields, 2, 2, encodings={"x9": torch.eye(2)}
+    ),
+    "student, values 1.5": lambda: hierarchy.LocalNetwork(fields, 2, 2, values=1.5),
+    "student, a norm by its text": lambda: hierarchy.NodeOptions(norm="after the ReLU"),
+    "student, negative eps": lambda: hierarchy.NodeOptions(norm=hierarchy.Norm.AFTER_RELU, eps=-1.0),
+    "student, weights of other inputs": lambda: hierarchy.LocalNetwork(
+        fields, 2, 2, hidden=hierarchy.NodeOptions(norm=hierarchy.Norm.AFTER_LINEAR, eps=1.0)
+    )(torch.zeros(3, 4, dtype=torch.int64), torch.ones(5) / 5),
+    "student, weights that do not sum to one": lambda: hierarchy.LocalNetwork(
+        fields, 2, 2, hidden=hierarchy.NodeOptions(norm=hierarchy.Norm.AFTER_LINEAR, eps=1.0)
+    )(torch.zeros(3, 4, dtype=torch.int64), torch.ones(3)),
+    "teacher, negative labels": lambda: hierarchy.Teacher(fields, hierarchy.rules.parity, labels=torch.tensor([0, -1])),
+    "teacher, labels as numbers": lambda: hierarchy.Teacher(
+        fields, hierarchy.rules.parity, labels=torch.tensor([0.0, 1.0])
+    ),
+    "teacher, targets as a vector": lambda: hierarchy.Teacher(fields, hierarchy.rules.parity, targets=torch.ones(2)),
+    "teacher, targets with NaN": lambda: hierarchy.Teacher(
+        fields, hierarchy.rules.parity, targets=torch.full((2, 2), nan)
+    ),
+    "teacher, a rule that is no function": lambda: hierarchy.Teacher(fields, 3),
+    "teacher, contents of numbers": lambda: teacher().contents("h1_0", torch.full((2, 4), 7)),
+    "random table of no values": lambda: hierarchy.Teacher(fields, hierarchy.rules.random_table(0)),
+    "convolution of no bits": lambda: hierarchy.Teacher(fields, hierarchy.rules.quantised_convolution(0)),
+    "inputs, 2.5 positions": lambda: hierarchy.inputs.Uniform(2.5),
+    "inputs, probabilities as a vector": lambda: hierarchy.inputs.Independent(torch.tensor([0.5, 0.5])),
+    "inputs, probability of a negative value": lambda: hierarchy.inputs.Uniform(3).probability(
+        torch.tensor([[0, 1, -1]])
+    ),
+    "inputs, a chain of no positions": lambda: hierarchy.inputs.MarkovChain(0, torch.ones(2) / 2, torch.eye(2)),
+    "inputs, a sample of -1": lambda: hierarchy.inputs.Uniform(3).sample(-1),
+    "inputs, data of numbers": lambda: hierarchy.inputs.Empirical(torch.rand(5, 3)),
+    "inputs, data as a vector": lambda: hierarchy.inputs.Empirical(torch.ones(5, dtype=torch.int64)),
+    "inputs, 2.5 levels": lambda: hierarchy.inputs.discretise(torch.rand(4, 3), 2.5),
+    "inputs of nothing, discretised": lambda: hierarchy.inputs.discretise(torch.rand(0, 3)),
+    "counted events of nothing": lambda: hierarchy.counted_events(teacher(), torch.zeros(0, 4, dtype=torch.int64)),
+    "given events, targets of other values": lambda: hierarchy.given_events(
+        hierarchy.string_fields(2, []),
+        logits,
+        {("top", leaf): torch.eye(2, dtype=torch.float64) for leaf in ("x0", "x1")},
+        torch.eye(5),
+    ),
+    "refined, keep 1.5": lambda: hierarchy.refined(teacher(), 1.5),
+    "gradient trainer, infinite rate": lambda: hierarchy.GradientTrainer(
+        hierarchy.student_for(teacher(), 2), teacher(), inf
+    ),
+    "gradient trainer, a batch out of range": lambda: hierarchy.GradientTrainer(
+        hierarchy.student_for(teacher(), 2), teacher(), 0.1
+    ).step(torch.tensor([99])),
+    "gradient trainer, an empty batch": lambda: hierarchy.GradientTrainer(
+        hierarchy.student_for(teacher(), 2), teacher(), 0.1
+    ).step(torch.tensor([], dtype=torch.int64)),
+    "scores of a student with fewer values": lambda: hierarchy.selectivity(
+        hierarchy.LocalNetwork(fields, 2, 2),
+        hierarchy.Teacher(fields, hierarchy.rules.parity, hierarchy.inputs.Uniform(4, 3)),
+    ),
+    "expressibility of other values": lambda: hierarchy.expressibility(hierarchy.exact_events(teacher()), values=3),
 }
 
 DATA = {
@@ -165,6 +291,22 @@ DATA = {
     "a subset of 2.5": lambda: data.load("digits").subset(2.5, 10),
     "shrunk by 0": lambda: data.load("digits").shrunk(0),
     "shrunk by 3 of 8": lambda: data.load("digits").shrunk(3),
+    "circle of frequency 1.5": lambda: data.circle(10, low=1.5),
+    "process on a ring given as a number": lambda: data.NLGP((1.0, 2.0), 1.0, 8),
+    "process of text": lambda: data.NLGP("ab", 1.0),
+    "sample of 4.0": lambda: ring.sample(4.0),
+    "class 2": lambda: pulses.of_class(2, 4),
+    "examples of a class, -1": lambda: pulses.of_class(1, -1),
+    "pulses of fractional widths": lambda: data.SinglePulse(((1.5, 2.5), (1, 2)), (8,)),
+    "pulses of three classes": lambda: data.SinglePulse(((1, 2), (1, 2), (3, 4)), (8,)),
+    "pulses of one width each": lambda: data.SinglePulse((3, 4), (8,)),
+    "clone of a class that does not exist": lambda: data.GaussianClone(ring).of_class(3, 4),
+    "mean of a class that does not exist": lambda: pulses.mean(5),
+    "clusters 2.5": lambda: data.modified_fashion(data.load("digits"), clusters=2.5),
+    "clusters of five classes": lambda: data.modified_fashion(replace(data.load("digits"), classes=tuple("01234"))),
+    "clusters of a tensor": lambda: data.modified_fashion(x),
+    "shrunk by 2.0": lambda: data.load("digits").shrunk(2.0),
+    "images and labels of different numbers": lambda: replace(data.load("digits"), train_y=torch.zeros(3)),
 }
 
 MODELS = {
@@ -195,6 +337,40 @@ MODELS = {
     "gated linear network of dimension 0": lambda: models.GatedDeepLinearNetwork(0, models.OpenGates(2)),
     "pathway, widths of another number": lambda: models.PathwayNetwork(3, 2, [models.OpenGates(2)], [2, 2]),
     "pathway without layers": lambda: models.PathwayNetwork(3, 2, [], []),
+    "DGN of a number": lambda: models.DeepGatedNetwork(3),
+    "DGN, padding 1.5": lambda: models.DeepGatedNetwork([3, 4, 1], padding=1.5),
+    "DLGN, a gate that is no function": lambda: models.DeepLinearlyGatedNetwork([3, 4, 1], gate=3),
+    "memorisation of 2.5 examples": lambda: models.MemorisationNetwork(2.5, 4, 2),
+    "memorisation, mu NaN": lambda: models.MemorisationNetwork(3, 4, 2, mu=nan),
+    "resnet of depth 20.0": lambda: models.resnet(20.0),
+    "resnet without outputs": lambda: models.resnet(20, outputs=0),
+    "gconv of 1.5 channels": lambda: models.gconv(channels=(1.5,)),
+    "gconv of images without channels": lambda: models.gconv(inputs=0),
+    "vconv of images without height": lambda: models.vconv(inputs=(3, 0, 32)),
+    "half-space CNN of 1.5 layers": lambda: models.halfspace_cnn(layers=1.5),
+    "half-space gates of one normal without axis": lambda: models.HalfSpaceGates(torch.ones(3)),
+    "half-space gates of a list": lambda: models.HalfSpaceGates([[1.0, 0.0]]),
+    "half-space gates of integers with an offset vector of two axes": lambda: models.HalfSpaceGates(
+        torch.eye(2), torch.zeros(2, 1)
+    ),
+    "cell gates with NaN": lambda: models.CellGates(torch.full((2, 3), nan)),
+    "open gates, count 1.5": lambda: models.OpenGates(1.5),
+    "chosen gates, half a place": lambda: models.ChosenGates(models.OpenGates(2), [0.5]),
+    "chosen gates of a tensor": lambda: models.ChosenGates(x, [0]),
+    "function gates of numbers": lambda: models.FunctionGates([1.0, 2.0]),
+    "function gates, a number for all examples": lambda: models.FunctionGates([lambda x: x.sum()]).opened(x),
+    "mean readout of 2.5 inputs": lambda: models.MeanReadoutNetwork(2.5, 3),
+    "mean readout, scale NaN": lambda: models.MeanReadoutNetwork(3, 3, scale=nan),
+    "mean readout, bias infinite": lambda: models.MeanReadoutNetwork(3, 3, bias=inf),
+    "mean readout, an activation that is no module": lambda: models.MeanReadoutNetwork(3, 3, torch.relu),
+    "gated linear network, gates of another dimension": lambda: models.GatedDeepLinearNetwork(
+        3, models.HalfSpaceGates(torch.eye(2))
+    ),
+    "gated linear network, gates as booleans": lambda: models.GatedDeepLinearNetwork(3, open_gates),
+    "pathway, gates of another dimension": lambda: models.PathwayNetwork(
+        3, 2, [models.ChosenGates(models.HalfSpaceGates(torch.eye(2)), [0])], [2]
+    ),
+    "pathway, a node of 1.5 units": lambda: models.PathwayNetwork(3, 2, [models.OpenGates(2)], [1.5]),
 }
 
 TABLE = {
@@ -207,3 +383,59 @@ TABLE = {
 @pytest.mark.parametrize("what", TABLE)
 def test_refused(what):
     refusal(TABLE[what])
+
+
+@pytest.mark.parametrize("size", [2.0**-100, 2.0**-40, 1.0, 2.0**40, 2.0**100])
+def test_participation_ratio_does_not_depend_on_the_size(size):
+    """Fourth powers of small or large float32 weights leave the range of float32."""
+    field = torch.tensor([1.0, 2.0, 0.0, -1.0], dtype=torch.float32)
+    ratio = dynamics.inverse_participation_ratio(field * size)
+    equal(ratio, torch.tensor(0.5, dtype=torch.float32), "the participation ratio")
+
+
+def test_a_subset_of_no_examples_is_empty():
+    part = data.load("digits").subset(0, 0)
+    if len(part.train_x) or len(part.test_y):
+        raise SilentlyWrongError(f"a subset of 0 examples has {len(part.train_x)} and {len(part.test_y)}")
+
+
+def test_flow_at_a_late_time_is_its_limit():
+    """A is singular here: two units have the same gates."""
+    flow = dynamics.GatedLinearFlow(A, b, 2, initial=torch.ones(2, 3, dtype=torch.float64))
+    equal(flow.weights(1e9), flow.limit(), "w(t)")
+
+
+def test_moments_of_chosen_units_are_those_of_their_gates():
+    gates = torch.randn(6, 3, dtype=torch.float64) > 0
+    some, chosen = dynamics.moments_of(x, y, gates[:, [2, 0]]), dynamics.moments_of(x, y, gates).choose([2, 0])
+    equal(chosen.A, some.A, "A")
+    equal(chosen.b, some.b, "b")
+
+
+def test_clone_has_the_moments_of_its_source():
+    clone = data.GaussianClone(pulses)
+    drawn = clone.of_class(1, 200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    gap = float((drawn.T @ drawn / len(drawn) - pulses.second_moment(1)).abs().max())
+    if gap > 0.02:  # six standard errors of 1/√200000 for entries of variance of order one
+        raise SilentlyWrongError(f"second moments differ by {gap}")
+
+
+def test_a_student_reads_narrow_integers():
+    """Inputs as bytes give the answers of 64-bit ones: codes of leaves must not overflow."""
+    wide = hierarchy.string_fields(18, [], leaf=9)
+    student = hierarchy.LocalNetwork(wide, 2, 2)
+    strings = torch.randint(2, (5, 18), generator=torch.Generator().manual_seed(0))
+    equal(student(strings.to(torch.uint8)).detach(), student(strings).detach(), "the output")
+
+
+def test_exact_moments_are_those_of_the_support():
+    gates = models.HalfSpaceGates(torch.randn(3, 8, dtype=torch.float64))
+    support = [pulses.support(label) for label in (0, 1)]
+    one, zero = (dynamics.moments_of(part, torch.ones(len(part), dtype=torch.float64), gates) for part in support)
+    equal(dynamics.exact_moments(pulses, gates).A, (one.A + zero.A) / 2, "A")
+
+
+def test_loss_of_a_flow_is_that_of_its_weights():
+    flow = dynamics.GatedLinearFlow.from_moments(moments, initial=torch.randn(2, 3, dtype=torch.float64))
+    times = torch.tensor([0.0, 0.3, 7.0], dtype=torch.float64)
+    equal(flow.loss(times), moments.loss(flow.weights(times)), "the loss")
