@@ -132,8 +132,12 @@ def symmetric_kernel(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         raise InputError(f"the kernel is {what}; give a floating-point tensor, (n, n)")
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] == 0:
         raise InputError(f"the kernel has shape {tuple(kernel.shape)}; its spectrum needs a square one, (n, n)")
-    if not bool(torch.isfinite(kernel).all()):
-        raise InputError("the kernel holds NaN or infinite entries")
+    broken = (~torch.isfinite(kernel)).nonzero()
+    if len(broken):
+        row, column = broken[0].tolist()
+        raise InputError(
+            f"the kernel is {kernel[row, column].item()} at row {row}, column {column}; compute it from finite data"
+        )
     gap = (kernel - kernel.T).abs().max().item()
     if gap > 1e3 * torch.finfo(kernel.dtype).eps * kernel.abs().max().item():
         raise InputError(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gatelab.network.operations import CONVOLUTIONS, module_operation
+from gatelab.network.operations import CONVOLUTIONS, module_operation, tensors_in
 from gatelab.observe import stand_in
 
 Shape = tuple[int, ...]
@@ -95,7 +95,7 @@ class _Trial:
     def _takes(self, shape: Shape) -> bool:
         dtype = next(tensor.dtype for tensor in self._held.values() if tensor.is_floating_point())
         try:
-            functional_call(self._copy, self._held, (torch.empty(2, *shape, device="meta", dtype=dtype),))
+            answer = functional_call(self._copy, self._held, (torch.empty(2, *shape, device="meta", dtype=dtype),))
         except Exception:  # any error of the user's code: another size may do
             return False
-        return True
+        return all(tensor.ndim > 0 and tensor.shape[0] == 2 for tensor in tensors_in(answer))

@@ -243,8 +243,12 @@ def layer_factor(
 
 
 def _blocks(outputs: int, units: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of outputs and of units with at most ``BLOCK`` pairs each."""
-    some, few = max(1, BLOCK // units), min(units, BLOCK)
+    """Yield slices of outputs and of units with at most 2^9 pairs each.
+
+    Fewer than ``BLOCK``: products of a few positions are added up one term after another on some processors.
+    """
+    most = BLOCK // 8
+    some, few = max(1, most // units), min(units, most)
     for start in range(0, outputs, some):
         for unit in range(0, units, few):
             yield slice(start, start + some), slice(unit, unit + few)

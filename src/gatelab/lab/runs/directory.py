@@ -64,7 +64,8 @@ class Run:
         refuse_links(path)
         run = cls.read(path)
         RUN_FORMAT.refuse_changes(path, {"experiment": run.experiment}, {"experiment": experiment})
-        RUN_FORMAT.refuse_changes(path, run.config, wanted)
+        # Runs of 0.1 do not tell whether they are smoke runs.
+        RUN_FORMAT.refuse_changes(path, {"smoke": wanted.get("smoke"), **run.config}, wanted)
         if not run._environment.exists():
             write_json(run._environment, {**_environment(), "started": run._started or _now()})
         return run
