@@ -125,7 +125,7 @@ def _start_local(folder: str, workers: int) -> Any:
     from distributed import LocalCluster  # noqa: PLC0415
 
     options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _DASHBOARD, "silence_logs": logging.CRITICAL}
-    options |= {"host": "127.0.0.1", "local_directory": folder, "preload": "gatelab.work.dask_worker"}
+    options |= {"host": "127.0.0.1", "local_directory": folder}
     return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
 
 
