@@ -175,6 +175,18 @@ def test_a_worker_that_is_killed_and_one_that_joins(processes, scheduler, tmp_pa
     assert notes == []
 
 
+def test_a_worker_dies_when_its_crew_ends(processes, scheduler):
+    worker = processes.worker(scheduler, "dying")
+    with connect(scheduler, timeout=60) as executor:
+        wait_until(lambda: "dying" in _names(executor))
+        with executor.crew(nap, None):
+            worker.send_signal(signal.SIGSTOP)  # it accepts the question, and dies before it answers
+            killing = threading.Timer(1.0, processes.kill, [worker])
+            killing.start()
+        killing.join()
+        assert list(executor.run(nap, None, [1])) == [(1, 1)]
+
+
 @pytest.mark.slow
 def test_all_workers_die_and_a_new_one_comes(tmp_path, capfd):
     """Only the dead one had what all tasks need."""

@@ -1,11 +1,13 @@
 """GatePattern: which gates are open for which example."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import overload
 
 import torch
@@ -248,9 +250,13 @@ class GatePattern:
         about = {"format": _FORMAT, "dtype": str(self._dtype).removeprefix("torch."), "layers": json.dumps(layers)}
         about["is_chain"] = json.dumps(self.is_chain)
         words = {str(i): layer.words.view(torch.uint64) for i, layer in enumerate(self._layers.values())}
-        partial = path.with_name(path.name + ".partial")
-        save_file(words, partial, metadata=about)
-        partial.replace(path)
+        # In a private folder, nobody can put a link where the file will be written.
+        with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as private:
+            partial = Path(private) / path.name
+            save_file(words, partial, metadata=about)
+            with partial.open("r+b") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> "GatePattern":

@@ -120,13 +120,16 @@ def read_cluster(text: str) -> tuple[str, dict[str, Any]]:
 def _start_local(folder: str, workers: int) -> Any:
     """Start worker processes on this machine, with one thread each. Only the system limits their memory.
 
-    They keep their files in ``folder``, which is private; Dask's own choice is a name that anybody can guess.
+    They and the scheduler keep their files in ``folder``, which is private. Dask's own choice is a folder whose name
+    anybody can guess, and Python would look for modules in it.
     """
+    from dask import config  # noqa: PLC0415
     from distributed import LocalCluster  # noqa: PLC0415
 
     options: dict[str, Any] = {"memory_limit": 0, "dashboard_address": _DASHBOARD, "silence_logs": logging.CRITICAL}
-    options |= {"host": "127.0.0.1", "local_directory": folder, "preload": "gatelab.work.dask_worker"}
-    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
+    options |= {"host": "127.0.0.1", "local_directory": folder}
+    with config.set({"temporary-directory": folder}):  # a scheduler has no option for it
+        return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **options)
 
 
 def start_slurm(jobs: int, cores: int, memory: str, **options: Any) -> Any:

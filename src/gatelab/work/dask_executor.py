@@ -160,19 +160,25 @@ class DaskExecutor:
             look = partial(self.look, every=LOOK)
             yield Crew(start, lambda: per_thread * self.parallel, self._result, look), Say(name)
         finally:
-            with suppress(Exception):  # a signal may have ended the workers, too; the first error is reported
-                self._bounded(_SILENCE, self._client.unregister_worker_plugin, name)
+            # Only once: the scheduler forgets a plugin before its workers do, and a worker that dies has nothing to
+            # forget. A scheduler that is lost is reported where an answer is awaited.
+            with suppress(OSError):
+                self._once(_SILENCE, self._client.unregister_worker_plugin, name)
                 self._client.unsubscribe_topic(name)
 
-    def _bounded(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of Dask's client that has no time-out, again if a worker dies meanwhile."""
+    def _once(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of Dask's client that has no time-out."""
 
         async def call() -> None:
             await method(*arguments)
 
+        self._client.sync(call, callback_timeout=seconds)
+
+    def _bounded(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call a method of Dask's client that has no time-out, again if a worker dies meanwhile."""
         while True:
             try:
-                return self._client.sync(call, callback_timeout=seconds)
+                return self._once(seconds, method, *arguments)
             except TimeoutError as error:
                 raise self._lost() from error
             except OSError:

@@ -1,6 +1,5 @@
 """What runs in a Dask worker."""
 
-import signal
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -51,10 +50,3 @@ class Say:
         if own is None or own.state == "cancelled":
             raise RunError("the client no longer waits for this task")
         worker.log_event(self.topic, message)
-
-
-def dask_setup(_: Any) -> None:
-    """Prepare a worker that this process starts. Signals to the group reach it as well, but the client ends it."""
-    for name in ("SIGINT", "SIGHUP"):
-        if hasattr(signal, name):  # Windows has no SIGHUP
-            signal.signal(getattr(signal, name), signal.SIG_IGN)

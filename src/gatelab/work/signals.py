@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
 
 @contextmanager
@@ -19,6 +20,10 @@ def kept_from_children() -> Iterator[None]:
     handled = {number for number in signal.valid_signals() if callable(signal.getsignal(number))}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     try:
+        # Python before 3.12.9 unblocks SIGINT and SIGTERM in the thread that starts multiprocessing's resource tracker
+        # (python/cpython issue 127586). Dask's first worker would start it and then receive them.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, handled)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

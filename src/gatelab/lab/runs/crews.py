@@ -63,7 +63,8 @@ def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[
     """Use several processes, each with its part of torch's threads. They end with this process."""
     processes = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // workers)
-    messages = processes.SimpleQueue()
+    with kept_from_children():
+        messages = processes.SimpleQueue()
     listener = threading.Thread(target=_listen, args=(messages, reporter), daemon=True)
     listener.start()
     pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads))

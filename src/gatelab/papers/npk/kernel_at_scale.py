@@ -1,6 +1,5 @@
 """Ridge regression with a trained network's path kernel over all its training examples: as good as the network?"""
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +26,9 @@ from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
 from gatelab.lab.verdicts import Claim, Sample, not_below, readable
 from gatelab.papers.common import experiment, figure, findings, line
-from gatelab.work.files import write_json
+from gatelab.work.files import read_json, write_json
 from gatelab.work.progress import Silent
+from gatelab.work.tensors import REMEDY
 
 NETWORK, PATH, OVERLAP = "the network itself", "path kernel H", "overlap Λ"
 KERNELS = {PATH: PathKernel, OVERLAP: OverlapKernel}
@@ -173,7 +173,7 @@ def _once(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, see
     file = context.folder / f"{KERNELS[kind].__name__}.json"
     if not file.exists():
         write_json(file, _machine(kind, model, data, config, seed, context))
-    return json.loads(file.read_text())
+    return read_json(file, REMEDY)
 
 
 def _findings(config: AtScaleConfig, results: Mapping[str, Result]) -> Findings:
