@@ -51,6 +51,9 @@ def kernel(
     outputs: Annotated[str, typer.Option(help="ntk: trace, full, or the number of one output.")] = "trace",
     depth: Annotated[int | None, typer.Option(help="infinite: number of weight layers.", show_default=False)] = None,
     raw: Annotated[bool, typer.Option("--raw", help="npk, overlap: do not divide path counts by the widths.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only tell the method, and what memory, disk and time it will take.")
+    ] = False,
     memory: Annotated[
         str | None,
         typer.Option(help="Memory to use, such as 4GB; by default half of the machine's.", show_default=False),
@@ -82,6 +85,12 @@ def kernel(
         if network is not None and part is not None:
             _refuse_unless_taken(network, part, str(place))
     asked = _kernel(kind, network, wrt, outputs, depth, raw)
+    if plan:
+        from gatelab.kernels.disk.engine import planned
+
+        with connect(scheduler, cluster) as executor:
+            typer.echo("\n".join(planned(asked, rows, columns, store=out, memory=memory, executor=executor)))
+        return
     with (
         stoppable(lambda: _finished(out)),
         reporter() as progress,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.kernels.overflow import refuse_overflow
-from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
+from gatelab.kernels.tiles import bytes_of, evaluate, fill, refuse_too_large, tile_size
 from gatelab.observe import examples
 
 _NEAR = 1e-3  # how close to ±1 a cosine may come before arccos loses more than three digits
@@ -137,6 +137,7 @@ def infinite_width_kernels(
         (25.0, 75.0)
     """
     _check(x, y, depth)
+    refuse_too_large(len(x), len(x if y is None else y), x.dtype)
     rows = x.detach().flatten(1)
     columns = rows if y is None else y.detach().flatten(1)
     nngp = torch.empty(rows.shape[0], columns.shape[0], dtype=x.dtype, device=x.device)
@@ -167,6 +168,7 @@ def fixed_gates_ntk(
         depth: number of weight layers, hidden layers + 1.
     """
     _check(x, y, depth)
+    refuse_too_large(len(x), len(x if y is None else y), x.dtype)
     rows = x.detach().flatten(1).double()
     columns = rows if y is None else y.detach().flatten(1).double()
     kernel = depth * (rows @ columns.T)

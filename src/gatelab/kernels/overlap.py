@@ -12,6 +12,7 @@ from gatelab.gates import GatePattern
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, OverlapTiles
 from gatelab.kernels.path.kernel import GraphTiles, has_slopes_by_channel, refuse_early
+from gatelab.kernels.tiles import refuse_too_large
 from gatelab.network.capture import Capture
 from gatelab.observe import examples_for, observable
 
@@ -55,6 +56,7 @@ def overlap_kernel(
     if other is not None:
         gates.check_comparable(other)
     function = OverlapTiles(gates.dtype, normalise)
+    refuse_too_large(gates.n, gates.n if other is None else other.n, function.dtype)
     left = function.of_gates(gates)
     return function.block(left, left if other is None else function.of_gates(other))
 

@@ -6,12 +6,15 @@ a cluster, once for each tile.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from gatelab.errors import InputError
+from gatelab.kernels.disk.memory import available_bytes, in_words
 from gatelab.work.here import one_thread_each
 
 # 512² float32 entries fit a core's second-level cache together with the operands of one layer.
@@ -52,6 +55,15 @@ class TileFunction(Protocol[Kept]):
 
 
 @runtime_checkable
+class HasMethod(Protocol):
+    """A tile function that tells how it computes."""
+
+    def method(self, x: Shaped[Tensor, "n ..."]) -> list[str]:
+        """Return how entries will be computed, in words, judged by a few examples."""
+        ...
+
+
+@runtime_checkable
 class Kernel(Protocol):
     """A kernel without examples: a model and options."""
 
@@ -68,8 +80,21 @@ def evaluate(
     function: TileFunction[Any], x: Shaped[Tensor, "n ..."], y: Shaped[Tensor, "m ..."] | None
 ) -> Shaped[Tensor, "n m *outputs"]:
     """Compute the whole kernel in memory."""
+    refuse_too_large(len(x), len(x if y is None else y), function.dtype, function.outputs)
     left = function.rows(x)
     return function.block(left, left if y is None else function.rows(y))
+
+
+def refuse_too_large(n: int, m: int, dtype: torch.dtype, outputs: tuple[int, ...] = ()) -> None:
+    """Refuse a kernel that is larger than the memory, before anything is computed."""
+    needed, there = n * m * prod(outputs) * dtype.itemsize, available_bytes()
+    if needed > there:
+        shape = " × ".join(f"{size:,}" for size in (n, m, *outputs))
+        raise InputError(
+            f"a kernel of {shape} entries in {dtype} takes {in_words(needed)}, and there are {in_words(there)} of "
+            "memory; compute it on disk: gatelab.kernels.compute(PathKernel(model), x, store='K.zarr'), likewise "
+            "OverlapKernel, TangentKernel and InfiniteWidthKernel, or the command gatelab kernel"
+        )
 
 
 def bytes_of(*tensors: Tensor | None) -> int:

@@ -17,7 +17,7 @@ from gatelab.kernels.disk.memory import memory_budget
 from gatelab.kernels.disk.plan import WRITERS, make_plan
 from gatelab.kernels.disk.store import KERNEL_FORMAT, KernelStore
 from gatelab.kernels.disk.stored import StoredKernel
-from gatelab.kernels.tiles import Kernel, TileFunction, evaluate
+from gatelab.kernels.tiles import HasMethod, Kernel, TileFunction, evaluate
 from gatelab.work import Here
 from gatelab.work.checksums import Condition
 from gatelab.work.executor import Executor
@@ -95,7 +95,7 @@ def compute(
     """
     if store is None and not memory is tile is executor is progress is None:
         raise InputError("memory, tile, executor and progress are for kernels on disk; give store= as well")
-    function = kernel.on(x, y)
+    function = _on(kernel, x, y)
     if store is None:
         return evaluate(function, x, y)
     path, executor, progress = Path(store), executor or Here(), progress or Silent()
@@ -133,6 +133,35 @@ def compute(
                 progress.update(_PART, done / len(missing), f"{done} of {len(missing)}")
         progress.finish(_PART)
     return StoredKernel(opened)
+
+
+def planned(
+    kernel: Kernel,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    store: str | Path,
+    memory: str | int | None = None,
+    executor: Executor | None = None,
+) -> list[str]:
+    """Return what :func:`compute` would do and take, in a few lines: method, memory, disk and time.
+
+    A few examples are tried; nothing is written.
+    """
+    function = _on(kernel, x, y)
+    folder = next(place for place in Path(store).absolute().parents if place.is_dir())
+    plan = make_plan(function, x, y, folder, memory_budget(memory), executor or Here())
+    method = function.method(x[:1]) if isinstance(function, HasMethod) else []
+    return [*method, *plan.description(plan.layout.count)]
+
+
+def _on(kernel: Kernel, x: Tensor, y: Tensor | None) -> TileFunction[Any]:
+    if not isinstance(kernel, Kernel):
+        raise InputError(
+            f"the kernel is a {type(kernel).__name__}; give an OverlapKernel, PathKernel, TangentKernel or "
+            "InfiniteWidthKernel"
+        )
+    return kernel.on(x, y)
 
 
 def _existing_store(path: Path, progress: Reporter, redo_damaged: bool) -> KernelStore | None:

@@ -19,14 +19,14 @@ def memory_budget(memory: str | int | None) -> int:
         (4000000000, 1610612736)
     """
     if memory is None:
-        return _available_bytes() // 2
+        return available_bytes() // 2
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
     if match is None or float(match[1]) == 0:
         raise InputError(f"memory is {memory!r}; write a size such as 4GB, 800MB or 2GiB")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
     """Return the memory of the machine, or the limit of this job if that is less."""
     limits = [Path(place).read_text().strip() for place in _LIMITS if Path(place).is_file()]
     return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdecimal())])

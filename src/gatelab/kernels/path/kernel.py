@@ -16,7 +16,7 @@ from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances
 from gatelab.kernels.path.offset_program import pooled_kernel
-from gatelab.kernels.path.pairs import OffsetPairs
+from gatelab.kernels.path.pairs import AllPairs, OffsetPairs
 from gatelab.kernels.path.planning import WeightLayer, largest_covariance, last_reads, plan
 from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
 from gatelab.kernels.path.signals import Signal
@@ -180,6 +180,13 @@ class ChainTiles:
         inputs = None if self.chain.constant_input else x.detach().flatten(1).to(self.dtype)
         return ChainRows(self._overlap.of_gates(gates), inputs)
 
+    def method(self, x: Float[Tensor, "n ..."]) -> list[str]:
+        """Return how entries are computed."""
+        del x
+        return [
+            f"a chain of {len(self.chain.layers)} dense layers: gates as packed bits, times the inputs' Gram matrix"
+        ]
+
     def bytes_kept(self, rows: ChainRows) -> int:
         """Return the memory of bits and inputs."""
         return self._overlap.bytes_kept(rows.gates) + bytes_of(rows.inputs)
@@ -236,6 +243,26 @@ class GraphTiles:
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """Return the gates of some examples."""
         return GraphRows(x.detach(), self.capture.gates(x), self.capture.network(x))
+
+    def method(self, x: Float[Tensor, "n ..."]) -> list[str]:
+        """Return how entries are computed: at which pairs of positions the covariance of each layer is needed."""
+        rows = self.rows(x)
+        layers, output = self._read(rows)
+        forms = plan(layers, output, {})
+        pooled = sum(
+            layer.geometry is None
+            and pooled_kernel(layers, layers, layer.inputs, layer.inputs, symmetric=True) is not None
+            for layer in layers
+        )
+        if pooled:
+            return [f"{len(layers)} weight layers, offset by offset, up to a pooling over the whole image"]
+        every = sum(isinstance(form, AllPairs) for form in forms.values())
+        equal = sum(isinstance(form, OffsetPairs) and len(form.offsets) == 1 for form in forms.values())
+        return [
+            f"{len(layers)} weight layers: {equal} at equal positions, {len(forms) - every - equal} at some offsets, "
+            f"{every} at all pairs of positions",
+            f"the largest covariance of two examples has {largest_covariance(layers, forms):,} entries",
+        ]
 
     def bytes_kept(self, rows: GraphRows) -> int:
         """Return the memory of examples and bits."""
