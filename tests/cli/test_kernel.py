@@ -175,3 +175,15 @@ def test_an_interrupted_command_says_how_to_continue(place, monkeypatch):
     monkeypatch.setenv("PAUSE", "0")
     assert invoke(*options).exit_code == 0
     assert gl.open_kernel(place / "K.zarr").shape == (64, 64)
+
+
+def test_a_plan_tells_what_it_would_take_and_writes_nothing(place):
+    out = place / "K.zarr"
+    result = runner.invoke(
+        cli.app, ["kernel", f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", str(out), "--plan"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "2 dense layers: gates as packed bits" in result.output
+    assert re.search(r"\d+ × \d+ float32: \d+ tiles", result.output)
+    assert re.search(r"memory .* of .*\ndisk .*; about ", result.output)
+    assert not out.exists()

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from gatelab.convert.match import Parts, Role
 from gatelab.convert.twin import graft
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.pooling import AdaptiveMaxPool
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool
 from gatelab.network.evaluation import attribute
 from gatelab.network.nodes import module_path
 from gatelab.network.operations import Kind
@@ -125,7 +125,7 @@ class Branch:
         """Write a max-pooling; a function becomes a module, because F.max_pool2d cannot be pickled."""
         if node.op == "call_module":
             return self.copy(node)
-        pool = self._network.gating(node).pool
+        pool = self._pool(node)
         if isinstance(pool, AdaptiveMaxPool):
             return self._new_module(node, getattr(nn, f"AdaptiveMaxPool{pool.axes}d")(pool.output))
         sizes = (pool.kernel, pool.stride, pool.padding, pool.dilation)
@@ -133,7 +133,7 @@ class Branch:
 
     def average(self, node: Node) -> Node:
         """Write an average over the windows of a max-pooling: the linear map that replaces it."""
-        pool = self._network.gating(node).pool
+        pool = self._pool(node)
         q = self.source(node)
         if isinstance(pool, AdaptiveMaxPool):
             new = self._graph.call_function(getattr(F, f"adaptive_avg_pool{pool.axes}d"), (q, pool.output))
@@ -146,6 +146,11 @@ class Branch:
             new = self._graph.call_function(getattr(F, f"avg_pool{pool.axes}d"), (q, *options))
         self.made[node] = new
         return new
+
+    def _pool(self, node: Node) -> MaxPool | AdaptiveMaxPool:
+        pool = self._network.gating(node).pool
+        assert pool is not None
+        return pool
 
     def follow(self, node: Node) -> Node:
         """Leave the node out: its readers read its input."""

@@ -45,6 +45,7 @@ def to_dgn(
     gates_from: nn.Module | None = None,
     *,
     x: Tensor | None = None,
+    output: int | str | None = None,
     generator: torch.Generator | None = None,
 ) -> GatedTwin:
     r"""Convert any ReLU model to a deep gated network: one copy computes the gates, another carries the values.
@@ -74,6 +75,7 @@ def to_dgn(
         beta: steepness of the soft gates of DNPFL.
         gates_from: a network of the same architecture, or a twin of one, whose gates to use.
         x: examples on which the model runs, needed if something in its forward depends on shapes.
+        output: the part of the model's answer that the twin returns, if the model returns a tuple or a dict.
         generator: source of the redrawn weights; None uses torch's global generator.
 
     Returns:
@@ -88,7 +90,7 @@ def to_dgn(
         >>> bool(torch.equal(to_dgn(model, Regime.FRNPF_DI)(x), model(x)))
         True
     """
-    parts = match(model, x)
+    parts = match(model, x, output)
     model = parts.model
     _check(regime, beta, gates_from)
     refuse_generator(generator)
@@ -110,6 +112,7 @@ def to_dlgn(
     piecewise_constant: bool = False,
     *,
     x: Tensor | None = None,
+    output: int | str | None = None,
     generator: torch.Generator | None = None,
 ) -> GatedTwin:
     """Convert a ReLU model to a deep linearly gated network: each gate is a half-space of the input.
@@ -123,6 +126,7 @@ def to_dlgn(
         beta: steepness of the soft gates.
         piecewise_constant: feed ones to the value network, so that x acts through the gates alone (DLGN-PWC).
         x: see :func:`to_dgn`.
+        output: see :func:`to_dgn`.
         generator: source of the feature network's weights.
 
     Returns:
@@ -133,7 +137,7 @@ def to_dlgn(
         >>> [name for name, _ in twin.named_parameters()]
         ['feature.0.weight', 'feature.0.bias', 'value.0.weight', 'value.0.bias', 'value.2.weight', 'value.2.bias']
     """
-    parts = match(model, x)
+    parts = match(model, x, output)
     parts.refuse_curved_heads("to_dlgn")
     _check(Regime.DNPFL, beta, None)
     feature = _drawn(parts, generator)
@@ -148,12 +152,13 @@ def to_dlgn(
     )
 
 
-def to_dln(model: nn.Module, *, x: Tensor | None = None) -> GraphNetwork:
+def to_dln(model: nn.Module, *, x: Tensor | None = None, output: int | str | None = None) -> GraphNetwork:
     """Convert a ReLU model to a deep linear network: gates are open, averages replace maxima, names stay.
 
     Args:
         model: see :func:`to_dgn`.
         x: see :func:`to_dgn`.
+        output: see :func:`to_dgn`.
 
     Returns:
         The linear network, in the mode of the model.
@@ -163,7 +168,7 @@ def to_dln(model: nn.Module, *, x: Tensor | None = None) -> GraphNetwork:
         >>> bool(torch.isclose(linear(torch.ones(1, 2)) + linear(-torch.ones(1, 2)), 2 * linear(torch.zeros(1, 2))))
         True
     """
-    parts = match(model, x)
+    parts = match(model, x, output)
     parts.refuse_curved_heads("to_dln")
     graph, root = Graph(), nn.Module()
     branch = Branch(parts, parts.model, graph, root, "")

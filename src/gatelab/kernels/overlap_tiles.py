@@ -89,6 +89,7 @@ class GateRows:
         for layer in layers:
             unit = 1 / layer.units if normalise else 1.0
             a = layer.slope
+            assert not isinstance(a, tuple)  # refused before
             open_units = popcount(layer.words).sum(dim=1).to(dtype) if a else layer.words.new_zeros(1, dtype=dtype)
             scales.append((1 - a) ** 2 * unit)
             offsets.append((a * (1 - a) * open_units + a**2 * layer.units / 2).mul(unit).expand(pattern.n))

@@ -21,7 +21,7 @@ class Strides:
     @classmethod
     def of(cls, tensor: Tensor) -> "Strides":
         """Return the geometry of a tensor."""
-        return cls(tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        return cls(int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride())
 
     def fills_the_memory_of(self, other: "Strides") -> bool:
         """Whether two tensors are the same entries, one after another, in different shapes."""

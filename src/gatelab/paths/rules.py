@@ -196,6 +196,8 @@ def _normalisation(reading: PathReading, node: Node) -> Read:
         None if (value := reading.value(call[name])) is None else value.double()
         for name in ("running_mean", "running_var", "weight", "bias")
     )
+    assert mean is not None
+    assert variance is not None  # in evaluation mode
     scale = (variance + call["eps"]).rsqrt()
     scale = scale if weight is None else scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale

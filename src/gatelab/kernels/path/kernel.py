@@ -41,6 +41,7 @@ def neural_path_kernel(
     normalise: bool = True,
     biases: bool = False,
     batch_size: int | None = None,
+    output: int | str | None = None,
 ) -> Float[Tensor, "n m"]:
     r"""Compute the neural path kernel of a piecewise linear network (npk, Lemma 2.1).
 
@@ -63,13 +64,14 @@ def neural_path_kernel(
     global pooling.
 
     Args:
-        model: a network, written in any style, with one output tensor.
+        model: a network, written in any style.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
         normalise: value weights have variance 1 / fan in behind the first layer; otherwise 1, which gives raw path
             counts, in float64.
         biases: paths may also start at the biases, whose variance is 1.
         batch_size: examples per forward pass when the gates are captured.
+        output: the part of the model's answer to look at, if it returns a tuple or a dict.
 
     Returns:
         H, one row for each example of x and one column for each of y.
@@ -86,7 +88,7 @@ def neural_path_kernel(
         >>> neural_path_kernel(net, torch.tensor([[1.0, 0.0], [1.0, 2.0]])).tolist()
         [[1.0, 1.0], [1.0, 5.0]]
     """
-    return evaluate(PathKernel(model, normalise, biases, batch_size).on(x, y), x, y)
+    return evaluate(PathKernel(observable(model, output), normalise, biases, batch_size).on(x, y), x, y)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ def path_features(
     *,
     copies: int | None = None,
     batch_size: int | None = None,
+    output: int | str | None = None,
 ) -> Float[Tensor, "n {dim}"]:
     r"""Return features φ̂ of dimension ``dim`` with E⟨φ̂(s), φ̂(s')⟩ = H(s, s'), the normalised path kernel.
 
@@ -48,6 +49,7 @@ def path_features(
         copies: how many networks share the ``dim`` features. By default as few as have that many units in their last
             hidden layers; more networks take more time and give a smaller error.
         batch_size: examples at a time; by default as many as have 256 MiB of gates.
+        output: the part of the model's answer to look at, if it returns a tuple or a dict.
 
     Returns:
         The features, one row for each example.
@@ -60,7 +62,7 @@ def path_features(
         >>> path_features(net, torch.randn(5, 2), 64).shape
         torch.Size([5, 64])
     """
-    model = observable(model)
+    model = observable(model, output)
     x = examples(x, model)
     whole = all(isinstance(number, int) for number in (dim, copies or 1, batch_size or 1))
     if not whole or dim < 1 or (copies is not None and not 1 <= copies <= dim):

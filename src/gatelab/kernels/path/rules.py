@@ -267,14 +267,14 @@ def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
     call = reading.network.call(node)
     parts, dim = call["tensors"], call["dim"]
     axes = len(node.meta["shape"])
-    found = [signals.get(part) for part in parts] if isinstance(parts, list | tuple) else []  # pyright: ignore
+    found = [signals.get(part) for part in parts] if isinstance(parts, list | tuple) else []
     if any(isinstance(value, Moved) for value in found):
         return _joined_while_moving(reading, node, signals)
     if all(isinstance(value, Signal) and _is_whole_input(value) for value in found):
-        images = {part: _images(signals[part], part) for part in parts}  # pyright: ignore
+        images = {part: _images(signals[part], part) for part in parts}
         return input_signal(run_node(node, reading.network.model, images.__getitem__))
     if call.operation == "stack" and dim == 0:  # branches side by side, to be averaged
-        return tuple(reading.signal(part, signals) for part in parts)  # pyright: ignore
+        return tuple(reading.signal(part, signals) for part in parts)
     if not isinstance(parts, list | tuple) or not isinstance(dim, int) or dim % axes != 1:
         raise reading.refuse(node, "only signals side by side on axis 1 have a path-kernel rule")
     first = next(reading.signal(part, signals) for part in parts if part in signals)
