@@ -123,15 +123,26 @@ class ByName(Skipping):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Product([3, 4, 4, 2]), "matmul in the model's forward.*no rule"),
+        (Product([3, 4, 4, 2]).double(), "matmul in the model's forward.*no rule"),
         (Unequal([3, 4, 4, 2]), "different numbers of paths"),
-        (ByName([3, 4, 4, 2]), "add in the model's forward.*no rule"),
         (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Softmax(1)), "Softmax"),
     ],
 )
 def test_paths_that_cannot_be_counted(model, message):
     with pytest.raises(UnsupportedModelError, match=message):
         count_active_paths(model, torch.randn(5, 3))
+
+
+def test_a_sum_by_name_is_counted_as_one_by_place():
+    class ByPlace(ByName):
+        def forward(self, x):
+            return self.c(torch.relu(self.a(x)) + self.a(x))
+
+    model, same, x = ByName([3, 4, 4, 2]), ByPlace([3, 4, 4, 2]), torch.randn(5, 3)
+    same.load_state_dict(model.state_dict())
+    counts = count_active_paths(model, x)
+    assert torch.equal(counts, count_active_paths(same, x))
+    assert torch.equal(counts, gl.capture_gates(model, x)["relu"].sum(1) + 4.0)
 
 
 class Copying(Skipping):

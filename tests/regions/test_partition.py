@@ -246,7 +246,7 @@ def test_the_model_is_left_alone():
         (lambda: linear_regions_1d(mlp([2, 4, 1]), (0, 1)), InputError, "give origin= and direction="),
         (lambda: linear_regions_1d(dln([1, 4, 1]), (0, 1)), InputError, "has no gates"),
         (lambda: linear_regions_1d(mlp([2, 4, 1]), (0, 1), origin=torch.zeros(2), direction=torch.zeros(2)), InputError,
-         "must not be zero"),
+         "finite and not zero"),
         (lambda: activation_region(mlp([3, 4, 1]), torch.zeros(2, 3)), InputError, "give one example"),
         (lambda: activation_region(dln([3, 4, 1]), torch.zeros(3)), InputError, "has no gates"),
         (lambda: activation_region(zoo.cnn(), torch.zeros(1, 4, 8, 8)), UnsupportedModelError, "MaxPool2d"),

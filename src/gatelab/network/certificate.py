@@ -1,4 +1,4 @@
-"""The certificate of a record: run again, it gives the model's own answer, example by example."""
+"""The certificate of a record: run again on other examples beside it, it gives an example the model's own answer."""
 
 import copy
 from typing import Any
@@ -16,11 +16,12 @@ from gatelab.observe import stand_in, undisturbed
 # Rounding may differ between one example and two; anything above this is looked at again in float64.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
 _HALF = 3e-2
+_MIXED = [1, 0, 1]  # the two examples in another order, one of them twice
 
 
 @torch.no_grad()
 def certify(network: Network) -> None:
-    """Refuse a network whose record, run on one example alone, does not give the answer that the model gave it.
+    """Refuse a network whose record, run on the examples in another order, does not give the model's answers.
 
     Three things are found in this way: examples that depend on each other, chance, and operations that escape the
     record (custom autograd functions, other libraries).
@@ -78,20 +79,18 @@ def _repeats(model: nn.Module, pair: Tensor, answer: Any) -> bool:
     )
 
 
-def _differs(network: Network, model: Any, pair: Tensor, answer: Any) -> bool:
-    """Whether one of the examples alone gets another answer from the record than it got among both."""
+def _differs(network: Network, model: nn.Module, pair: Tensor, answer: Any) -> bool:
+    """Whether the record gives examples in another order and number other answers than the model gave the pair."""
     nodes = [node for node in network.end.all_input_nodes if node.meta.get("data")]
+    try:
+        values = network.interpreter.run(model, nodes, pair[_MIXED])
+    except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
+        return True
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
-    for place in range(EXAMPLES):
-        try:
-            values = network.interpreter.run(model, nodes, pair[place : place + 1])
-        except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
-            return True
-        for alone, both in zip(values, _in_order(network, answer), strict=True):
-            expected = both[place : place + 1]
-            if alone.shape != expected.shape or _distance(alone, expected) > tolerance:
-                return True
-    return False
+    return any(
+        mixed.shape != both[_MIXED].shape or _distance(mixed, both[_MIXED]) > tolerance
+        for mixed, both in zip(values, _in_order(network, answer), strict=True)
+    )
 
 
 def _in_order(network: Network, answer: Any) -> list[Tensor]:
@@ -124,23 +123,26 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _reason(network: Network, model: nn.Module, pair: Tensor) -> str:
-    """What is wrong: the first node that gives the second example another value among both than alone."""
+    """What is wrong: the first node that gives an example another value in another order and number of examples."""
     nodes = [node for node in network.nodes if node.op != "output" and "shape" in node.meta]
     try:
         together = network.interpreter.run(model, nodes, pair)
-        alone = network.interpreter.run(model, nodes, pair[1:])
+        mixed = network.interpreter.run(model, nodes, pair[_MIXED])
     except (RuntimeError, IndexError, ValueError) as error:
         return (
-            f"the recorded operations of {type(network.model).__name__} do not run on one example ({error}): something "
-            "in forward escapes the record (a custom autograd function, another library); use torch's operations"
+            f"the recorded operations of {type(network.model).__name__} do not run on three examples ({error}): "
+            "something in forward escapes the record (a custom autograd function, another library), or depends on the "
+            "number of examples; use torch's operations"
         )
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
-    for node, both, one in zip(nodes, together, alone, strict=True):
-        rows = both[len(one) :] if both.ndim and len(both) == EXAMPLES * len(one) else both
-        if rows.shape != one.shape or _distance(one, rows) > tolerance:
+    for node, both, three in zip(nodes, together, mixed, strict=True):
+        expected = both
+        if both.ndim and len(both) % EXAMPLES == 0:  # examples may have several rows each
+            expected = both.unflatten(0, (EXAMPLES, -1))[_MIXED].flatten(0, 1)
+        if three.shape != expected.shape or _distance(three, expected) > tolerance:
             return (
-                f"examples depend on each other: {network.where(node)} gives an example another value alone "
-                "than among others; compute each example by itself, with the examples on the first axis"
+                f"examples depend on each other: {network.where(node)} gives an example another value beside other "
+                "examples; compute each example by itself, with the examples on the first axis"
             )
     return (
         f"the recorded operations of {type(network.model).__name__}, run again, do not give the model's answer: "

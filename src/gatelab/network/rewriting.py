@@ -5,12 +5,13 @@ import torch.nn.functional as F
 from torch.fx import Graph, Node
 
 from gatelab.network.calls import operation_of
+from gatelab.network.nodes import ancestors
 
 _TRANSPOSES = frozenset({"t", "T", "mT"})
 
 
 def write_dense_layers(graph: Graph) -> None:
-    """Write ``x @ W`` and ``addmm(b, x, W)`` as ``linear(x, Wᵀ, b)`` where x is data and W a fixed matrix."""
+    """Write ``x @ W`` and ``addmm(b, x, W)`` as ``linear(x, Wᵀ, b)`` where x is data and W made of parameters."""
     for node in list(graph.nodes):
         name = operation_of(node, {}) if node.op in ("call_function", "call_method") else ""
         if name in ("matmul", "mm") and len(node.args) == 2:
@@ -35,7 +36,9 @@ def _is_data(value: object) -> bool:
 
 
 def _is_matrix(value: object) -> bool:
-    return isinstance(value, Node) and not value.meta.get("data") and len(value.meta.get("shape", ())) == 2
+    if not isinstance(value, Node) or value.meta.get("data") or len(value.meta.get("shape", ())) != 2:
+        return False
+    return any(source.op == "get_attr" and "constant" not in source.meta for source in ancestors(value))
 
 
 def _transposed(graph: Graph, weight: Node) -> Node:

@@ -6,7 +6,7 @@ number of open paths. A sum of signals adds their paths; a unit of a weight laye
 
 import copy
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -128,7 +128,8 @@ class _NetworkOfOnes:
             return _pass
         if kind is Kind.SPATIAL:
             return self._sums(node, operation)
-        signals = [source in self._nodes for source in node.args]
+        operands = _operands(node.args, node.kwargs)
+        signals = [source in self._nodes for source in operands]
         if kind is Kind.SUM or (kind is Kind.SCALE and sum(signals) == 1):
             return _added(signals)
         others = [source for source in node.all_input_nodes if source not in self._nodes]
@@ -171,11 +172,17 @@ def _pass(x: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
     return x
 
 
+def _operands(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What is added or multiplied, by place or by name."""
+    return [*args[:2], *(kwargs[name] for name in ("input", "other") if name in kwargs)]
+
+
 def _added(signals: list[bool]) -> Callable[..., Tensor]:
     """Add the paths of all signals, whatever their signs and factors; constants have none, but may have a shape."""
 
-    def added(*args: Any, **_kwargs: Any) -> Tensor:
-        return reduce(operator.add, [arg if path else 0 * arg for arg, path in zip(args, signals, strict=True)])
+    def added(*args: Any, **kwargs: Any) -> Tensor:
+        operands = _operands(args, kwargs)
+        return reduce(operator.add, [arg if path else 0 * arg for arg, path in zip(operands, signals, strict=True)])
 
     return added
 

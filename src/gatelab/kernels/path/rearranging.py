@@ -55,18 +55,34 @@ def moved(source: Signal | Moved, places: Float[Tensor, "1 ..."], node: Node) ->
 
 def _settled(signal: Signal, units: Int[Tensor, " units"], shape: tuple[int, ...]) -> Signal | None:
     """The rearranged signal; None if units move between channels and positions."""
-    positions = signal.positions
-    if len(units) % positions == 0:
-        channels = _whole_channels(units.view(-1, positions))
-        if channels is not None:
-            fits = prod(shape[1:]) == positions and len(shape) - 1 == len(signal.size)
-            return replace(signal.with_channels(channels), size=shape[1:] if fits else signal.size)
+    # With one position every unit is a whole channel, but an image that has been padded keeps its channels.
+    resized = bool(signal.size) and len(shape) == 1 + len(signal.size) and prod(shape[1:]) != signal.positions
+    for read in (_by_axis, _by_channel) if resized else (_by_channel, _by_axis):
+        settled = read(signal, units, shape)
+        if settled is not None:
+            return settled
+    return None
+
+
+def _by_channel(signal: Signal, units: Int[Tensor, " units"], shape: tuple[int, ...]) -> Signal | None:
+    """The signal if whole channels were moved, whatever the shape."""
+    if len(units) % signal.positions:
+        return None
+    channels = _whole_channels(units.view(-1, signal.positions))
+    if channels is None:
+        return None
+    fits = prod(shape[1:]) == signal.positions and len(shape) - 1 == len(signal.size)
+    return replace(signal.with_channels(channels), size=shape[1:] if fits else signal.size)
+
+
+def _by_axis(signal: Signal, units: Int[Tensor, " units"], shape: tuple[int, ...]) -> Signal | None:
+    """The signal if the first axis of the shape holds channels, and positions moved inside them."""
     natural = units.view(shape[0], -1)
-    sources = torch.where(natural >= 0, natural // positions, -1)
+    sources = torch.where(natural >= 0, natural // signal.positions, -1)
     channels = sources.max(dim=1).values
     if bool(((sources >= 0) & (sources != channels[:, None])).any()):
         return None
-    places = torch.where(natural >= 0, natural % positions, -1)
+    places = torch.where(natural >= 0, natural % signal.positions, -1)
     alike = bool((places == places[:1]).all())
     chosen = signal.with_channels(channels)
     return chosen.selected(places[None, :1] if alike else places[None], shape[1:] or signal.size, None)
