@@ -56,8 +56,8 @@ def moved(source: Signal | Moved, places: Float[Tensor, "1 ..."], node: Node) ->
 def _settled(signal: Signal, units: Int[Tensor, " units"], shape: tuple[int, ...]) -> Signal | None:
     """The rearranged signal; None if units move between channels and positions."""
     # With one position every unit is a whole channel, but an image that has been padded keeps its channels.
-    resized = bool(signal.size) and len(shape) == 1 + len(signal.size) and prod(shape[1:]) != signal.positions
-    for read in (_by_axis, _by_channel) if resized else (_by_channel, _by_axis):
+    padded = signal.positions == 1 and len(shape) == 1 + len(signal.size) > 1 and bool((units < 0).any())
+    for read in (_by_axis, _by_channel) if padded else (_by_channel, _by_axis):
         settled = read(signal, units, shape)
         if settled is not None:
             return settled
