@@ -374,6 +374,14 @@ def test_gates_that_change_with_the_batch_are_refused(name, n):
         capture_gates(Wrapped(function, width=50), torch.randn(n, 5))
 
 
+@pytest.mark.parametrize("share", [1e-3, 1e-4, 1e-5])
+def test_weak_mixing_is_told_from_rounding_in_single_precision(single_precision, share):
+    x = torch.randn(9, 5)
+    with pytest.raises(UnsupportedModelError, match="examples depend on each other"):
+        capture_gates(Wrapped(lambda q: F.relu(q - share * q.mean(0)), width=50), x)
+    assert capture_gates(Wrapped(lambda q: F.relu(q - share * q.mean(1, keepdim=True)), width=50), x).n == 9
+
+
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("module", [True, False])
 def test_prelu_is_a_gate_with_a_slope_for_each_channel(shared, module):
