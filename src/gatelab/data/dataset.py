@@ -79,7 +79,7 @@ class Dataset:
         for x, y, count in ((self.train_x, self.train_y, train), (self.test_x, self.test_y, test)):
             if count is not None and (not isinstance(count, int) or count < 0):
                 raise InputError(f"a subset of {count!r} examples does not exist; {self.name} has {len(x)} here")
-            chosen = torch.randperm(len(x), generator=generator)[:count].sort().values if count is not None else slice(None)
+            chosen = slice(None) if count is None else torch.randperm(len(x), generator=generator)[:count].sort().values
             parts += [x[chosen], y[chosen]]
         return replace(self, train_x=parts[0], train_y=parts[1], test_x=parts[2], test_y=parts[3])
 
