@@ -17,6 +17,7 @@ from gatelab.observe import stand_in, undisturbed
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-6}
 _HALF = 3e-2
 _MIXED = [1, 0, 1]  # the two examples in another order, one of them twice
+_BESIDE = len(_MIXED) + 3  # with an example of NaN before them and two behind: not the same read backwards
 
 
 @torch.no_grad()
@@ -24,7 +25,8 @@ def certify(network: Network) -> None:
     """Refuse a network whose record, run on the examples in another order, does not give the model's answers.
 
     Three things are found in this way: examples that depend on each other, chance, and operations that escape the
-    record (custom autograd functions, other libraries).
+    record (custom autograd functions, other libraries). Some of the other examples are NaN, which a reduction
+    over the examples passes on to all of them: mixing is found however weak it is.
 
     Raises:
         UnsupportedModelError: the answers differ; the message names the first node that depends on other examples.
@@ -83,14 +85,29 @@ def _differs(network: Network, model: nn.Module, pair: Tensor, answer: Any) -> b
     """Whether the record gives examples in another order and number other answers than the model gave the pair."""
     nodes = [node for node in network.end.all_input_nodes if node.meta.get("data")]
     try:
-        values = network.interpreter.run(model, nodes, pair[_MIXED])
+        values = network.interpreter.run(model, nodes, _beside_others(pair))
     except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
         return True
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
     return any(
-        mixed.shape != both[_MIXED].shape or _distance(mixed, both[_MIXED]) > tolerance
-        for mixed, both in zip(values, _in_order(network, answer), strict=True)
+        not _as_alone(both, mixed, tolerance) for mixed, both in zip(values, _in_order(network, answer), strict=True)
     )
+
+
+def _beside_others(pair: Tensor) -> Tensor:
+    """The examples in another order and number, among examples of NaN."""
+    nan = torch.full_like(pair[:1], torch.nan)
+    return torch.cat([nan, pair[_MIXED], nan, nan])
+
+
+def _as_alone(alone: Tensor, beside: Tensor, tolerance: float) -> bool:
+    """Whether a node gives the pair ``alone`` the values that it gives it among :func:`_beside_others`."""
+    if not alone.ndim or not len(alone) or len(alone) % EXAMPLES or beside.shape[0] * EXAMPLES != _BESIDE * len(alone):
+        return beside.shape == alone.shape and _distance(beside, alone) <= tolerance
+    expected = alone.unflatten(0, (EXAMPLES, -1))[_MIXED].flatten(0, 1)  # examples may have several rows each
+    rows = len(alone) // EXAMPLES
+    beside = beside[rows : rows + len(expected)]
+    return beside.shape == expected.shape and _distance(beside, expected) <= tolerance
 
 
 def _in_order(network: Network, answer: Any) -> list[Tensor]:
@@ -127,19 +144,16 @@ def _reason(network: Network, model: nn.Module, pair: Tensor) -> str:
     nodes = [node for node in network.nodes if node.op != "output" and "shape" in node.meta]
     try:
         together = network.interpreter.run(model, nodes, pair)
-        mixed = network.interpreter.run(model, nodes, pair[_MIXED])
+        mixed = network.interpreter.run(model, nodes, _beside_others(pair))
     except (RuntimeError, IndexError, ValueError) as error:
         return (
-            f"the recorded operations of {type(network.model).__name__} do not run on three examples ({error}): "
+            f"the recorded operations of {type(network.model).__name__} do not run on other examples ({error}): "
             "something in forward escapes the record (a custom autograd function, another library), or depends on the "
             "number of examples; use torch's operations"
         )
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
-    for node, both, three in zip(nodes, together, mixed, strict=True):
-        expected = both
-        if both.ndim and len(both) % EXAMPLES == 0:  # examples may have several rows each
-            expected = both.unflatten(0, (EXAMPLES, -1))[_MIXED].flatten(0, 1)
-        if three.shape != expected.shape or _distance(three, expected) > tolerance:
+    for node, alone, beside in zip(nodes, together, mixed, strict=True):
+        if not _as_alone(alone, beside, tolerance):
             return (
                 f"examples depend on each other: {network.where(node)} gives an example another value beside other "
                 "examples; compute each example by itself, with the examples on the first axis"

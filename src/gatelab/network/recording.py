@@ -113,6 +113,8 @@ class _Recorder(TorchFunctionMode):
             raise InputError(
                 f"{type(self._model).__name__} does not take examples of shape {tuple(self._input.shape[1:])}: {error}"
             ) from error
+        if self._refusal is not None:  # and the model went on: x.__iadd__ answers NotImplemented
+            raise self._refusal
         if not any(self._tensors.of(tensor) for tensor in tensors_in(output)):
             raise UnsupportedModelError(
                 "the output cannot be followed back to the input: the model leaves torch on the way (NumPy, a custom "
@@ -180,8 +182,12 @@ class _Recorder(TorchFunctionMode):
                 "forward reads the value of a signal. Control flow must not depend on the data; move such code out of "
                 "forward",
             )
-        if _writes_first(func) and args and self._tensors.is_parameter(args[0]):
+        if _writes_first(func) and args and any(self._tensors.is_parameter(tensor) for tensor in tensors_in(args[0])):
             raise self._refuse(name, "it writes into a parameter of the model; change weights outside forward")
+        if name == "numpy" and any(self._tensors.is_parameter(tensor) for tensor in tensors):
+            raise self._refuse(
+                name, "it lets NumPy write into a parameter of the model; take the array outside forward"
+            )
         known = any(tensor in self._tensors for tensor in tensors)
         if name == "setitem" and known:
             return self._tensors.write_part(*args)
@@ -317,7 +323,8 @@ def _rows_of_an_example(signal: Tensor) -> int | None:
 def _writes_first(func: Callable[..., Any]) -> bool:
     """Whether a function overwrites its first argument, judged by torch's convention of names."""
     name = getattr(func, "__name__", "")
-    return name.startswith("__i") or name in ("__setitem__", "__set__") or (name[-1:] == "_" and name[:1] != "_")
+    own = name.removeprefix("_foreach_")
+    return own.startswith("__i") or own in ("__setitem__", "__set__") or (own[-1:] == "_" and own[:1] != "_")
 
 
 def _versions(tensors: Any) -> list[int]:

@@ -37,8 +37,9 @@ def one_example(model: nn.Module, x: Tensor) -> Tensor:
 def _failure(model: nn.Module, x: Tensor) -> Exception | None:
     """What torch says if the model does not run on x."""
     model = stand_in(model)
+    copies = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}  # forward may write
     try:
-        with undisturbed(model, x) as run, torch.no_grad():
+        with undisturbed(model, x, copies) as run, torch.no_grad():
             run(x)
     except GatelabError:
         raise

@@ -145,6 +145,43 @@ def test_under_the_callers_settings(name):
             torch.set_num_threads(threads)
 
 
+WRITES = {
+    "in place": lambda p: p.add_(1e-3),
+    "through .data": lambda p: p.data.add_(1e-3),
+    "through detach": lambda p: p.detach().add_(1e-3),
+    "through a view": lambda p: p.view(-1).add_(1e-3),
+    "an item": lambda p: p.__setitem__(0, 0.5),
+    "an operator that is called by name": lambda p: p.__iadd__(1e-3),
+    "out=": lambda p: torch.add(p, 1e-3, out=p),
+    "an initialiser": nn.init.normal_,
+    "through NumPy": lambda p: p.detach().numpy().fill(0.5),
+    "another .data": lambda p: setattr(p, "data", p.data * 1.001),
+    "a list of parameters": lambda p: torch._foreach_add_([p], 1e-3),
+}
+
+
+@pytest.mark.parametrize("name", ["capture_gates", "neural_tangent_kernel", "top_paths", "to_dgn", "count_paths"])
+@pytest.mark.parametrize("how", WRITES)
+def test_forward_that_writes_into_its_own_weights_is_refused(how, name):
+    class Restless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = plain()
+
+        def forward(self, x):
+            with torch.no_grad():
+                WRITES[how](next(self.body.parameters()))
+            return self.body(x)
+
+    model, x = Restless(), torch.randn(4, 3)
+    before = snapshot(model, x)
+    # The tangent kernel differentiates copies of the parameters; writing the same number twice does no harm there.
+    refused = contextlib.suppress(GatelabError) if name == "neural_tangent_kernel" else pytest.raises(GatelabError)
+    with refused:
+        EVERY[name](model, x)
+    compare(before, snapshot(model, x))
+
+
 @pytest.mark.parametrize("name", ["to_dgn", "to_dlgn", "to_dln"])
 def test_twin_shares_nothing(name):
     """Training a twin does not train the model."""

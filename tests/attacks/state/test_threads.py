@@ -136,13 +136,9 @@ def test_users_own_draws_meanwhile(name):
         raise ChangedStateError("the user's random numbers are others when gatelab works in another thread")
 
 
-@pytest.mark.parametrize(
-    "name", ["capture_gates", "neural_path_kernel", "neural_tangent_kernel", "to_dgn", "top_paths"]
-)
-def test_weights_change_meanwhile(name):
-    """An optimiser that writes to the weights while gatelab looks: any answer will do, but no crash."""
-    model, x = plain(), torch.randn(4, 3)
-    done = threading.Event()
+def _meanwhile(name, model, change):
+    """Call gatelab in two threads while a third one changes the model: any answer will do, but no crash."""
+    x, done = torch.randn(4, 3), threading.Event()
 
     def work(number):
         if number:
@@ -153,32 +149,36 @@ def test_weights_change_meanwhile(name):
         for _ in range(20_000):
             if done.is_set():
                 break
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(1e-3 * torch.ones_like(parameter))
+            change()
 
     together(work, 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["capture_gates", "neural_path_kernel", "neural_tangent_kernel", "to_dgn", "top_paths"]
+)
+def test_weights_change_meanwhile(name):
+    """An optimiser writes to the weights while gatelab looks."""
+    model = plain()
+
+    @torch.no_grad()
+    def step():
+        for parameter in model.parameters():
+            parameter.add_(1e-3 * torch.ones_like(parameter))
+
+    _meanwhile(name, model, step)
 
 
 @pytest.mark.parametrize("name", ["capture_gates", "neural_path_kernel", "neural_tangent_kernel"])
 def test_layers_come_and_go_meanwhile(name):
     """Modules are added and removed while gatelab iterates over them."""
-    model, x = plain(), torch.randn(4, 3)
-    done = threading.Event()
+    model = plain()
 
-    def work(number):
-        if number:
-            for _ in range(4 * ROUNDS):
-                EVERY[name](model, x)
-            done.set()
-            return
-        for _ in range(20_000):
-            if done.is_set():
-                break
-            model.extra = nn.Linear(2, 2)
-            del model.extra
+    def add_and_remove():
+        model.extra = nn.Linear(2, 2)
+        del model.extra
 
-    together(work, 2)
+    _meanwhile(name, model, add_and_remove)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

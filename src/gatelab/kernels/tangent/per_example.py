@@ -51,9 +51,19 @@ class PerExample:
         )
 
     def count_outputs(self, example: Float[Tensor, "1 ..."]) -> int:
-        """Count the outputs; run the example twice to detect randomness."""
+        """Count the outputs; run the example twice to detect randomness, and beside NaN to detect mixed examples."""
         with undisturbed(self._model, example, self.parameters) as run, torch.enable_grad():
             first, second = (self.as_matrix(self._answer(run, example), 1) for _ in range(2))
+            nan = torch.full_like(example, torch.nan)
+            try:
+                beside = self.as_matrix(run(torch.cat([nan, example, nan, nan])), 4)[1]
+            except (RuntimeError, ValueError, IndexError):  # does not take NaN, or four examples: compared later
+                beside = first[0]
+        if bool((beside.isnan() & ~first[0].isnan()).any()):
+            raise UnsupportedModelError(
+                f"{type(self._model).__name__} gives example 0 different answers alone and among others (of NaN): its "
+                "output depends on the other examples, so it has no tangent kernel over examples"
+            )
         if not torch.equal(first, second):
             raise UnsupportedModelError(
                 f"{type(self._model).__name__} gives different answers to the same input; remove the randomness "

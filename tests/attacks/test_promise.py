@@ -1,0 +1,78 @@
+"""Every sentence of "What you can rely on" in the guide has tests, named here."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# The beginning of each sentence, and the tests that would fail if it were untrue.
+TESTS = {
+    "No call changes parameters": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
+    "A model whose forward writes": [
+        "attacks/state/test_state.py::test_forward_that_writes_into_its_own_weights_is_refused"
+    ],
+    "No call moves the state of torch's generators": [
+        "attacks/state/test_state.py::test_nothing_is_left_behind",
+        "attacks/state/test_state.py::test_global_generator_of_a_random_model",
+        "attacks/state/test_threads.py::test_users_own_draws_meanwhile",
+    ],
+    "gatelab itself draws nothing": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
+    "Any number of threads": [
+        "attacks/state/test_threads.py::test_threads_with_models_of_their_own",
+        "attacks/state/test_threads.py::test_threads_with_one_model",
+    ],
+    "Nothing outside the calling thread is patched": [
+        "attacks/state/test_threads.py::test_users_own_forwards_meanwhile",
+        "attacks/state/test_threads.py::test_users_own_gradients_meanwhile",
+    ],
+    "The caller's autocast": ["attacks/state/test_state.py::test_under_the_callers_settings"],
+    "Every call proves its record": [
+        "attacks/behaviour/test_modules.py::test_hidden_gate",
+        "attacks/behaviour/test_branches.py::test_random_network",
+    ],
+    "Examples that depend on each other": [
+        "attacks/behaviour/test_branches.py::test_mixed_examples_have_no_kernel",
+        "attacks/behaviour/test_branches.py::test_gates_of_mixed_examples",
+        "attacks/behaviour/test_branches.py::test_twin_of_mixed_examples",
+    ],
+    "A run or kernel that was interrupted": [
+        "lab/test_kill.py::test_a_study_killed_twenty_times",
+        "lab/test_kill.py::test_killed_while_it_trains",
+        "kernels/disk/test_store.py::test_killed_it_ends_with_the_same_bits",
+        "kernels/disk/test_cluster.py::test_workers_that_are_killed_change_nothing",
+    ],
+    "Damage is found by": [
+        "attacks/test_damaged_files.py::test_damage_is_named_and_redone_on_request",
+        "attacks/test_damaged_files.py::test_damage_is_never_used_silently",
+        "attacks/test_damaged_stores.py::test_changed_metadata_are_refused_and_redone_on_request",
+        "attacks/test_damaged_stores.py::test_changed_tiles_and_lines_are_computed_again",
+    ],
+    "[SECURITY.md]": ["attacks/test_security.py::test_a_pickle_is_not_opened"],
+}
+
+
+def _sentences():
+    """The sentences of the promise, without the bold words that start each point."""
+    section = (ROOT / "docs/guide.md").read_text().split("## What you can rely on")[1].split("\n## ")[0]
+    for point in re.findall(r"^- \*\*.*?\*\* (.*?)(?=^- |\Z)", section, re.MULTILINE | re.DOTALL):
+        yield from re.split(r"(?<=[a-z)])\. (?=[A-Z\[]|gatelab)", " ".join(point.split()))
+
+
+@pytest.mark.parametrize("sentence", list(_sentences()))
+def test_every_sentence_has_tests(sentence):
+    assert [start for start in TESTS if sentence.startswith(start)], f"name tests for: {sentence}"
+
+
+def test_no_test_is_named_for_a_sentence_that_is_gone():
+    assert not [start for start in TESTS if not any(s.startswith(start) for s in _sentences())]
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))
+def test_every_named_test_exists(test):
+    file, name = test.split("::")
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    assert len(found) == 1
