@@ -5,7 +5,7 @@ from torch import nn
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, gated
-from gatelab.gates.pattern import GateKind
+from gatelab.gates.layer import GateKind
 from gatelab.network import capture_gates
 from tests import zoo
 from tests.contracts.gated_model import snapshot
@@ -150,7 +150,7 @@ def test_activation_after_the_last_gate_is_allowed():
 
 
 OBSTACLES = {
-    "gelu": (F.gelu, r"gelu in module '0'"),
+    "tanh": (torch.tanh, r"tanh in module '0'"),
     "sigmoid": (torch.sigmoid, "sigmoid"),
     "softmax": (lambda q: q.softmax(1), "softmax"),
     "layer norm": (lambda q: F.layer_norm(q, (6,)), r"layer_norm in module '0' at test_capture.py:\d+"),
@@ -395,9 +395,12 @@ def test_prelu_is_a_gate_with_a_slope_for_each_channel(shared, module):
     torch.testing.assert_close(q * layer.factors(torch.float64), F.prelu(q, weight), rtol=1e-15, atol=0)
 
 
-def test_unknown_gate_functions_are_refused():
-    with pytest.raises(UnsupportedModelError, match="known to be open exactly when q > 0"):
-        capture_gates(Wrapped(lambda q: gated(q, q, torch.abs)), torch.randn(3, 5))
+def test_a_gate_function_of_the_users_own_gives_numbers():
+    model, x = Wrapped(lambda q: gated(q, q, torch.abs)), torch.randn(3, 5)
+    pattern = capture_gates(model, x)
+    assert pattern.kind == "numbers"
+    assert torch.equal(pattern["gated"], model.before(x).abs())
+    assert torch.equal(pattern.hard()["gated"], model.before(x) > 0)
 
 
 def test_a_users_own_relu_module_is_named_by_its_operation():

@@ -3,7 +3,7 @@ import torch
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
-from gatelab.gates.pattern import GateKind, GateLayer
+from gatelab.gates.layer import GateKind, GateLayer
 from gatelab.network import capture_gates
 from tests import zoo
 

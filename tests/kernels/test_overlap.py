@@ -8,7 +8,7 @@ import gatelab as gl
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import pack
-from gatelab.gates.pattern import GateKind, GateLayer
+from gatelab.gates.layer import GateKind, GateLayer
 from gatelab.kernels import OverlapKernel
 from gatelab.kernels import overlap_tiles as overlap_module
 from gatelab.kernels import tiles as tiles_module

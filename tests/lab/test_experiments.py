@@ -38,7 +38,7 @@ class Net(nn.Module):
         return self.head(x.flatten(1))
 
 def curved():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.ReLU(), nn.Linear(8, 10))
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.ReLU(), nn.Linear(8, 10))
 
 def narrow():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4))
@@ -82,7 +82,7 @@ def test_a_study_of_a_users_network_alone_and_in_a_pool(tmp_path):
         ("net.py", InputError, "write file.py:factory"),
         ("missing.py:Net", InputError, "there is no file"),
         ("net.py:Missing", InputError, "has no 'Missing'; it has torch, nn, Net"),
-        ("net.py:curved", UnsupportedModelError, r"module '2' \(GELU\)"),
+        ("net.py:curved", UnsupportedModelError, r"module '2' \(Tanh\)"),
         ("net.py:narrow", InputError, r"must give \(2, 10\)"),
         ("broken.py:Net", InputError, "broken.py cannot be imported: SyntaxError"),
     ],

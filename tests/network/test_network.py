@@ -57,7 +57,7 @@ class Branching(zoo.Residual):
     [
         (zoo.Residual(), r"(iadd|add) in the model's forward at zoo.py:\d+ `out \+= x`"),
         (zoo.cnn(), r"module '5' \(MaxPool2d\) has no place"),
-        (nn.Sequential(nn.Linear(2, 3), nn.GELU(), nn.Linear(3, 1)), r"module '1' \(GELU\)"),
+        (nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), r"module '1' \(Tanh\)"),
         (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1)).eval(), "fuse_linear_bn_eval"),
         (nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), "two weight layers with no gate"),
         (nn.Sequential(nn.Linear(2, 3), nn.ReLU()), "a gate must stand between"),

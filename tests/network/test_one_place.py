@@ -66,6 +66,7 @@ def test_there_is_one_table_of_operations():
     found = {(place, words) for place, tree in sources() for words in tables(tree)}
     assert found == {
         ("convert/branch.py", "dropout dropout1d dropout2d dropout3d"),  # the modules of these functions
+        ("gates/activations.py", "silu gelu hardswish mish elu celu selu softplus"),  # the gate of each, as a formula
         ("observe.py", "dropout alpha_dropout feature_dropout feature_alpha_dropout"),  # draw from the global generator
         ("kernels/tangent/uses.py", "linear conv2d batch_norm"),  # those whose gradients have a known form
     }

@@ -211,7 +211,7 @@ CALLS = {
 MODELS = {
     "mlp": (lambda: gl.models.mlp([3, 4, 1]), (3,)),
     "tied": (zoo.Tied, (5,)),
-    "GELU": (lambda: nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), (3,)),
+    "Tanh": (lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), (3,)),
     "ReLU6": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU6(), nn.Linear(4, 1)), (3,)),
     "gated": (lambda: Written(lambda s, x: s.b(F.relu((h := s.a(x)) * h.sigmoid()).mean((2, 3)))), (2, 4, 4)),
     "convolutions": (lambda: image_zoo.made(image_zoo.LeNet), tuple(image_zoo.LeNet.images().shape[1:])),

@@ -35,8 +35,10 @@ from gatelab.papers.hierarchy import theorems_factors as factors
 from gatelab.papers.npk import theorems as npk
 from gatelab.papers.npk import theorems_bundles as npk_bundles
 from gatelab.papers.npk import theorems_expectations as npk_expectations
+from gatelab.papers.npk import theorems_gated as npk_gated
 from gatelab.papers.npk import theorems_limits as npk_limits
 from gatelab.papers.npk import theorems_start as npk_start
+from gatelab.paths import neural_path_features
 
 PAGE = Path(__file__).parents[2] / "docs" / "mutations.md"
 HEAD = """# Mutations
@@ -195,6 +197,10 @@ def _swapped_events(right: Any) -> Any:
     return lambda blocks, sets: right(blocks, sets)[torch.tensor([1, 0, 2, 3])]
 
 
+def _hard_features(model: nn.Module, x: torch.Tensor, **options: Any) -> torch.Tensor:
+    return neural_path_features(model, x, **{**options, "gates": "hard"})
+
+
 def biased_mlp(**options: Any) -> nn.Module:
     """A ReLU network in place of a DLGN."""
     model = mlp((2, 6, 6, 1), bias=True, **options)
@@ -204,8 +210,13 @@ def biased_mlp(**options: Any) -> nn.Module:
 
 
 NPK = (
+    Mutation("`neural_tangent_kernel` 1 % too large", ("npk-1.1",), scaled(npk, "neural_tangent_kernel", 1.01)),
+    Mutation("K^V and K^F 1 % too large", ("npk-4.1",), scaled(npk_gated, "neural_tangent_kernel", 1.01)),
+    Mutation("𝒱 of a DGN 1 % too large", ("npk-4.1-values",), scaled(npk_gated, "value_tangent_kernel", 1.01)),
     Mutation(
-        "`neural_tangent_kernel` 1 % too large", ("npk-1.1", "npk-4.1"), scaled(npk, "neural_tangent_kernel", 1.01)
+        "soft gates count as bits",
+        ("npk-4.1-values", "npk-4.1-features"),
+        replaced(npk_gated, "neural_path_features", _hard_features),
     ),
     Mutation("`neural_path_values` 1 % too large", ("npk-2.1",), scaled(npk, "neural_path_values", 1.01)),
     Mutation("`neural_path_kernel` 1 % too large", ("npk-L2.1",), scaled(npk, "neural_path_kernel", 1.01)),
@@ -223,7 +234,7 @@ NPK = (
     Mutation("H of fixed gates half as large again", ("npk-C.1",), scaled(npk_expectations, "neural_path_kernel", 1.5)),
     Mutation(
         "`DeepGatedNetwork`: linear feature network",
-        ("npk-4.1", "npk-C.1", "npk-5.1-limit"),
+        ("npk-4.1", "npk-4.1-features", "npk-C.1", "npk-5.1-limit"),
         replaced(DeepGatedNetwork, "forward", _linear_features),
     ),
     Mutation("`MemorisationNetwork`: σ² × 7", ("npk-E",), _lookup_init(7**0.5, 0.0)),

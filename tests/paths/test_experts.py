@@ -58,7 +58,7 @@ def test_experts_of_the_papers_table():
     relu, gated = mlp([2, 3, 3, 1]), DeepLinearlyGatedNetwork([2, 3, 3, 1], gate_bias=False, piecewise_constant=True)
     (w1, w2, w3), (u1, u2, u3) = ([p.detach() for p in net] for net in (relu.parameters(), gated.value.parameters()))
     v1, v2 = (p.detach() for p in gated.feature.parameters())
-    plain, constant = mixture_of_experts(relu), mixture_of_experts(gated)
+    plain, constant = mixture_of_experts(relu), mixture_of_experts(gated, gates="hard")
     for i in range(3):
         for j in range(3):
             f = (x @ w1[i] > 0) & ((x @ w1.T).clamp(min=0) @ w2[j] > 0)
@@ -75,7 +75,7 @@ def test_experts_of_the_papers_table():
 def test_the_gating_of_a_dlgn_is_its_active_region():
     model = with_biases(DeepLinearlyGatedNetwork([2, 2, 3, 1]))
     x = torch.randn(50, 2)
-    mixture = mixture_of_experts(model)
+    mixture = mixture_of_experts(model, gates="hard")
     for path in mixture.index:
         assert torch.equal(mixture.gating(x, path) > 0, gl.active_region(model, path).contains(x))
 

@@ -53,7 +53,7 @@ def test_half_spaces_are_the_captured_gates_and_the_gradients_of_eta(make):
     model = with_biases(make())
     layers = gl.half_spaces(model)
     x = torch.randn(200, 3)
-    pattern = gl.capture_gates(model, x)
+    pattern = gl.capture_gates(model, x).hard()
     assert tuple(layers) == pattern.layers
     for number, (name, layer) in enumerate(layers.items()):
         normals = layer.normals()
@@ -115,7 +115,7 @@ def test_convolutional_half_spaces(make):
     model = with_biases(gl.to_dlgn(network.eval()))
     layers = gl.half_spaces(model, shape)
     x = torch.randn(30, *shape)
-    pattern = gl.capture_gates(model, x)
+    pattern = gl.capture_gates(model, x).hard()
     interiors = 0
     for number, (name, layer) in enumerate(layers.items()):
         normals, offsets = layer.normals(), layer.offsets.flatten()
@@ -176,7 +176,7 @@ def test_a_constant_with_positions_leaves_no_one_filter(shape, one_filter, turne
     (layer,) = gl.half_spaces(model, (2, 6, 7)).values()
     assert (layer.filters is not None) is one_filter
     x = torch.randn(20, 2, 6, 7)
-    assert torch.equal(layer.is_open(x), gl.capture_gates(model, x)[layer.gate])
+    assert torch.equal(layer.is_open(x), gl.capture_gates(model, x).hard()[layer.gate])
     if one_filter:
         torch.testing.assert_close(layer.filters.weight[1], layer.normals([(1, 2, 3)])[0, :, 1:4, 2:5])
         torch.testing.assert_close(layer.filters.offset, layer.offsets[:, 2, 3])
@@ -206,7 +206,7 @@ def test_resnets_have_half_spaces():
     model = gl.to_dlgn(resnet(8, outputs=3).eval())
     layers = gl.half_spaces(model, (3, 8, 8))
     x = torch.randn(4, 3, 8, 8)
-    pattern = gl.capture_gates(model, x)
+    pattern = gl.capture_gates(model, x).hard()
     for name, layer in layers.items():
         unit = tuple(0 for _ in layer.shape)
         q = (layer.normals([unit]) * x).flatten(1).sum(1) + layer.offsets[unit]
@@ -301,7 +301,7 @@ def test_a_gate_is_open_exactly_in_its_half_space(widths, seed, shallow, constan
     for layer in model.feature:
         nn.init.normal_(layer.bias, generator=generator)
     x = torch.randn(50, widths[0], generator=generator)
-    pattern = gl.capture_gates(model, x)
+    pattern = gl.capture_gates(model, x).hard()
     for name, layer in gl.half_spaces(model).items():
         assert torch.equal(x @ layer.normals().T + layer.offsets > 0, pattern[name])
 
@@ -312,4 +312,4 @@ def test_functional_style_networks_convert_and_have_half_spaces():
     x = torch.randn(20, *shape)
     for (name, layer), eta in zip(gl.half_spaces(model).items(), gl.capture_gates(model, x).layers, strict=True):
         assert name == eta
-        assert torch.equal(F.linear(x, layer.normals(), layer.offsets) > 0, gl.capture_gates(model, x)[name])
+        assert torch.equal(F.linear(x, layer.normals(), layer.offsets) > 0, gl.capture_gates(model, x).hard()[name])

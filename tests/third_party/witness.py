@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gatelab.gates import GatePattern
-from gatelab.gates.pattern import GateKind
+from gatelab.gates.layer import GateKind
 
 _OPEN = {  # what a call lets through, by its plain name
     "relu": lambda q: q > 0,

@@ -46,15 +46,22 @@ class Branch:
 
     def carry(self, node: Node) -> Node:
         """Write the node as in the model."""
-        role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.gate, Role.MAX_POOL: self.max_pool}
-        return by_role.get(role, self._other(node))(node)
+        return by_role.get(self._role(node), self._other(node))(node)
 
     def carry_linear(self, node: Node) -> Node:
         """Write the node as in a linear network: gates are open, and averages replace maxima."""
-        role = self._parts.roles[node]
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.follow, Role.MAX_POOL: self.average}
-        return by_role.get(role, self._other(node))(node)
+        return by_role.get(self._role(node), self._other(node))(node)
+
+    def _role(self, node: Node) -> Role:
+        """The role of a node; of one that only decides, the role that it would have on a path."""
+        if node in self._network.gates and "shape" in node.meta:
+            return Role.GATE if self._network.gating(node).pool is None else Role.MAX_POOL
+        functional = node.op in ("call_function", "call_method") and bool(node.meta.get("data"))
+        if functional and self._network.kind(node) is Kind.DROPOUT:
+            return Role.DROPOUT
+        return self._parts.roles[node]
 
     def _other(self, node: Node) -> Callable[[Node], Node]:
         functional = node.op == "call_function" and self._network.kind(node) is Kind.NORMALISATION
@@ -79,9 +86,10 @@ class Branch:
         return new
 
     def gate(self, node: Node) -> Node:
-        """Write a gate: a module or a function of a parameter as it is, any other as ReLU or LeakyReLU."""
-        slope = self._network.gating(node).slope
-        if node.op == "call_module" or isinstance(slope, Node):
+        """Write a gate: ReLU and LeakyReLU as functions of these names, any other as it is."""
+        gating = self._network.gating(node)
+        slope = gating.slope
+        if node.op == "call_module" or isinstance(slope, Node) or not gating.kind.is_relu:
             return self.copy(node)
         source = self.source(node)
         if slope:
@@ -123,7 +131,7 @@ class Branch:
 
     def max_pool(self, node: Node) -> Node:
         """Write a max-pooling; a function becomes a module, because F.max_pool2d cannot be pickled."""
-        if node.op == "call_module":
+        if node.op == "call_module" or self._network.gating(node).decoupled:
             return self.copy(node)
         pool = self._pool(node)
         if isinstance(pool, AdaptiveMaxPool):
@@ -158,8 +166,13 @@ class Branch:
         return self.made[node]
 
     def source(self, node: Node) -> Node:
-        """Return this branch's copy of the node's first input."""
-        return self.made[node.all_input_nodes[0]]
+        """Return this branch's copy of what passes through the node: its first input, or a gate's value."""
+        gating = node.meta.get("gating")
+        return self.made[node.all_input_nodes[0] if gating is None else gating.value]
+
+    def decides(self, node: Node) -> Node:
+        """Return this branch's copy of what decides a gate."""
+        return self.made[self._network.gating(node).q]
 
     def _new_module(self, node: Node, module: nn.Module) -> Node:
         """Write a module in place of a function call, under an unused path."""

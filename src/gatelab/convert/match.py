@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.pattern import GateKind
 from gatelab.network.certificate import certify
 from gatelab.network.evaluation import attribute
 from gatelab.network.network import Network, read
-from gatelab.network.nodes import ancestors, is_affine, parameter, weight_parameters
+from gatelab.network.nodes import ancestors, is_affine, parameter, used_twice, weight_parameters
 from gatelab.network.operations import MULTILINEAR, Kind
 
 
@@ -28,6 +27,7 @@ class Role(Enum):
     WEIGHT = "weight layer"
     LINEAR = "linear"
     DROPOUT = "functional dropout"
+    DECIDING = "deciding"  # on the way to a gate, but on no path: the branch of a squeeze-and-excitation block
     HEAD = "head"  # any operation after the last gate
 
 
@@ -38,7 +38,7 @@ class Parts:
     Attributes:
         network: the model as it was read.
         roles: the roles of the nodes that the output depends on, in order.
-        deciding: the nodes that some gate depends on.
+        deciding: the nodes that some gate's decision depends on.
         weights: for each weight layer the paths of its weight and bias (or None).
     """
 
@@ -76,14 +76,19 @@ class Parts:
                 "layer"
             )
 
-    def loose_parameters(self) -> list[str]:
-        """Return the names of parameters that are used outside Linear, Conv and batch-norm layers."""
+    def loose_parameters(self, *, deciding: bool = True) -> list[str]:
+        """Return the names of parameters that are used outside Linear, Conv and batch-norm layers.
+
+        Args:
+            deciding: whether to list those on no path, too, which only decide.
+        """
+        roles = (Role.FIXED, Role.DECIDING) if deciding else (Role.FIXED,)
         own = {name for names in self.weights.values() for name in names if name is not None}
         own_ids = {id(tensor) for name, tensor in self.model.named_parameters() if name in own}
         return [
             str(node.target)
             for node, role in self.roles.items()
-            if role is Role.FIXED and node.op == "get_attr" and "constant" not in node.meta
+            if role in roles and node.op == "get_attr" and "constant" not in node.meta
             if isinstance(tensor := attribute(self.model, str(node.target)), nn.Parameter) and id(tensor) not in own_ids
         ]
 
@@ -93,20 +98,24 @@ class Parts:
         while waiting:
             node = waiting.pop()
             for user in node.users:
-                if self.roles.get(user) is Role.FIXED:
+                fixed = user in self.roles and not user.meta.get("data")
+                if fixed and user.op != "output":
                     waiting.append(user)
                 elif user in self.roles and (self.network.kind(user) is not Kind.WEIGHT or node is user.args[0]):
                     return False
         return True
 
 
-def match(model: nn.Module, x: Tensor | None = None, output: int | str | None = None) -> Parts:
+def match(
+    model: nn.Module, x: Tensor | None = None, output: int | str | None = None, *, decoupled: bool = False
+) -> Parts:
     """Read a model as gates, weight layers and linear operations between them.
 
     Args:
         model: the model.
         x: examples, needed if something in its forward depends on shapes.
         output: the part of its answer to follow, if it returns several tensors.
+        decoupled: whether to accept deep gated networks, whose gates are decoupled from their values already.
 
     Raises:
         UnsupportedModelError: some operations fit no role; the message lists all of them with their places.
@@ -114,17 +123,26 @@ def match(model: nn.Module, x: Tensor | None = None, output: int | str | None = 
     network = read(model, x, output=output)
     needed = ancestors(network.answer, network.end)
     nodes = [node for node in network.graph.nodes if node in needed]
-    deciding = _deciding(nodes, network.gates)
+    gates = [node for node in network.gates if node in needed]
+    deciding = ancestors(*(network.gating(gate).q for gate in gates)) if gates else set[Node]()
+    before_gates = ancestors(*gates) - set(gates) if gates else set[Node]()
+    on_paths = ancestors(network.answer, network.end, sources=_carried)
     roles, refused = {}, []
     for node in nodes:
-        role = _role(network, node)
-        if role is None and node not in deciding and node not in network.gates:
+        role = _role(network, node, decoupled)
+        if node not in on_paths:
+            role = Role.DECIDING
+        if role is None and node not in before_gates and node not in network.gates:
             role = Role.HEAD
         if role is None:
             refused.append(f"{network.where(node)}{_why(network, node)}")
         else:
             roles[node] = role
-    weights = {node: names for node in nodes if (names := weight_parameters(node, network.modules)) is not None}
+    weights = {
+        node: names
+        for node in nodes
+        if (names := weight_parameters(node, network.modules)) is not None and (node in on_paths or node in deciding)
+    }
     refused += _unusable_weights(network, weights, nodes)
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
         head = [network.where(node) for node, role in roles.items() if role is Role.HEAD]
@@ -134,28 +152,27 @@ def match(model: nn.Module, x: Tensor | None = None, output: int | str | None = 
         raise UnsupportedModelError(
             f"{type(network.model).__name__} cannot be taken apart into gates and values:\n  - "
             + "\n  - ".join(refused)
-            + "\nBefore the last gate, use only ReLU, LeakyReLU, max-pooling, Linear and Conv layers with weights of "
-            "their own, and operations that are linear in the data. Nothing was converted"
+            + "\nOn the way to the last gate, use only gates (ReLU, SiLU and their kin, max-pooling, products with a "
+            "sigmoid), Linear and Conv layers with weights of their own, and operations that are linear in the data. "
+            "Nothing was converted"
         )
     certify(network)
     return Parts(network, roles, frozenset(deciding), weights)
 
 
-def _deciding(nodes: list[Node], gates: Mapping[Node, str]) -> set[Node]:
-    known, deciding = set(nodes), set[Node]()
-    for node in reversed(nodes):
-        if any(user in known and (user in deciding or user in gates) for user in node.users):
-            deciding.add(node)
-    return deciding
+def _carried(node: Node) -> list[Node]:
+    """What a node of the value network reads: all of its inputs, sizes too; of a gate only the value."""
+    gating = node.meta.get("gating")
+    return node.all_input_nodes if gating is None else [gating.value]
 
 
-def _role(network: Network, node: Node) -> Role | None:
+def _role(network: Network, node: Node, decoupled: bool) -> Role | None:
     if node.op in ("placeholder", "output"):
         return Role.INPUT if node.op == "placeholder" else Role.OUTPUT
     if not node.meta.get("data"):
         return Role.FIXED
     if node in network.gates:
-        return _gate_role(network, node)
+        return _gate_role(network, node, decoupled)
     if weight_parameters(node, network.modules) is not None:
         return Role.WEIGHT
     if network.kind(node) is Kind.DROPOUT and node.op != "call_module":
@@ -163,9 +180,9 @@ def _role(network: Network, node: Node) -> Role | None:
     return Role.LINEAR if is_affine(node, network.modules) else None
 
 
-def _gate_role(network: Network, node: Node) -> Role | None:
+def _gate_role(network: Network, node: Node, decoupled: bool) -> Role | None:
     gating = network.gating(node)
-    if gating.q is not gating.value or gating.kind is GateKind.BOUNDED:
+    if gating.decoupled and not decoupled:
         return None
     if gating.pool is None:
         return Role.GATE
@@ -173,10 +190,10 @@ def _gate_role(network: Network, node: Node) -> Role | None:
 
 
 def _why(network: Network, node: Node) -> str:
-    if node in network.gates and network.gating(node).q is not network.gating(node).value:
+    if node in network.gates and network.gating(node).decoupled:
         return ": the gates of the model are decoupled already"
-    signals = sum(bool(source.meta.get("data")) for source in node.all_input_nodes)
-    return ": it multiplies data by data" if network.kind(node) in MULTILINEAR and signals > 1 else ""
+    several = used_twice(node) or sum(bool(source.meta.get("data")) for source in node.all_input_nodes) > 1
+    return ": it multiplies data by data" if network.kind(node) in MULTILINEAR and several else ""
 
 
 def _unusable_weights(network: Network, weights: Mapping[Node, tuple[str, str | None]], nodes: list[Node]) -> list[str]:

@@ -5,14 +5,14 @@ from enum import Enum
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
-from gatelab.gates.functions import GateFunction
+from gatelab.gates.functions import BoundedGate, GateFunction
 from gatelab.models.init import glorot_
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
@@ -177,7 +177,7 @@ def to_dln(model: nn.Module, *, x: Tensor | None = None, output: int | str | Non
             branch.made[node] = graph.placeholder("x")
         elif role is Role.OUTPUT:
             graph.output(branch.source(node))
-        else:
+        elif role is not Role.DECIDING:
             branch.carry_linear(node)
     return GraphNetwork(graph, root).train(parts.model.training)
 
@@ -206,16 +206,24 @@ def _twin(
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
-            pool = parts.network.gating(node).pool
-            module = Gate(gate, parts.network.slope(node)) if pool is None else Winner(pool)
             path = parts.gate_paths[node]
-            graft(root, path, module)
-            values.made[node] = graph.call_module(path, (values.source(node), features.source(node)))
-        else:
+            graft(root, path, _gate_module(parts, node, gate))
+            values.made[node] = graph.call_module(path, (values.source(node), features.decides(node)))
+        elif role is not Role.DECIDING:
             values.carry(node)
         if role is not Role.INPUT and node in parts.deciding:
             _ = features.carry_linear(node) if linear_features else features.carry(node)
     return GatedTwin(graph, root, fixed_gates=fixed_gates).train(parts.model.training)
+
+
+def _gate_module(parts: Parts, node: Node, gate: GateFunction) -> Gate | Winner:
+    """The gate of a twin: with the regime's gate function where the model has a ReLU, and its own elsewhere."""
+    gating = parts.network.gating(node)
+    if gating.pool is not None:
+        return Winner(gating.pool)
+    if gating.bounds is not None:
+        return Gate(BoundedGate(*gating.bounds))
+    return Gate(gating.gate or gate, parts.network.slope(node))
 
 
 def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:

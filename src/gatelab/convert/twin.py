@@ -10,8 +10,8 @@ from torch.fx.node import map_aggregate
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import LeakyGate, gated
-from gatelab.gates.functions import GateFunction
-from gatelab.gates.pattern import Slope
+from gatelab.gates.functions import FactorGate, GateFunction
+from gatelab.gates.layer import Slope
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, gated_max_pool
 
 
@@ -138,9 +138,12 @@ class GatedTwin(GraphNetwork):
         return list(self.value.parameters())
 
     def set_gates(self, function: GateFunction) -> "GatedTwin":
-        """Replace all gate functions, e.g. by hard gates to analyse a twin trained with soft ones."""
+        """Replace all gate functions, e.g. by hard gates to analyse a twin trained with soft ones.
+
+        Gates that are signals (squeeze-and-excitation, GLU) stay: they have no pre-activation of their own.
+        """
         for module in self.gate.modules():
-            if isinstance(module, Gate):
+            if isinstance(module, Gate) and not isinstance(module.function, FactorGate):
                 module.function = function
         return self
 
@@ -164,7 +167,8 @@ class Gate(nn.Module):
     def forward(self, value: Tensor, q: Tensor) -> Tensor:
         """Gate the value."""
         gate = LeakyGate(self.function, self.slope) if self.slope else self.function
-        return gated(value, _repeated(q, self.copies, self.blocks), gate)
+        q = _repeated(q, self.copies, self.blocks)
+        return gated(value, q if q.shape == value.shape else q.expand_as(value), gate)
 
     def extra_repr(self) -> str:
         """Show the gate function."""

@@ -15,9 +15,10 @@ from gatelab.convert.match import Parts, Role, match
 from gatelab.convert.twin import GraphNetwork, graft
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import HardGate, LeakyGate
-from gatelab.gates.functions import GateFunction
+from gatelab.gates.functions import BoundedGate, GateFunction
+from gatelab.gates.layer import factors_of
 from gatelab.gates.pooling import take
-from gatelab.network.nodes import dense_parameters
+from gatelab.network.nodes import dense_parameters, value_sources
 from gatelab.network.operations import Kind
 
 _PREFIX = "part"  # both halves hold the modules of the model under this name
@@ -56,19 +57,20 @@ class Halves:
     last: ValueLayer | None
 
 
-def halves(model: nn.Module, x: Tensor | None = None) -> Halves:
+def halves(model: nn.Module, x: Tensor | None = None, *, hard: bool = False) -> Halves:
     """Split a model, on copies of its parameters.
 
     Args:
         model: the model.
         x: examples, needed if something in its forward depends on shapes.
+        hard: whether soft gates count as bits.
 
     Raises:
         UnsupportedModelError: an operation is neither a gate nor linear.
     """
-    parts = match(model, x)
+    parts = match(model, x, decoupled=True)
     parts.refuse_curved_heads("path features")
-    loose = parts.loose_parameters()
+    loose = parts.loose_parameters(deciding=False)
     if loose:
         raise UnsupportedModelError(
             f"path features: {', '.join(loose)} are not weights of Linear or Conv layers; their paths are not known"
@@ -85,14 +87,14 @@ def halves(model: nn.Module, x: Tensor | None = None) -> Halves:
         for node, name, first in _weight_layers(parts)
     }
     last_layer = layers.pop(last) if last is not None else None
-    return Halves(_decisions(parts), values, tuple(layers.values()), last_layer)
+    return Halves(_decisions(parts, hard), values, tuple(layers.values()), last_layer)
 
 
 def _end(parts: Parts) -> Node:
     """Return the last node on the paths, before batch-norm, dropout and operations that are not linear."""
     node = next(node for node, role in parts.roles.items() if role is Role.OUTPUT)
     while parts.roles[node] in (Role.OUTPUT, Role.HEAD) or _lets_pass(parts, node):
-        sources = [source for source in node.all_input_nodes if parts.roles[source] is not Role.FIXED]
+        sources = [source for source in value_sources(node) if parts.roles[source] is not Role.FIXED]
         if len(sources) != 1:
             raise UnsupportedModelError(
                 f"{parts.network.where(node)} joins signals after the last gate and is not linear; return its "
@@ -116,23 +118,32 @@ def _lets_pass(parts: Parts, node: Node) -> bool:
     return parts.roles[node] is not Role.FIXED and node.op != "output" and parts.network.kind(node) in kinds
 
 
-def _decisions(parts: Parts) -> GraphNetwork:
+def _decisions(parts: Parts, hard: bool) -> GraphNetwork:
     graph, root = Graph(), nn.Module()
     branch = Branch(parts, parts.model, graph, root, _PREFIX)
     decided = []
     for node, role in parts.roles.items():
         if role in (Role.GATE, Role.MAX_POOL):
-            slope, pool = parts.network.slope(node), parts.network.gating(node).pool
-            gate = LeakyGate(HardGate(), slope) if slope else HardGate()
-            decide = gate if pool is None else pool.winners
-            graft(root, parts.gate_paths[node], GateDecision(decide))
-            decided.append(graph.call_module(parts.gate_paths[node], (branch.source(node),)))
+            graft(root, parts.gate_paths[node], GateDecision(_decision(parts, node, hard)))
+            decided.append(graph.call_module(parts.gate_paths[node], (branch.decides(node),)))
         if role is Role.INPUT:
             branch.made[node] = graph.placeholder("x")
         elif node in parts.deciding:
             branch.carry(node)
     graph.output(tuple(decided))
     return GraphNetwork(graph, root).eval()
+
+
+def _decision(parts: Parts, node: Node, hard: bool) -> GateFunction:
+    """The function from what decides a gate to its factor, or to the winners of a max-pooling."""
+    gating, slope = parts.network.gating(node), parts.network.slope(node)
+    if gating.pool is not None:
+        return gating.pool.winners
+    if gating.bounds is not None:
+        return BoundedGate(*gating.bounds)
+    if gating.gate is not None:
+        return (lambda q: factors_of(gating.opened(q), slope, q.dtype)) if hard else gating.gate
+    return LeakyGate(HardGate(), slope) if slope else HardGate()
 
 
 def _values(parts: Parts, end: Node) -> GraphNetwork:
@@ -149,11 +160,13 @@ def _values(parts: Parts, end: Node) -> GraphNetwork:
             branch.made[node] = x
         elif role is Role.GATE:
             # If the gate is the only reader of a weight layer's output, overwrite it, which saves memory.
-            source = node.all_input_nodes[0]
+            source = parts.network.gating(node).value
             only_reader = parts.roles[source] is Role.WEIGHT and len(source.users) == 1
             branch.made[node] = graph.call_method("mul_" if only_reader else "mul", (branch.source(node), gates[node]))
         elif role is Role.MAX_POOL:
             branch.made[node] = graph.call_function(take, (branch.source(node), gates[node]))
+        elif role is Role.DECIDING:
+            continue
         elif _lets_pass(parts, node):
             branch.follow(node)
         elif role is not Role.FIXED and parts.network.kind(node) is Kind.SUM and _adds_a_constant(parts, node):
@@ -194,7 +207,9 @@ def _weight_layers(parts: Parts) -> Iterator[tuple[Node, str, bool]]:
     """Yield each weight layer, the name of its weight, and whether it is a first layer."""
     behind: set[Node] = set()
     for node in parts.roles:
-        weighted = any(source in behind for source in node.all_input_nodes)
+        if parts.roles[node] is Role.DECIDING:
+            continue
+        weighted = any(source in behind for source in value_sources(node))
         if node in parts.weights:
             yield node, parts.weights[node][0], not weighted
         if weighted or node in parts.weights:

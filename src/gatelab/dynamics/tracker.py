@@ -8,9 +8,11 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern
+from gatelab.gates.choice import GateChoice
 from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel
 from gatelab.network import capture_gates
 from gatelab.observe import examples
+from gatelab.paths.hardening import HardeningGap, hardening_gap
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Record:
         complexity: ν = yᵀĤ⁻¹y, if there are labels (npk, Section 6).
         tangent: trace and Frobenius norm of the tangent kernel: of all parameters ("all"), and of a gated network's
             ``feature`` and ``value`` alone (K^F and K^V).
+        hardening: what hard gates would cost, if some gates are soft.
     """
 
     step: int
@@ -33,6 +36,7 @@ class Record:
     cosine: float | None
     complexity: float | None
     tangent: dict[str, tuple[float, float]]
+    hardening: HardeningGap | None = None
 
 
 @dataclass
@@ -45,6 +49,7 @@ class GateTracker:
         y: their labels, ±1 or numbers, for ν.
         tangent: whether to compute tangent kernels.
         before: gates with which the first record's gates are compared.
+        kernel_gates: the gates of the path kernel, "network" or "hard"; flips and open shares are always those of bits.
         records: all records so far.
 
     Example:
@@ -58,6 +63,7 @@ class GateTracker:
     y: Tensor | None = None
     tangent: bool = True
     before: GatePattern | None = None
+    kernel_gates: GateChoice = "network"
     records: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -82,6 +88,7 @@ class GateTracker:
                 None if kernel is None else _mean_cosine(kernel),
                 None if kernel is None or self.y is None else label_complexity(kernel, self.y.to(kernel)),
                 self._tangents() if self.tangent else {},
+                None if gates.kind == "bits" else hardening_gap(self.model, self.x, self._labels()),
             )
         finally:
             for module, mode in training.items():
@@ -101,12 +108,22 @@ class GateTracker:
         """Return the steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
         return [record.step for record in self.records if any(record.flips.values())]
 
+    def _labels(self) -> Tensor | None:
+        """The labels as the loss of a network takes them: those of ν may be others, such as ±1 for two classes."""
+        if self.y is None:
+            return None
+        try:
+            hardening_gap(self.model, self.x[:1], self.y[:1])
+        except InputError:
+            return None
+        return self.y
+
     def _path_kernel(self) -> Tensor | None:
         """Return H in float64, since ν divides by its small eigenvalues; neither measure depends on its scale."""
         try:
-            return neural_path_kernel(self.model, self.x, normalise=False)
+            return neural_path_kernel(self.model, self.x, normalise=False, gates=self.kernel_gates)
         except PathCountOverflowError:
-            return neural_path_kernel(self.model, self.x)
+            return neural_path_kernel(self.model, self.x, gates=self.kernel_gates)
         except UnsupportedModelError:
             return None  # no exact rule for this model; its gates can still be tracked
 

@@ -88,6 +88,43 @@ class LeakyGate:
         return slope.view(-1, *[1] * (q.ndim - 2)) if slope.ndim else slope
 
 
+@dataclass(frozen=True)
+class BoundedGate:
+    """The gate of ReLU6, Hardtanh and clamp: open between two bounds; outside of them the nearer bound is returned.
+
+    Example:
+        >>> gate, q = BoundedGate(0.0, 6.0), torch.tensor([-1.0, 2.0, 7.0])
+        >>> gate(q).tolist(), gate.offset(q).tolist()
+        ([0.0, 1.0, 0.0], [0.0, 0.0, 6.0])
+    """
+
+    low: float
+    high: float
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Return 1 between the bounds, and 0 outside."""
+        return ((q > self.low) & (q < self.high)).to(q.dtype)
+
+    def offset(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Return what the gate adds: the nearer bound, where it is closed."""
+        return q.clamp(self.low, self.high) * (1 - self(q))
+
+
+@dataclass(frozen=True)
+class FactorGate:
+    """A gate that is a signal itself, such as the sigmoid of a squeeze-and-excitation block: q is the factor.
+
+    Attributes:
+        threshold: the factor above which the gate counts as open.
+    """
+
+    threshold: float = 0.5
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Return q."""
+        return q
+
+
 def gated(
     value: Float[Tensor, " n *shape"], q: Float[Tensor, " n *shape"], gate: GateFunction
 ) -> Float[Tensor, " n *shape"]:
@@ -102,7 +139,7 @@ def gated(
         gate: a gate function, e.g. :class:`HardGate`.
 
     Returns:
-        gate(q) · value.
+        gate(q) · value; plus ``gate.offset(q)``, if the gate has one.
 
     Example:
         >>> gated(torch.tensor([[5.0, 7.0]]), torch.tensor([[1.0, -1.0]]), HardGate()).tolist()
@@ -114,4 +151,5 @@ def gated(
         return torch.where(q > 0, value, torch.zeros((), dtype=value.dtype, device=value.device))
     if isinstance(gate, LeakyGate) and isinstance(gate.gate, HardGate):
         return torch.where(q > 0, value, value * gate.closed(q))
-    return value * gate(q)
+    offset = getattr(gate, "offset", None)
+    return value * gate(q) if offset is None else value * gate(q) + offset(q)

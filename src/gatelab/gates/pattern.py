@@ -3,92 +3,28 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import overload
+from typing import Literal, overload
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Shaped
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.gates.bits import pack, popcount, unpack
+from gatelab.gates.bits import popcount
+from gatelab.gates.layer import GateKind, GateLayer, Slope
 
 _FORMAT = "gatelab.gates/1"
 
-Slope = float | tuple[float, ...]  # what closed gates pass: one number, or one for each channel (PReLU)
-
-
-class GateKind(StrEnum):
-    """The operation that opens and closes a gate."""
-
-    RELU = "relu"
-    LEAKY_RELU = "leaky_relu"
-    MAX_POOL = "max_pool"
-    GATED = "gated"
-    BOUNDED = "bounded"  # open between two bounds, constant outside: ReLU6, Hardtanh, clamp(min, max)
-
-
-@dataclass(frozen=True)
-class GateLayer:
-    """The gates of one operation for all examples.
-
-    Attributes:
-        kind: the kind of gate.
-        shape: axes after the examples: (w,) for dense layers, (c, height, width) for convolutional ones,
-            (c, *positions, taps) for max-pooling, where the winning tap of each window is open.
-        words: the gates, packed row by row.
-        slope: the share that a closed gate still passes (LeakyReLU), by channel for a PReLU; 0 otherwise.
-    """
-
-    kind: GateKind
-    shape: tuple[int, ...]
-    words: Int64[Tensor, "n words"]
-    slope: Slope = 0.0
-
-    @classmethod
-    def of(cls, gates: Bool[Tensor, "n ..."], kind: GateKind = GateKind.RELU, slope: Slope = 0.0) -> "GateLayer":
-        """Pack boolean gates."""
-        return cls(kind, tuple(gates.shape[1:]), pack(gates.flatten(1)), slope)
-
-    @property
-    def units(self) -> int:
-        """Number of gates for one example."""
-        return prod(self.shape)
-
-    def gates(self) -> Bool[Tensor, " n *shape"]:
-        """Return the gates as booleans."""
-        return unpack(self.words, self.units).view(-1, *self.shape)
-
-    def factors(self, dtype: torch.dtype) -> Float[Tensor, " n *shape"]:
-        """Return what each gate multiplies by: 1 where it is open, its slope elsewhere."""
-        return factors_of(self.gates(), self.slope, dtype)
-
-
-def factors_of(gates: Bool[Tensor, "n ..."], slope: Slope, dtype: torch.dtype) -> Float[Tensor, "n ..."]:
-    """Return 1 for an open gate and the slope for a closed one; slopes of channels belong to the first axis of units.
-
-    Example:
-        >>> factors_of(torch.tensor([[True, False]]), 0.25, torch.float64).tolist()
-        [[1.0, 0.25]]
-    """
-    numbers = gates.to(dtype)
-    if not slope:
-        return numbers
-    closed = torch.tensor(slope, dtype=dtype, device=gates.device)
-    return numbers + closed.view(-1, *[1] * (gates.ndim - 2)) * (1 - numbers)
-
 
 class GatePattern:
-    """The open gates of a network for n examples, layer by layer, one bit per gate.
+    """The gates of a network for n examples, layer by layer: one bit per gate, and a number where gates are soft.
 
-    ``pattern[name]`` is the boolean tensor of a layer. ``pattern[10:20]``, or a list or tensor of indices, is the
-    pattern of these examples. A pattern is immutable.
+    ``pattern[name]`` is the tensor of a layer: booleans, or numbers if its gates are soft. ``pattern[10:20]``, or a
+    list or tensor of indices, is the pattern of these examples. A pattern is immutable.
 
     Example:
         >>> pattern = GatePattern({"relu": torch.tensor([[True, False], [True, True]])})
@@ -151,24 +87,41 @@ class GatePattern:
         except KeyError:
             raise InputError(f"no layer '{name}' in this pattern; it has {', '.join(self._layers)}") from None
 
+    @property
+    def kind(self) -> Literal["bits", "numbers", "bits and numbers"]:
+        """What the gates are: bits, or numbers (soft gates), or bits in some layers and numbers in others."""
+        soft = [layer.numbers is not None for layer in self._layers.values()]
+        return "numbers" if all(soft) else "bits and numbers" if any(soft) else "bits"
+
+    def hard(self) -> "GatePattern":
+        """Return the pattern with bits only: soft gates are open where their pre-activation is positive.
+
+        Example:
+            >>> layer = GateLayer.of(torch.tensor([[True, False]]), numbers=torch.tensor([[0.9, 0.2]]))
+            >>> GatePattern({"gate": layer}).kind, GatePattern({"gate": layer}).hard().kind
+            ('numbers', 'bits')
+        """
+        return self._with_layers(GateLayer.hard)
+
     @overload
-    def __getitem__(self, key: str) -> Bool[Tensor, "n ..."]: ...
+    def __getitem__(self, key: str) -> Shaped[Tensor, "n ..."]: ...
     @overload
     def __getitem__(self, key: slice | Sequence[int] | Tensor) -> "GatePattern": ...
     def __getitem__(self, key: str | slice | Sequence[int] | Tensor) -> "Tensor | GatePattern":
         """Return the gates of a layer, or the pattern of some examples."""
         if isinstance(key, str):
-            return self.layer(key).gates()
+            layer = self.layer(key)
+            return layer.gates() if layer.numbers is None else layer.factors(layer.numbers.dtype)
         if isinstance(key, int) or (isinstance(key, Tensor) and key.ndim != 1):
             raise InputError(f"pattern[{key}] is ambiguous; use a slice, or a list of examples such as pattern[[0]]")
         rows = list(key) if isinstance(key, tuple) else key
         try:
-            return self._with_words(lambda words: words[rows].contiguous())
+            return self._with_layers(lambda layer: layer.changed(lambda part: part[rows].contiguous()))
         except (IndexError, TypeError) as error:
             raise InputError(f"the pattern has {self.n} examples, numbered from 0; {key} is not among them") from error
 
-    def _with_words(self, change: Callable[[Tensor], Tensor]) -> "GatePattern":
-        layers = {name: replace(layer, words=change(layer.words)) for name, layer in self._layers.items()}
+    def _with_layers(self, change: Callable[[GateLayer], GateLayer]) -> "GatePattern":
+        layers = {name: change(layer) for name, layer in self._layers.items()}
         return GatePattern(layers, self._dtype, is_chain=self.is_chain)
 
     def __iter__(self) -> Iterator[str]:
@@ -184,7 +137,10 @@ class GatePattern:
         if not isinstance(other, GatePattern):
             return NotImplemented
         return self.layers == other.layers and all(
-            (a.kind, a.shape, a.slope) == (b.kind, b.shape, b.slope) and torch.equal(a.words, b.words)
+            (a.kind, a.shape, a.slope) == (b.kind, b.shape, b.slope)
+            and torch.equal(a.words, b.words)
+            and (a.numbers is None) == (b.numbers is None)
+            and (a.numbers is None or b.numbers is None or torch.equal(a.numbers, b.numbers))
             for a, b in zip(self._layers.values(), other._layers.values(), strict=True)
         )
 
@@ -197,7 +153,7 @@ class GatePattern:
     def to(self, device: torch.device | str) -> "GatePattern":
         """Return the pattern on another device."""
         try:
-            return self._with_words(lambda words: words.to(device))
+            return self._with_layers(lambda layer: layer.changed(lambda part: part.to(device)))
         except (RuntimeError, AssertionError) as error:
             raise InputError(f"the pattern cannot be moved to device {device}: {error}") from error
 
@@ -249,11 +205,16 @@ class GatePattern:
         ]
         about = {"format": _FORMAT, "dtype": str(self._dtype).removeprefix("torch."), "layers": json.dumps(layers)}
         about["is_chain"] = json.dumps(self.is_chain)
-        words = {str(i): layer.words.view(torch.uint64) for i, layer in enumerate(self._layers.values())}
+        tensors = {str(i): layer.words.view(torch.uint64) for i, layer in enumerate(self._layers.values())}
+        tensors |= {
+            f"{i} numbers": layer.numbers.contiguous()
+            for i, layer in enumerate(self._layers.values())
+            if layer.numbers is not None
+        }
         # In a private folder, nobody can put a link where the file will be written.
         with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as private:
             partial = Path(private) / path.name
-            save_file(words, partial, metadata=about)
+            save_file(tensors, partial, metadata=about)
             with partial.open("r+b") as file:
                 os.fsync(file.fileno())
             partial.replace(path)
@@ -272,6 +233,7 @@ class GatePattern:
                         tuple(entry["shape"]),
                         file.get_tensor(str(i)).view(torch.int64),
                         tuple(entry["slope"]) if isinstance(entry["slope"], list) else entry["slope"],
+                        file.get_tensor(f"{i} numbers") if f"{i} numbers" in file.keys() else None,  # noqa: SIM118
                     )
                     for i, entry in enumerate(json.loads(about["layers"]))
                 }
@@ -281,12 +243,13 @@ class GatePattern:
 
     def __repr__(self) -> str:
         units = sum(layer.units for layer in self._layers.values())
-        lines = [f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each"]
+        lines = [f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each, {self.kind}"]
         name_width = max(map(len, self._layers))
         fractions = self.active_fraction()
         for name, layer in self._layers.items():
             shape = "×".join(map(str, layer.shape))
             slope = f", slope {_written(layer.slope)}" if layer.slope else ""
+            slope += "" if layer.numbers is None or not layer.numbers.numel() else _range(layer.numbers)
             lines.append(
                 f"  {name:<{name_width}}  {layer.kind.value:<10}  {shape:<12} {fractions[name]:6.1%} on{slope}"
             )
@@ -295,6 +258,10 @@ class GatePattern:
 
 def _written(slope: Slope) -> str:
     return f"{min(slope):g} to {max(slope):g}" if isinstance(slope, tuple) else f"{slope:g}"
+
+
+def _range(numbers: Tensor) -> str:
+    return f", numbers from {float(numbers.min()):.3g} to {float(numbers.max()):.3g}"
 
 
 def _as_layer(name: str, layer: Tensor | GateLayer) -> GateLayer:

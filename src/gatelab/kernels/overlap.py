@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, OverlapTiles
 from gatelab.kernels.path.kernel import GraphTiles, has_slopes_by_channel, refuse_early
@@ -26,7 +27,8 @@ def overlap_kernel(
 
     With ``normalise`` each layer's sum is divided by its width. This is the expected product of two outputs of a
     network with these gates and independent value weights of variance 1 / fan in. A closed LeakyReLU gate counts with
-    its slope. O(n m Σ w / 64) on packed bits; no path is enumerated.
+    its slope, a soft gate with its number; ``overlap_kernel(gates.hard())`` counts open gates. O(n m Σ w / 64) on
+    packed bits, and matrix products of soft gates; no path is enumerated.
 
     Args:
         gates: gates of fully connected layers.
@@ -72,6 +74,7 @@ class OverlapKernel:
         model: a network of dense layers, whose gates are captured.
         normalise: divide by widths.
         batch_size: examples per forward pass when the gates are captured.
+        gates: "network" or "hard".
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -82,16 +85,18 @@ class OverlapKernel:
     model: nn.Module
     normalise: bool = True
     batch_size: int | None = CAPTURED_AT_A_TIME
+    gates: GateChoice = "network"
 
     def about(self) -> dict[str, Any]:
         """Return what distinguishes this kernel from others, as plain data."""
-        return {"kind": "overlap", "normalise": self.normalise, "model": model_digest(self.model)}
+        hard = {"gates": "hard"} if is_hard(self.gates) else {}
+        return {"kind": "overlap", "normalise": self.normalise, **hard, "model": model_digest(self.model)}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> OverlapTiles | GraphTiles:
         """Return the kernel on examples of x against y, to be evaluated block by block."""
         model = observable(self.model)
         x, _ = examples_for(model, x, y)
-        capture = Capture(model, self.batch_size)
+        capture = Capture(model, self.batch_size, gates=self.gates)
         network = capture.network(x)
         if network.is_chain and not has_slopes_by_channel(network):
             return OverlapTiles(x.dtype, self.normalise, capture)

@@ -1,4 +1,4 @@
-"""Tiles of the overlap, from packed gates."""
+"""Tiles of the overlap: packed bits are counted, soft gates multiplied as matrices."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from gatelab.errors import PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import popcount
-from gatelab.gates.pattern import GateKind, GateLayer
+from gatelab.gates.layer import GateKind, GateLayer
 from gatelab.kernels.compiled import compiled
 from gatelab.kernels.tiles import bytes_of, fill
 from gatelab.network.capture import Capture
@@ -22,7 +22,7 @@ CAPTURED_AT_A_TIME = 256
 
 
 class OverlapTiles:
-    """Tiles of the overlap, from packed gates."""
+    """Tiles of the overlap, from the gates of a chain of layers."""
 
     def __init__(self, dtype: torch.dtype, normalise: bool, capture: Capture | None = None):
         """Compute entries in ``dtype``, or in float64 if they are counts; :meth:`rows` needs ``capture``."""
@@ -41,8 +41,8 @@ class OverlapTiles:
         return GateRows.of(gates, self._normalise, self._computed_in)
 
     def bytes_kept(self, rows: "GateRows") -> int:
-        """Return the memory of bits and offsets."""
-        return bytes_of(rows.offset, *(layer.words for layer in rows.layers))
+        """Return the memory of bits, numbers and offsets."""
+        return bytes_of(rows.offset, *(layer.words for layer in rows.layers), *rows.numbers)
 
     def bytes_working(self, rows: "GateRows", size: int) -> int:
         """Return the working memory: bits of all layers, side by side and transposed; off the CPU, as numbers."""
@@ -53,10 +53,15 @@ class OverlapTiles:
     def block(self, left: "GateRows", right: "GateRows") -> Float[Tensor, "n m"]:
         """Return the overlap between two blocks."""
         kernel = torch.empty(left.n, right.n, dtype=self._computed_in, device=left.offset.device)
-        if _counts_bits(kernel.device):
-            _by_popcount(left, right, kernel)
-        else:
-            _by_matmul(left, right, kernel)
+        with torch.autocast(kernel.device.type, enabled=False):
+            if not left.layers:
+                kernel.fill_(1)
+            elif _counts_bits(kernel.device):
+                _by_popcount(left, right, kernel)
+            else:
+                _by_matmul(left, right, kernel)
+            if left.numbers:
+                _times_numbers(left, right, kernel)
         if not self._normalise and not bool(torch.isfinite(kernel).all()):
             raise PathCountOverflowError(
                 f"the number of open paths through {len(left.layers)} layers is larger than float64 holds; use "
@@ -71,20 +76,28 @@ class OverlapTiles:
 
 @dataclass(frozen=True)
 class GateRows:
-    """Packed gates of some examples, and how to weight their counts.
+    """Gates of some examples, and how to weight their counts.
 
     The co-activation of a LeakyReLU layer with slope a is (1−a)² c + a(1−a)(r + r') + a² w, where c counts the units
     open for both inputs and r, r' those open for each: a scaled count plus a term per row and one per column.
+
+    Attributes:
+        layers: the layers whose gates are bits.
+        scale: what their counts are multiplied by.
+        offset: what is added for each example.
+        numbers: the gates of the other layers, scaled so that their Gram matrices are co-activations.
     """
 
     layers: list[GateLayer]
     scale: Float[Tensor, " layers"]
     offset: Float[Tensor, "layers n"]
+    numbers: tuple[Float[Tensor, "n _"], ...] = ()
 
     @classmethod
     def of(cls, pattern: GatePattern, normalise: bool, dtype: torch.dtype) -> "GateRows":
         """Make the rows of a pattern."""
-        layers = [pattern.layer(name) for name in pattern.layers]
+        every = [pattern.layer(name) for name in pattern.layers]
+        layers = [layer for layer in every if layer.numbers is None]
         scales, offsets = [], []
         for layer in layers:
             unit = 1 / layer.units if normalise else 1.0
@@ -93,7 +106,13 @@ class GateRows:
             open_units = popcount(layer.words).sum(dim=1).to(dtype) if a else layer.words.new_zeros(1, dtype=dtype)
             scales.append((1 - a) ** 2 * unit)
             offsets.append((a * (1 - a) * open_units + a**2 * layer.units / 2).mul(unit).expand(pattern.n))
-        return cls(layers, torch.tensor(scales, dtype=dtype, device=pattern.device), torch.stack(offsets))
+        numbers = tuple(
+            layer.factors(dtype) * (layer.units**-0.5 if normalise else 1.0)
+            for layer in every
+            if layer.numbers is not None
+        )
+        scale = torch.tensor(scales, dtype=dtype, device=pattern.device)
+        return cls(layers, scale, torch.stack(offsets) if offsets else scale.new_zeros(0, pattern.n), numbers)
 
     @property
     def n(self) -> int:
@@ -141,6 +160,17 @@ def _by_matmul(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) ->
     fill(kernel, tile, symmetric=right is left)
 
 
+def _times_numbers(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]) -> None:
+    """Multiply the kernel by the co-activations of soft gates."""
+
+    def tile(i: slice, j: slice) -> None:
+        block = kernel[i, j]
+        for a, b in zip(left.numbers, right.numbers, strict=True):
+            block *= a[i] @ b[j].T
+
+    fill(kernel, tile, symmetric=right is left)
+
+
 def _refuse_positions(gates: GatePattern) -> None:
     for name in gates.layers:
         layer = gates.layer(name)
@@ -149,7 +179,7 @@ def _refuse_positions(gates: GatePattern) -> None:
                 f"layer '{name}' ({layer.kind.value}) has gates of shape {layer.shape}: with positions the number of "
                 "common paths depends on the architecture, not on the gates alone; use neural_path_kernel(model, x)"
             )
-        if isinstance(layer.slope, tuple):
+        if isinstance(layer.slope, tuple) and layer.numbers is None:
             raise UnsupportedModelError(
                 f"layer '{name}' has a slope for each channel (PReLU), which bits do not tell; use "
                 "gatelab.kernels.OverlapKernel(model) or neural_path_kernel(model, x)"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from gatelab.gates.pattern import GateKind
-from gatelab.network.nodes import ancestors
+from gatelab.network.gating import has_half_spaces
+from gatelab.network.nodes import ancestors, value_sources
 from gatelab.network.operations import CONVOLUTIONS, Kind
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ def _more(nodes: list[Node]) -> str:
 
 
 def _before_gates(network: "Network") -> Iterator[Node]:
-    """Nodes that are neither gates nor linear and that a gate depends on."""
-    deciding = ancestors(*network.gates) - set(network.gates)
+    """Nodes on the way to a gate that are neither gates nor linear."""
+    before = ancestors(*network.path_gates, sources=value_sources) if network.path_gates else set[Node]()
     for node in network.nodes:
-        if node in deciding and network.is_obstacle(node):
+        if node in before and network.is_obstacle(node):
             yield node
 
 
 def _before_twins(network: "Network") -> Iterator[Node]:
     yield from _before_gates(network)
     for node in network.gates:
-        if _is_bounded(network, node) or network.gating(node).q is not network.gating(node).value:
+        if network.gating(node).decoupled:
             yield node
     yield from _tied(network)
 
@@ -54,15 +54,17 @@ def _before_path_kernel(network: "Network") -> Iterator[Node]:
 def _before_listed_paths(network: "Network") -> Iterator[Node]:
     yield from _obstacles(network)
     for node in network.value_nodes:
-        bounded = node in network.gates and _is_bounded(network, node)
-        if node.op != "placeholder" and (network.kind(node) not in _CHAIN or bounded or _is_convolution(network, node)):
+        gate = node in network.gates and network.kind(node) is not Kind.SELECTION
+        constant = gate and network.gating(node).is_constant_somewhere
+        known = gate or node.op == "placeholder" or network.kind(node) in _CHAIN
+        if not known or constant or _is_convolution(network, node):
             yield node
 
 
 def _before_regions(network: "Network") -> Iterator[Node]:
     yield from _obstacles(network)
     for node in network.gates:
-        if network.kind(node) is Kind.SELECTION or _is_bounded(network, node):
+        if not has_half_spaces(network.gating(node)):
             yield node
 
 
@@ -83,10 +85,6 @@ _ABILITIES: Mapping[str, Callable[["Network"], Iterator[Node]]] = {
     "regions (gatelab.regions)": _before_regions,
     "tangent kernel (neural_tangent_kernel)": _nothing,
 }
-
-
-def _is_bounded(network: "Network", node: Node) -> bool:
-    return network.gating(node).kind is GateKind.BOUNDED
 
 
 def _tied(network: "Network") -> Iterator[Node]:

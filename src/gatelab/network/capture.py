@@ -1,13 +1,13 @@
 """Capture the gates of any model: read it once, then run the record."""
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.pattern import GateLayer, GatePattern
+from gatelab.gates.choice import GateChoice, is_hard
+from gatelab.gates.layer import GateLayer, joined
+from gatelab.gates.pattern import GatePattern
 from gatelab.network.certificate import certify
 from gatelab.network.network import Network, read
 from gatelab.network.nodes import ancestors, value_sources
@@ -22,12 +22,14 @@ def capture_gates(
     *,
     output: int | str | None = None,
 ) -> GatePattern:
-    """Return which gates of ``model`` are open for each example.
+    """Return which gates of ``model`` are open for each example, and what soft ones multiply by.
 
-    Gates are ReLU, LeakyReLU, PReLU, ReLU6, Hardtanh, ``clamp`` at 0 or between two numbers, ``threshold(0, 0)``,
-    max-pooling and :func:`gatelab.gates.gated`. They may be modules or functions, in place, shared or reused. Only
-    gates on a path to the output are returned. The name of a gate is the path of its module, plus a count from the
-    second use on: ``"block.relu"``, ``"block.relu#2"``.
+    Gates that are bits: ReLU, LeakyReLU, PReLU, ReLU6, Hardtanh, ``clamp`` at 0 or between two numbers,
+    ``threshold(0, 0)``, max-pooling. Gates that are numbers: SiLU, GELU, Hardswish, Mish, ELU, SELU, CELU and Softplus,
+    each as q · g(q); the factor in a product of two signals if it is a sigmoid, a softmax or an activation
+    (squeeze-and-excitation, GLU and its kin). :func:`gatelab.gates.gated` may be either. They may be modules or
+    functions, in place, shared or reused. Only gates on a path to the output are returned. The name of a gate is the
+    path of its module, plus a count from the second use on: ``"block.relu"``, ``"block.relu#2"``.
 
     Args:
         model: any module in evaluation mode, or without batch-norm and dropout.
@@ -39,8 +41,9 @@ def capture_gates(
         The gates of all layers, in order of execution.
 
     Raises:
-        UnsupportedModelError: the model has no gates; or an operation before a gate is neither a gate nor linear (GELU,
-            softmax, a product of two signals, a branch that depends on the data); or examples depend on each other.
+        UnsupportedModelError: the model has no gates; or an operation before a gate is neither a gate nor linear
+            (LayerNorm, softmax, attention over tokens, a branch that depends on the data); or examples depend on each
+            other.
         InputError: x does not fit the model, or batch-norm or dropout is active.
 
     Example:
@@ -56,9 +59,16 @@ def capture_gates(
 class Capture:
     """The gates of one model for set after set of examples; the model is read once, and again where it is unpickled."""
 
-    def __init__(self, model: nn.Module, batch_size: int | None = None, network: Network | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        batch_size: int | None = None,
+        network: Network | None = None,
+        gates: GateChoice = "network",
+    ):
         """Capture from ``model``, in batches; ``network`` is its certified record, if there is one."""
         self.model, self._batch_size, self._network = model, batch_size, network
+        self._hard = is_hard(gates)
 
     def network(self, x: Float[Tensor, "n ..."]) -> Network:
         """Return the model as it was read; the first call reads it, on x."""
@@ -70,7 +80,8 @@ class Capture:
 
     def gates(self, x: Float[Tensor, "n ..."]) -> GatePattern:
         """Return the gates of some examples."""
-        return gates_of(self.network(x), x, self._batch_size)
+        gates = gates_of(self.network(x), x, self._batch_size)
+        return gates.hard() if self._hard else gates
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the record out: it belongs to this process."""
@@ -81,9 +92,7 @@ def gates_of(network: Network, x: Float[Tensor, "n ..."], batch_size: int | None
     """Return the gates of a network that has been read and certified; see :func:`capture_gates`."""
     _refuse_obstacles(network)
     parts = [_run(network, x[rows]) for rows in batches(x.shape[0], batch_size)]
-    layers = {
-        name: replace(layer, words=torch.cat([part[name].words for part in parts])) for name, layer in parts[0].items()
-    }
+    layers = {name: joined([part[name] for part in parts]) for name in parts[0]}
     return GatePattern(layers, x.dtype, is_chain=network.is_chain)
 
 
@@ -99,7 +108,8 @@ def _run(network: Network, x: Float[Tensor, "n ..."]) -> dict[str, GateLayer]:
                     f"gate '{name}' has shape {tuple(q.shape)}, but there are n = {x.shape[0]} examples: gates must "
                     "keep the examples on the first axis"
                 )
-            found[name] = network.gating(nodes[name]).layer(q, network.slope(nodes[name]))
+            shape = nodes[name].meta["shape"][1:]
+            found[name] = network.gating(nodes[name]).layer(q, network.slope(nodes[name]), shape)
 
     network.interpreter.run(network.model, list(nodes.values()), x.detach(), note)
     return {name: found[name] for name in nodes}
@@ -116,8 +126,8 @@ def _refuse_obstacles(network: Network) -> None:
             )
     if not network.path_gates:
         raise UnsupportedModelError(
-            f"no gates found in {type(network.model).__name__}: it has no ReLU, LeakyReLU, clamp(min=0) or max-pooling "
-            "on the way from input to output"
+            f"no gates found in {type(network.model).__name__}: there is no ReLU, SiLU, kin of them or max-pooling on "
+            "the way from input to output"
         )
     for gate, name in network.path_gates.items():
         before = ancestors(gate, sources=value_sources)
@@ -126,6 +136,6 @@ def _refuse_obstacles(network: Network) -> None:
             more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
             raise UnsupportedModelError(
                 f"{network.where(obstacles[0])}{more} is not a gate and stands before the gate '{name}', so the "
-                "network is not a sum over gated paths; gates are ReLU, LeakyReLU, PReLU, clamp(min=0), max-pooling "
-                "and gatelab.gates.gated(value, q, gate)"
+                "network is not a sum over gated paths; gates are ReLU, SiLU and their kin, max-pooling, products with "
+                "a sigmoid or softmax, and gatelab.gates.gated(value, q, gate)"
             )

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.pattern import GateKind
 from gatelab.network.network import Network, read
 from gatelab.network.nodes import dense_parameters, parameter, value_sources
 from gatelab.network.operations import Kind
@@ -88,7 +87,7 @@ def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
     constant_input = bool(nodes) and network.kind(nodes[0]) is Kind.START
     for node in reversed(nodes[constant_input:]):
         parameters = dense_parameters(node, network.modules)
-        if node in network.gates and network.kind(node) is Kind.GATE:
+        if node in network.gates and network.kind(node) is not Kind.SELECTION:
             _refuse_gate(network, node, follows_layer=bool(layers) and gate is None)
             gate = network.gates[node]
         elif parameters is not None:
@@ -142,9 +141,9 @@ def value_chain(network: Network) -> list[Node]:
 
 
 def _refuse_gate(network: Network, node: Node, *, follows_layer: bool) -> None:
-    if network.gating(node).kind is GateKind.BOUNDED:
+    if network.gating(node).is_constant_somewhere:
         raise UnsupportedModelError(
-            f"{network.where(node)} is constant outside its bounds; paths that start there cannot be listed; use ReLU"
+            f"{network.where(node)} adds a constant; paths that start there cannot be listed; use ReLU"
         )
     if not follows_layer:
         raise UnsupportedModelError(

@@ -84,11 +84,11 @@ class Interpreter:
 
     Args:
         graph: the recorded graph.
-        gates: the name of each gate node, and the node of its pre-activation.
+        gates: the name of each gate node, the node that passes through it, and the node of its pre-activation.
         dtype: the dtype in which the graph was recorded.
     """
 
-    def __init__(self, graph: Graph, gates: Mapping[Node, tuple[str, Node]], dtype: torch.dtype):
+    def __init__(self, graph: Graph, gates: Mapping[Node, tuple[str, Node, Node]], dtype: torch.dtype):
         self._graph, self.gates, self._dtype = graph, gates, dtype
         self._orders: dict[tuple[Node, ...], tuple[list[Node], list[list[Node]]]] = {}
 
@@ -125,12 +125,13 @@ class Interpreter:
         for node, unneeded in zip(*self._order(targets), strict=True):
             filled: Any = map_arg((node.args, node.kwargs), values.__getitem__)
             args, kwargs = filled
-            factor = None
+            decided = None
             if decide is not None and node in self.gates:
-                name, q = self.gates[node]
+                name, passing, q = self.gates[node]
                 factor = decide(name, values[q])
-            if factor is not None:
-                values[node] = (args[0] if args else kwargs["value"]) * factor
+                decided = None if factor is None else values[passing] * factor
+            if decided is not None:
+                values[node] = decided
             elif node.op == "placeholder":
                 values[node] = x
             elif node.op == "get_attr":

@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.functions import HardGate, LeakyGate, SoftGate, StraightThroughGate
-from gatelab.gates.pattern import GateKind, GateLayer, Slope
+from gatelab.gates.activations import ActivationGate
+from gatelab.gates.functions import BoundedGate, FactorGate, GateFunction, HardGate, LeakyGate, StraightThroughGate
+from gatelab.gates.layer import GateKind, GateLayer, Slope
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, per_axis
 from gatelab.network.calls import Call, call_of
-from gatelab.network.operations import Kind
+from gatelab.network.operations import PRODUCTS, SQUASHING, Kind
 
-_KNOWN_GATES = (HardGate, SoftGate, StraightThroughGate)
+# What a gate may pass before it multiplies a signal.
+_TRANSPARENT = frozenset({Kind.REARRANGEMENT, Kind.SPATIAL, Kind.SUM, Kind.SCALE, Kind.PASSING, Kind.DROPOUT})
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,12 @@ class Gating:
     Attributes:
         kind: the kind of gate.
         value: the node that passes through.
-        q: the node that decides; the same one, except in decoupled networks.
+        q: the node that decides; the same one, except in decoupled networks and products.
         slope: what a closed gate passes: a number, or the node or parameter of a PReLU's slopes.
         bounds: the bounds outside of which the gate is constant, or None.
         pool: the windows of a max-pooling, or None.
+        gate: the function that gives what the gate multiplies by, if that is more than a bit; None if it is a bit.
+        decoupled: whether the gate belongs to a deep gated network, whose features are another network's.
     """
 
     kind: GateKind
@@ -38,6 +42,19 @@ class Gating:
     slope: Any = 0.0
     bounds: tuple[float, float] | None = None
     pool: MaxPool | AdaptiveMaxPool | None = None
+    gate: GateFunction | None = None
+    decoupled: bool = False
+
+    @property
+    def is_constant_somewhere(self) -> bool:
+        """Whether the gate adds a constant, from which paths may start: outside of bounds, or f(0) of a Softplus."""
+        return self.bounds is not None or (isinstance(self.gate, ActivationGate) and self.gate.constant != 0)
+
+    def offset(self, q: Tensor) -> Tensor:
+        """Return the constant that the gate adds."""
+        if self.bounds is not None:
+            return BoundedGate(*self.bounds).offset(q)
+        return torch.full_like(q, self.gate.constant if isinstance(self.gate, ActivationGate) else 0.0)
 
     def opened(self, q: Tensor) -> Bool[Tensor, "n ..."]:
         """Return which gates are open, from the values of the node that decides."""
@@ -48,24 +65,31 @@ class Gating:
         if self.bounds is not None:
             low, high = self.bounds
             return (q > low) & (q < high)
-        return q > 0
+        return q > (self.gate.threshold if isinstance(self.gate, FactorGate) else 0)
 
-    def layer(self, q: Tensor, slope: Slope) -> GateLayer:
-        """Return the gates in packed form."""
-        return GateLayer.of(self.opened(q), self.kind, slope)
+    def layer(self, q: Tensor, slope: Slope, shape: tuple[int, ...]) -> GateLayer:
+        """Return the gates, in packed form and as numbers; ``shape`` is that of the units, which factors may serve."""
+        opened = self.opened(q)
+        if self.gate is None:
+            return GateLayer.of(opened, self.kind, slope)
+        return GateLayer.of(opened.expand(-1, *shape), self.kind, slope, self.gate(q))
+
+
+def has_half_spaces(gating: Gating) -> bool:
+    """Whether a gate is open in one half-space of what decides it, and the network linear where gates are constant."""
+    soft_activation = gating.gate is not None and not gating.decoupled
+    return gating.pool is None and gating.bounds is None and not soft_activation
 
 
 def gating_of(node: Node, modules: Mapping[str, nn.Module]) -> Gating | None:
-    """Return how a node gates, or None if it is no gate.
-
-    Raises:
-        UnsupportedModelError: the gate function is not known to be open exactly where q > 0.
-    """
+    """Return how a node gates, or None if it is no gate."""
     if node.op not in ("call_module", "call_function", "call_method"):
         return None
     call = call_of(node, modules)
     if call.kind is Kind.SELECTION:
         return _pooling(call)
+    if call.operation in PRODUCTS:
+        return _factor(node, call, modules)
     return _unit_gate(call) if call.kind is Kind.GATE else None
 
 
@@ -77,6 +101,9 @@ def _unit_gate(call: Call) -> Gating | None:
     bounds = _bounds(call)
     if bounds is not None:
         return Gating(GateKind.BOUNDED, q, q, bounds=bounds)
+    gate = _activation(call)
+    if gate is not None:
+        return Gating(GateKind.ACTIVATION, q, q, gate=gate)
     if call.operation in ("leaky_relu", "prelu"):
         slope = call["weight"] if call.operation == "prelu" else float(call["negative_slope"])
         return Gating(GateKind.LEAKY_RELU, q, q, slope)
@@ -112,21 +139,68 @@ def _bounds(call: Call) -> tuple[float, float] | None:
     return (float(low), float(high)) if isinstance(low, int | float) and isinstance(high, int | float) else None
 
 
+def _activation(call: Call) -> ActivationGate | None:
+    if call.operation in ("silu", "hardswish", "mish", "selu"):
+        return ActivationGate(call.operation)
+    if call.operation == "gelu":
+        return ActivationGate("gelu", float(call["approximate"] == "tanh"))
+    if call.operation in ("elu", "celu"):
+        return ActivationGate(call.operation, float(call["alpha"]))
+    if call.operation == "softplus":
+        return ActivationGate("softplus", float(call["beta"]), float(call["threshold"]))
+    return None
+
+
 def _decoupled(call: Call) -> Gating:
     gate, slope = call["gate"], 0.0
+    if isinstance(gate, BoundedGate):
+        return Gating(GateKind.BOUNDED, call["value"], call["q"], bounds=(gate.low, gate.high), decoupled=True)
     if isinstance(gate, LeakyGate):
-        gate, slope = gate.gate, gate.slope
-    if not isinstance(gate, _KNOWN_GATES):
-        raise UnsupportedModelError(
-            f"gated(value, q, gate) with {gate!r}: only HardGate, SoftGate and StraightThroughGate are known to be "
-            "open exactly when q > 0"
-        )
-    return Gating(GateKind.GATED, call["value"], call["q"], slope)
+        slope = gate.slope
+    innermost = gate.gate if isinstance(gate, LeakyGate) else gate
+    numbers = None if isinstance(innermost, HardGate | StraightThroughGate) else gate
+    kind = GateKind.FACTOR if isinstance(gate, FactorGate) else GateKind.GATED
+    return Gating(kind, call["value"], call["q"], slope, gate=numbers, decoupled=True)
+
+
+def _factor(node: Node, call: Call, modules: Mapping[str, nn.Module]) -> Gating | None:
+    """A product of two signals, if one of them is a gate: squeezed between bounds, or at least an activation."""
+    one, other = call["input"], call["other"]
+    if not all(isinstance(part, Node) and part.meta.get("data") for part in (one, other)):
+        return None
+    ranks = _rank(one, modules), _rank(other, modules)
+    value, factor = (one, other) if ranks[1] > ranks[0] else (other, one)
+    shapes = [part.meta.get("shape", ()) for part in (value, factor, node)]
+    if ranks[0] == ranks[1] or shapes[0] != shapes[2] or len(shapes[1]) != len(shapes[2]):
+        return None
+    return Gating(GateKind.FACTOR, value, factor, gate=FactorGate(0.5 if max(ranks) > _ACTIVE else 0.0))
+
+
+_ACTIVE, _BOUNDED, _SQUEEZED = 1, 2, 3
+
+
+def _rank(node: Node, modules: Mapping[str, nn.Module]) -> int:
+    """How much of a gate a signal is, behind constants and rearrangements: an activation, bounded, a sigmoid."""
+    scaled = False
+    while node.op != "placeholder":
+        call = call_of(node, modules)
+        if call.operation in SQUASHING:
+            plain = call.operation in ("sigmoid", "softmax", "hardsigmoid")
+            bounded = call.kind is not Kind.GATE or _bounds(call) is not None
+            return (_SQUEEZED if plain or scaled else _BOUNDED) if bounded else _ACTIVE
+        if call.kind is Kind.GATE:
+            return _ACTIVE
+        sources = [source for source in node.all_input_nodes if source.meta.get("data")]
+        if len(sources) != 1 or call.kind not in _TRANSPARENT:
+            return 0
+        scaled |= call.kind is Kind.SCALE
+        (node,) = sources
+    return 0
 
 
 def _pooling(call: Call) -> Gating | None:
     if call.operation == "gated_max_pool":
-        return _with_windows(call["value"], call["q"], call["pool"])
+        return _with_windows(call["value"], call["q"], call["pool"], decoupled=True)
     axes = next(axes for axes in (1, 2, 3) if f"{axes}d" in call.operation)
     source = call["input"]
     if "adaptive" in call.operation:
@@ -137,11 +211,11 @@ def _pooling(call: Call) -> Gating | None:
     return _with_windows(source, source, MaxPool(kernel, stride, padding, dilation, bool(call["ceil_mode"])))
 
 
-def _with_windows(value: Any, q: Any, pool: MaxPool | AdaptiveMaxPool) -> Gating | None:
+def _with_windows(value: Any, q: Any, pool: MaxPool | AdaptiveMaxPool, *, decoupled: bool = False) -> Gating | None:
     """A max-pooling as a gate; none if examples have no axis of their own, or its windows differ in size."""
     shape = q.meta["shape"] if isinstance(q, Node) else ()
     if len(shape) != pool.axes + 2:
         return None
     if isinstance(pool, AdaptiveMaxPool) and pool.windows(torch.empty(shape, device="meta")) is None:
         return None
-    return Gating(GateKind.MAX_POOL, value, q, pool=pool)
+    return Gating(GateKind.MAX_POOL, value, q, pool=pool, decoupled=decoupled)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates.pattern import Slope
+from gatelab.gates.layer import Slope
 from gatelab.network.abilities import abilities
 from gatelab.network.calls import Call, call_of, operation_of
 from gatelab.network.drawing import picture, table
@@ -20,7 +20,7 @@ from gatelab.network.gating import Gating, gating_of, slopes
 from gatelab.network.nodes import ancestors, describe, is_affine, is_shape, module_path, used_twice, value_sources
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.network.recording import Recording, record, same_calls
-from gatelab.network.rewriting import write_dense_layers
+from gatelab.network.rewriting import write_dense_layers, write_gated_linear_units
 from gatelab.observe import examples, observable, refuse_unless_finite, stand_in, undisturbed
 
 
@@ -138,7 +138,7 @@ class Network:
     @cached_property
     def interpreter(self) -> Interpreter:
         """What runs the graph, under the network's own gates or chosen ones."""
-        gates = {node: (name, self.gating(node).q) for node, name in self.gates.items()}
+        gates = {node: (name, self.gating(node).value, self.gating(node).q) for node, name in self.gates.items()}
         return Interpreter(self.graph, gates, self.recording.examples.dtype)
 
     def call(self, node: Node) -> Call:
@@ -155,9 +155,7 @@ class Network:
 
     def gating(self, node: Node) -> Gating:
         """Return how a gate decides."""
-        gating = gating_of(node, self.modules)
-        assert gating is not None
-        return gating
+        return node.meta["gating"]
 
     def slope(self, node: Node, model: nn.Module | None = None) -> Slope:
         """Return what a gate passes when it is closed; for a PReLU its present slopes, in ``model`` if given."""
@@ -211,6 +209,7 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
     modules = dict(model.named_modules(remove_duplicate=False))
     recording = _recorded(model, x)
     write_dense_layers(recording.graph)
+    write_gated_linear_units(recording.graph, modules)
     gates = gate_names(recording.graph, modules)
     recording.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     living = set(recording.graph.nodes)
@@ -247,6 +246,8 @@ def _recorded(model: nn.Module, x: Tensor | None) -> Recording:
 def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str]:
     """Return the name of each gate: the path of its module, or of the module around it and its operation, and a count.
 
+    Each gate's node notes how it decides, under "gating".
+
     Args:
         graph: the graph, with the nodes that the output does not need.
         modules: the model's modules by path.
@@ -254,8 +255,10 @@ def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str
     calls: Counter[str] = Counter()
     names = {}
     for node in graph.nodes:
-        if not node.meta.get("data") or gating_of(node, modules) is None:
+        gating = gating_of(node, modules) if node.meta.get("data") else None
+        if gating is None:
             continue
+        node.meta["gating"] = gating
         base = _gate_base(node, modules)
         calls[base] += 1
         names[node] = base if calls[base] == 1 else f"{base}#{calls[base]}"

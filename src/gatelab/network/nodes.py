@@ -35,11 +35,9 @@ def ancestors(*nodes: Node, sources: Callable[[Node], Iterable[Node]] = lambda n
 
 def value_sources(node: Node) -> list[Node]:
     """Return the nodes whose values this node passes on: its inputs, except a gate's pre-activation and shapes."""
-    sources = node.all_input_nodes
-    if node.op == "call_function" and operation_of(node, {}) in ("gated", "gated_max_pool"):
-        value = call_of(node, {})["value"]
-        sources = [value] if isinstance(value, Node) else []
-    return [source for source in sources if not is_shape(source)]
+    gating = node.meta.get("gating")
+    sources = node.all_input_nodes if gating is None else [gating.value]
+    return [source for source in sources if isinstance(source, Node) and not is_shape(source)]
 
 
 def is_affine(node: Node, modules: Modules) -> bool:

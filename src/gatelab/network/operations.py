@@ -70,6 +70,10 @@ _TABLE = {
         clamp clip (input min=None max=None)
         clamp_min (input min)
         threshold (input threshold value inplace=False)
+        silu hardswish mish selu (input inplace=False)
+        gelu (input approximate='none')
+        elu celu (input alpha=1.0 inplace=False)
+        softplus (input beta=1 threshold=20)
         gated (value q gate)
         """,
     Kind.SELECTION: f"""
@@ -119,8 +123,12 @@ _TABLE = {
         """,
     Kind.HEAD: "softmax log_softmax sigmoid",
     Kind.START: "ones_like",
+    Kind.OBSTACLE: "glu (input dim=-1) hardsigmoid tanh (input)",
 }
 
+# Squeeze a signal between bounds, so that it is the gate in a product with another one.
+SQUASHING = frozenset("sigmoid softmax hardsigmoid tanh relu6 hardtanh clamp clip".split())
+PRODUCTS = frozenset("mul rmul imul multiply".split())
 QUOTIENTS = frozenset("div truediv itruediv divide true_divide".split())
 DIFFERENCES = frozenset("sub isub subtract rsub".split())
 CONVOLUTIONS = frozenset(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))
@@ -140,6 +148,8 @@ _MODULES: Mapping[str, str] = {
     **{f"{mode}Pad{axes}d": "pad" for mode in ("Zero", "Reflection", "Replication", "Circular") for axes in (1, 2, 3)},
     **{name: name.lower() for name in ("Threshold", "Flatten", "Unflatten", "Identity", "Softmax", "Sigmoid")},
     **dict.fromkeys(("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"), "interpolate"),
+    **{name: name.lower() for name in ("SiLU", "GELU", "Hardswish", "Hardsigmoid", "Mish", "ELU", "SELU", "CELU")},
+    **{name: name.lower() for name in ("Softplus", "Tanh", "GLU")},
     "LeakyReLU": "leaky_relu",
     "LogSoftmax": "log_softmax",
     "PixelShuffle": "pixel_shuffle",

@@ -1,10 +1,13 @@
-"""Dense layers that are written as products of matrices."""
+"""Operations written in other words: products of matrices as dense layers, gated linear units as products."""
+
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.fx import Graph, Node
 
-from gatelab.network.calls import operation_of
+from gatelab.network.calls import call_of, operation_of
 from gatelab.network.nodes import ancestors
 
 _TRANSPOSES = frozenset({"t", "T", "mT"})
@@ -28,6 +31,25 @@ def write_dense_layers(graph: Graph) -> None:
             )
         layer.meta = dict(node.meta)
         node.replace_all_uses_with(layer)
+        graph.erase_node(node)
+
+
+def write_gated_linear_units(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
+    """Write ``glu(x)`` as ``a * sigmoid(b)``, where a and b are the halves of x."""
+    for node in list(graph.nodes):
+        if operation_of(node, modules) != "glu":
+            continue
+        call = call_of(node, modules)
+        shape, dim = node.meta["shape"], call["dim"]
+        with graph.inserting_before(node):
+            halves = [
+                graph.call_method("narrow", (call["input"], dim, place * shape[dim], shape[dim])) for place in (0, 1)
+            ]
+            gate = graph.call_function(torch.sigmoid, (halves[1],))
+            product = graph.call_function(torch.mul, (halves[0], gate))
+        for new in (*halves, gate, product):
+            new.meta = dict(node.meta)
+        node.replace_all_uses_with(product)
         graph.erase_node(node)
 
 

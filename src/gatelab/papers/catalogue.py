@@ -37,7 +37,8 @@ _EXPERIMENTS = {
     "hierarchy.overfitting": "hierarchy-overfitting",
 }
 _THEOREMS = {
-    "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-C.2",
+    "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-C.2",
+    "npk.theorems_gated": "npk-4.1 npk-4.1-values npk-4.1-features",
     "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_limits": "npk-D.1 npk-D.1-printed npk-Eq2 npk-Eq2-printed npk-5.1-limit",
     "npk.theorems_start": "npk-DI npk-DLN npk-nu",

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.network.capture import capture_gates
 from gatelab.network.chain import DenseChain, chain_of
 from gatelab.network.network import read
@@ -27,7 +28,7 @@ class MixtureOfExperts:
 
     See halfspace, Table 1. The gates are those of the ReLU network or of the deep linearly gated network (DLGN). x is 1
     in a piecewise constant DLGN, and f is 1 in a deep linear network. A closed gate of a LeakyReLU counts with its
-    slope; soft gates count as hard ones.
+    slope, a soft gate with its number, unless hard gates are asked for.
 
     A path is the unit passed in each hidden layer, (i₁, …, i_{L−1}). If a later layer l has a bias, there are also
     constant experts that start there, with the shorter paths (i_l, …, i_{L−1}). They are numbered after the others, by
@@ -37,11 +38,13 @@ class MixtureOfExperts:
         model: the network.
         chain: its value layers.
         index: numbers the paths by hidden units; its start s is the bias of weight layer s + 1.
+        gates: whether the gates are the network's own or hard.
     """
 
     model: nn.Module
     chain: DenseChain
     index: PathIndex
+    gates: GateChoice = "network"
 
     @property
     def count(self) -> int:
@@ -78,13 +81,14 @@ class MixtureOfExperts:
         return torch.cat(blocks, dim=1)
 
     def __call__(self, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "n k"]:
-        """Return Σ_π f_π(x) g_π(x): the output of the network with hard gates."""
+        """Return Σ_π f_π(x) g_π(x): the output of the network with these gates."""
         return torch.einsum("np,npk->nk", self.gating(x, limit=limit), self.expert(x, limit=limit))
 
     def _gates(self, x: Tensor) -> list[Float[Tensor, "n w"]]:
         if not self.chain.gates:
             return [x.new_ones(x.shape[0], width) for width in self.index.widths]
-        return gate_factors(capture_gates(self.model, x), self.chain)
+        pattern = capture_gates(self.model, x)
+        return gate_factors(pattern.hard() if is_hard(self.gates) else pattern, self.chain)
 
     def _first(self, nodes: Tensor, start: int) -> Float[Tensor, "n w"]:
         """Return the inputs of the first units on the paths: w₁ᵀx + b₁, or the bias of a later layer."""
@@ -101,11 +105,12 @@ class MixtureOfExperts:
         return start, tuple(path)
 
 
-def mixture_of_experts(model: nn.Module) -> MixtureOfExperts:
+def mixture_of_experts(model: nn.Module, *, gates: GateChoice = "network") -> MixtureOfExperts:
     """Read a fully connected network as a mixture of experts; no path is listed before a method asks for it.
 
     Args:
         model: a ReLU network, a deep gated or deep linearly gated network, or a deep linear network.
+        gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
 
     Returns:
         The mixture, with its gates (``gating``) and experts (``expert``) by path.
@@ -123,4 +128,5 @@ def mixture_of_experts(model: nn.Module) -> MixtureOfExperts:
     network = read(model)
     chain = chain_of(network, gates=bool(network.gates))
     biased = tuple(layer.bias is not None for layer in chain.layers[1:])
-    return MixtureOfExperts(model, chain, PathIndex(chain.widths[1:-1], biased))
+    is_hard(gates)
+    return MixtureOfExperts(model, chain, PathIndex(chain.widths[1:-1], biased), gates)

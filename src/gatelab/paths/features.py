@@ -10,6 +10,7 @@ from torch.func import jacrev
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.network.capture import capture_gates
 from gatelab.network.chain import DenseChain, dense_chain
 from gatelab.observe import examples
@@ -17,18 +18,20 @@ from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 
 
 def neural_path_features(
-    model: nn.Module, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT
+    model: nn.Module, x: Float[Tensor, "n ..."], *, gates: GateChoice = "network", limit: int = DEFAULT_LIMIT
 ) -> Float[Tensor, "n paths"]:
     r"""Return the neural path feature φ of each example, one column per path (npk, Definition 2.1).
 
     .. math:: \phi_x(p) = x(I_0(p)) \prod_{l=1}^{d-1} G_x(l, I_l(p))
 
     Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x.
-    ``neural_path_features(model, x) @ neural_path_values(model)`` is ``model(x)`` (npk, Proposition 2.1).
+    ``neural_path_features(model, x) @ neural_path_values(model)`` is ``model(x)`` (npk, Proposition 2.1), whether its
+    gates G are bits or numbers.
 
     Args:
         model: a fully connected network.
         x: examples.
+        gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         limit: the largest number of paths to list.
 
     Returns:
@@ -45,7 +48,8 @@ def neural_path_features(
     """
     chain, index = _guarded(model, limit)
     nodes = input_nodes(x, model, chain)
-    return _products(index, nodes, gate_factors(capture_gates(model, x), chain))
+    pattern = capture_gates(model, x)
+    return _products(index, nodes, gate_factors(pattern.hard() if is_hard(gates) else pattern, chain))
 
 
 def path_activity(
@@ -54,7 +58,7 @@ def path_activity(
     """Return whether all gates on each path are open, A(x, p) of npk, Definition 2.1."""
     chain, index = _guarded(model, limit)
     nodes = torch.ones_like(input_nodes(x, model, chain), dtype=torch.bool)
-    pattern = capture_gates(model, x)
+    pattern = capture_gates(model, x).hard()
     return _products(index, nodes, [pattern[name] for name in chain.gates])
 
 
@@ -139,7 +143,7 @@ def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[
 
 
 def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, "n w"]]:
-    """Return the factor of each gate: 1 or 0, or the slope of a LeakyReLU."""
+    """Return the factor of each gate: 1 or 0, the slope of a LeakyReLU, or the number of a soft gate."""
     return [pattern.layer(name).factors(pattern.dtype) for name in chain.gates]
 
 

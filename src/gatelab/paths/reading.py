@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.network.capture import gates_of
 from gatelab.network.certificate import certify
 from gatelab.network.evaluation import run_node
@@ -31,12 +32,15 @@ class PathReading:
         values: what each node returns for the copies.
     """
 
-    def __init__(self, model: nn.Module, x: Float[Tensor, "1 ..."]):
+    def __init__(self, model: nn.Module, x: Float[Tensor, "1 ..."], gates: GateChoice = "network"):
+        """Read the model, and run it on the example."""
         self.x = torch.cat([x] * COPIES)
         self.network = read(model, self.x)
         refuse_unless_paths_pass(self.network)  # before capture, which says less about what is in the way
         certify(self.network)
         self.pattern = gates_of(self.network, self.x) if self.network.path_gates else None
+        if is_hard(gates) and self.pattern is not None:
+            self.pattern = self.pattern.hard()
         self.numbers: dict[Node, int] = {}
         self.values: dict[Node, Any] = {}
         self._run()

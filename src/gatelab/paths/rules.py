@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.pattern import GateKind
+from gatelab.gates.choice import GateChoice
 from gatelab.network.nodes import module_path
 from gatelab.network.operations import DIFFERENCES, QUOTIENTS, Kind
 from gatelab.paths.connections import LinkFilter, LinkTable, PathLayer, identity
@@ -21,22 +21,24 @@ from gatelab.paths.windows import linear_table
 
 
 @torch.no_grad()
-def layers_of(model: nn.Module, x: Float[Tensor, "1 ..."]) -> list[PathLayer]:
+def layers_of(model: nn.Module, x: Float[Tensor, "1 ..."], gates: GateChoice = "network") -> list[PathLayer]:
     """Return the layers that paths pass, in order; the last one is the output.
 
     Args:
         model: any network that can be read.
         x: one example.
+        gates: whether the gates are the network's own or hard.
 
     Raises:
         UnsupportedModelError: an operation before the output is neither linear nor a gate.
     """
-    reading = PathReading(model, x)
+    reading = PathReading(model, x, gates)
     network, layers, names = reading.network, list[PathLayer](), Counter[str]()
     for node in network.value_nodes:
         if "shape" not in node.meta:  # several tensors: the nodes that pick them are layers
             continue
         kind = Kind.START if node.op == "placeholder" else network.kind(node)
+        kind = Kind.GATE if node in network.gates and kind is Kind.SCALE else kind  # a product of two signals
         connections, constant = RULES[kind](reading, node)
         rows, *shape = reading.shape(node)
         name = _name(reading, node)
@@ -86,13 +88,12 @@ def _gate(reading: PathReading, node: Node) -> Read:
         raise reading.refuse(node, "it is not a gate: its pieces are not linear; use ReLU or LeakyReLU")
     source = reading.network.gating(node).value
     layer = reading.pattern.layer(reading.network.gates[node])
-    gates = layer.gates()[0].flatten().cpu()
-    if len(gates) != reading.units(node) or not reading.is_data(source):
-        raise reading.refuse(node, "its gates and its signal have different shapes")
     factor = layer.factors(torch.float64)[0].flatten().cpu()
-    constant = None
-    if layer.kind is GateKind.BOUNDED:  # outside its bounds the gate returns a constant
-        constant = reading.first(reading.values[node]).cpu() * ~gates
+    if len(factor) != reading.units(node) or not reading.is_data(source):
+        raise reading.refuse(node, "its gates and its signal have different shapes")
+    gating, constant = reading.network.gating(node), None
+    if gating.is_constant_somewhere:  # outside its bounds, or f(0) of a Softplus
+        constant = gating.offset(reading.first(reading.values[gating.q]).double()).cpu()
     return [LinkTable(reading.numbers[source], reading.broadcast(source, node), factor[:, None])], constant
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
+from gatelab.gates.choice import GateChoice
 from gatelab.paths.connections import LinkFilter, PathLayer
 from gatelab.paths.example import one_example
 from gatelab.paths.rules import layers_of
@@ -64,7 +65,9 @@ class Path:
         return f"{' → '.join(names)}: {self.contribution:+.4g}"
 
 
-def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | None = None) -> list[Path]:
+def top_paths(
+    model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | None = None, *, gates: GateChoice = "network"
+) -> list[Path]:
     r"""Find the k paths with the largest \|contribution\| for one input.
 
     The result is exact, and no other paths are listed: one run through the network finds the largest contribution into
@@ -77,6 +80,7 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
         x: one example, with or without a batch axis of length one.
         k: the number of paths.
         output: consider only paths to this output; None compares the paths to all outputs.
+        gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
 
     Returns:
         The paths, largest first. Closed paths (contribution 0) are left out, so there may be fewer than k.
@@ -96,7 +100,7 @@ def top_paths(model: nn.Module, x: Float[Tensor, "..."], k: int, output: int | N
     if not isinstance(k, int) or k < 1:
         raise InputError(f"k is {k!r}; it must be a whole number, at least 1")
     with torch.device("cpu"):  # the search runs there, whatever the caller's default device
-        layers = layers_of(model, one_example(model, x))
+        layers = layers_of(model, one_example(model, x), gates)
         found = PathSearch(layers, k).paths(ends(layers[-1], output))
         told = _Landmarks(layers)
         paths = [told.path(passed, contribution) for contribution, passed in found]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import pack, popcount
-from gatelab.gates.pattern import GateKind
+from gatelab.gates.layer import GateKind
 from gatelab.network.chain import dense_chain, value_chain
 from gatelab.regions.counting import open_paths
 from gatelab.regions.halfspace import half_spaces

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.gates.pattern import GateKind
+from gatelab.gates.layer import GateKind
 from gatelab.observe import batches
 from gatelab.regions.plan import RegionPlan
 from gatelab.regions.receptive import ReceptiveField, receptive_field

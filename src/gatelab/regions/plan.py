@@ -15,9 +15,10 @@ from torch.fx import Node
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern, HardGate, LeakyGate, SoftGate, StraightThroughGate
 from gatelab.gates.bits import pack
-from gatelab.gates.pattern import GateKind, GateLayer, Slope
+from gatelab.gates.layer import GateKind, GateLayer, Slope
 from gatelab.network.certificate import certify
 from gatelab.network.evaluation import Interpreter
+from gatelab.network.gating import has_half_spaces
 from gatelab.network.network import Network, read
 from gatelab.network.nodes import ancestors
 from gatelab.observe import examples, observable
@@ -157,6 +158,10 @@ class RegionPlan:
         if kind is GateKind.BOUNDED:
             raise UnsupportedModelError(
                 f"{self.network.where(node)} has two bounds, which are two half-spaces for each unit; use ReLU"
+            )
+        if not has_half_spaces(self.network.gating(node)):
+            raise UnsupportedModelError(
+                f"{self.network.where(node)} is a gate with many values, so the network has no linear regions; use ReLU"
             )
 
 

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
-from gatelab.gates.pattern import factors_of
+from gatelab.gates.layer import factors_of
 from gatelab.network.network import refuse_weights_unless_finite
 from gatelab.network.nodes import weight_parameters
 from gatelab.observe import observable

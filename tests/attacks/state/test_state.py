@@ -58,7 +58,7 @@ def plain() -> nn.Module:
 def refused() -> nn.Module:
     """A model that most functions refuse, in the middle of their work."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
 class Breaking(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gatelab.convert.values import halves
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.gates import GatePattern
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
@@ -40,10 +41,11 @@ def neural_path_kernel(
     *,
     normalise: bool = True,
     biases: bool = False,
+    gates: GateChoice = "network",
     batch_size: int | None = None,
     output: int | str | None = None,
 ) -> Float[Tensor, "n m"]:
-    r"""Compute the neural path kernel of a piecewise linear network (npk, Lemma 2.1).
+    r"""Compute the neural path kernel of a gated network, such as any ReLU network (npk, Lemma 2.1).
 
     .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
 
@@ -57,11 +59,11 @@ def neural_path_kernel(
     scale a signal, are values and count as one. Constant factors count as they are.
 
     Weight layers are Linear and plain, grouped, depthwise and transposed convolutions over one to three axes, with any
-    stride, dilation and padding. Between them there may be ReLU, LeakyReLU, ReLU6, Hardtanh and decoupled gates,
-    pooling by maximum or average with any window, padding, upsampling, views, slices, shuffles, sums, concatenations
-    and constant factors; :func:`gatelab.read` shows what a network is made of. For p positions and c channels the cost
-    is O(n² p c) where images are flattened, because only equal positions are compared, and O(n² p² c) behind a
-    global pooling.
+    stride, dilation and padding. Between them there may be any gates that :func:`gatelab.capture_gates` knows, hard or
+    soft, pooling by maximum or average with any window, padding, upsampling, views, slices, shuffles, sums,
+    concatenations and constant factors; :func:`gatelab.read` shows what a network is made of. For p positions and c
+    channels the cost is O(n² p c) where images are flattened, because only equal positions are compared, and
+    O(n² p² c) behind a global pooling.
 
     Args:
         model: a network, written in any style.
@@ -70,6 +72,7 @@ def neural_path_kernel(
         normalise: value weights have variance 1 / fan in behind the first layer; otherwise 1, which gives raw path
             counts, in float64.
         biases: paths may also start at the biases, whose variance is 1.
+        gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         batch_size: examples per forward pass when the gates are captured.
         output: the part of the model's answer to look at, if it returns a tuple or a dict.
 
@@ -88,7 +91,8 @@ def neural_path_kernel(
         >>> neural_path_kernel(net, torch.tensor([[1.0, 0.0], [1.0, 2.0]])).tolist()
         [[1.0, 1.0], [1.0, 5.0]]
     """
-    return evaluate(PathKernel(observable(model, output), normalise, biases, batch_size).on(x, y), x, y)
+    kernel = PathKernel(observable(model, output), normalise, biases, batch_size, gates=gates)
+    return evaluate(kernel.on(x, y), x, y)
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class PathKernel:
         biases: paths may also start at the biases.
         batch_size: examples per forward pass when the gates are captured.
         dtype: dtype of the entries; None means that of the examples, or float64 without ``normalise``.
+        gates: "network" or "hard".
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -113,10 +118,12 @@ class PathKernel:
     biases: bool = False
     batch_size: int | None = CAPTURED_AT_A_TIME
     dtype: torch.dtype | None = None
+    gates: GateChoice = "network"
 
     def about(self) -> dict[str, Any]:
         """Return what distinguishes this kernel from others, as plain data."""
-        options = {"normalise": self.normalise, "biases": self.biases}
+        options: dict[str, Any] = {"normalise": self.normalise, "biases": self.biases}
+        options |= {"gates": "hard"} if is_hard(self.gates) else {}
         return {"kind": "npk", **options, "model": model_digest(self.model)}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "ChainTiles | GraphTiles":
@@ -127,10 +134,11 @@ class PathKernel:
         certify(network)
         chain = None if self.biases else _chain_of_own_weights(network, x)
         dtype = self.dtype or (x.dtype if self.normalise else torch.float64)
+        capture = Capture(model, self.batch_size, network, self.gates)
         if chain is not None:
-            return ChainTiles(Capture(model, self.batch_size, network), chain, self.normalise, dtype)
+            return ChainTiles(capture, chain, self.normalise, dtype)
         refuse_early(network)
-        return GraphTiles(Capture(model, self.batch_size, network), self.normalise, self.biases, dtype)
+        return GraphTiles(capture, self.normalise, self.biases, dtype)
 
 
 def _pointer(network: Network) -> str:
@@ -186,7 +194,8 @@ class ChainTiles:
         """Return how entries are computed."""
         del x
         return [
-            f"a chain of {len(self.chain.layers)} dense layers: gates as packed bits, times the inputs' Gram matrix"
+            f"a chain of {len(self.chain.layers)} dense layers: Gram matrices of the gates (of packed bits, or of "
+            "numbers), times that of the inputs"
         ]
 
     def bytes_kept(self, rows: ChainRows) -> int:
@@ -268,7 +277,8 @@ class GraphTiles:
 
     def bytes_kept(self, rows: GraphRows) -> int:
         """Return the memory of examples and bits."""
-        return bytes_of(rows.x, *(rows.gates.layer(name).words for name in rows.gates))
+        layers = [rows.gates.layer(name) for name in rows.gates]
+        return bytes_of(rows.x, *(layer.words for layer in layers), *(layer.numbers for layer in layers))
 
     def bytes_working(self, rows: GraphRows, size: int) -> int:
         """Return the working memory: gates as numbers, twice on each side, and a few arrays of covariances."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gatelab.convert.values import Halves, ValueLayer, halves
 from gatelab.errors import InputError
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.models.init import bernoulli_
 from gatelab.observe import batches, examples, observable, refuse_generator
 
@@ -23,6 +24,7 @@ def path_features(
     generator: torch.Generator | None = None,
     *,
     copies: int | None = None,
+    gates: GateChoice = "network",
     batch_size: int | None = None,
     output: int | str | None = None,
 ) -> Float[Tensor, "n {dim}"]:
@@ -42,12 +44,13 @@ def path_features(
     training and test features: the features depend on the seed.
 
     Args:
-        model: any module that :func:`gatelab.to_dgn` accepts.
+        model: any module that :func:`gatelab.to_dgn` accepts, and any deep gated network.
         x: examples.
         dim: number of features.
         generator: draws the value weights; torch's global one if None.
         copies: how many networks share the ``dim`` features. By default as few as have that many units in their last
             hidden layers; more networks take more time and give a smaller error.
+        gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         batch_size: examples at a time; by default as many as have 256 MiB of gates.
         output: the part of the model's answer to look at, if it returns a tuple or a dict.
 
@@ -71,7 +74,7 @@ def path_features(
         )
     refuse_generator(generator)
     with torch.autocast(x.device.type, enabled=False):
-        return _features(halves(model, x), x, dim, generator, copies, batch_size)
+        return _features(halves(model, x, hard=is_hard(gates)), x, dim, generator, copies, batch_size)
 
 
 def _features(

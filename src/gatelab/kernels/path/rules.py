@@ -11,7 +11,6 @@ from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates import GatePattern
-from gatelab.gates.pattern import GateKind
 from gatelab.kernels.path.axes import probe
 from gatelab.kernels.path.layers import Used, layer_of
 from gatelab.kernels.path.planning import WeightLayer
@@ -29,7 +28,8 @@ Value = Signal | Moved | tuple[Signal | Moved, ...]
 
 def refuse_what_has_no_rule(network: Network) -> None:
     """Raise an error that names every node before the output that has no rule."""
-    unknown = [node for node in network.value_nodes if node.op != "placeholder" and network.kind(node) not in RULES]
+    known = (node for node in network.value_nodes if node.op != "placeholder" and node not in network.gates)
+    unknown = [node for node in known if network.kind(node) not in RULES]
     if unknown:
         names = "; ".join(network.where(node) for node in unknown[:8])
         raise UnsupportedModelError(
@@ -67,7 +67,9 @@ class Reading:
             if node.op == "placeholder":
                 signals[node] = input_signal(self.x)
             else:
-                signals[node] = RULES[self.network.kind(node)](self, node, signals)
+                kind = self.network.kind(node)
+                factor = kind is Kind.SCALE and node in self.network.gates  # a product of two signals
+                signals[node] = RULES[Kind.GATE if factor else kind](self, node, signals)
         if self.network.output not in signals:
             raise UnsupportedModelError("the output does not depend on the input")
         return self.signal(self.network.output, signals)
@@ -162,7 +164,7 @@ def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     # Of a feature network that decides, only the gates count.
     signal = reading.signal(reading.network.gating(node).value, signals)
     layer = reading.gates.layer(reading.network.gates[node])
-    if layer.kind is GateKind.BOUNDED and reading.biases:
+    if reading.network.gating(node).is_constant_somewhere and reading.biases:
         raise reading.refuse(node, "its constants are starts of paths without a rule; use biases=False")
     return signal.gated(layer.factors(reading.x.dtype))
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.gates.pattern import GateLayer
+from gatelab.gates.layer import GateLayer
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool
 from gatelab.kernels.path.axes import Reach
 from gatelab.network.network import Network

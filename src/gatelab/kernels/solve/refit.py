@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.gates.choice import GateChoice
 from gatelab.kernels.path.kernel import PathKernel
 from gatelab.kernels.solve.ridge import solve_in_memory, target_columns
 from gatelab.kernels.tiles import evaluate
@@ -29,6 +30,7 @@ class RefittedValues:
         dual: α, in float64: with a small ridge its entries are large and nearly cancel in a prediction.
         ridge: λ.
         biases: whether paths also start at the biases.
+        gates: whether the gates are the network's own or hard.
     """
 
     model: nn.Module
@@ -36,10 +38,11 @@ class RefittedValues:
     dual: Float[Tensor, "n k"]
     ridge: float
     biases: bool
+    gates: GateChoice = "network"
 
     def predict(self, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m k"]:
         """Return the refitted network's output, H(x, fitted) α; no path is enumerated."""
-        return (_kernel(self.model, x, self.x, self.biases) @ self.dual).to(x.dtype)
+        return (_kernel(self.model, x, self.x, self.biases, self.gates) @ self.dual).to(x.dtype)
 
     def path_values(self, *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "paths k"]:
         """Return the value v of every path of a small network, in float64; ``normalised_features(...) @ v`` predicts.
@@ -47,11 +50,18 @@ class RefittedValues:
         Raises:
             TooManyPathsError: more than ``limit`` paths.
         """
-        return normalised_features(self.model, self.x, biases=self.biases, limit=limit).T @ self.dual
+        features = normalised_features(self.model, self.x, biases=self.biases, gates=self.gates, limit=limit)
+        return features.T @ self.dual
 
 
 def refit_values(
-    dlgn: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, " n *k"], ridge: float = 1e-6, *, biases: bool = False
+    dlgn: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, " n *k"],
+    ridge: float = 1e-6,
+    *,
+    biases: bool = False,
+    gates: GateChoice = "network",
 ) -> RefittedValues:
     """Fit the values of a network to data in closed form, with its gates fixed.
 
@@ -68,6 +78,7 @@ def refit_values(
         y: the wanted outputs, (n,) or (n, k).
         ridge: λ, not relative to the kernel; 0 takes the smallest values among those that fit best.
         biases: paths may also start at the biases of the value network.
+        gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
 
     Returns:
         The refitted network: ``.predict(x)``, ``.path_values()``.
@@ -86,17 +97,23 @@ def refit_values(
     targets = target_columns(y, len(x))
     if not isinstance(ridge, int | float) or not 0 <= ridge < float("inf"):
         raise InputError(f"ridge is {ridge!r}; it must be finite and not negative")
-    return RefittedValues(model, x, solve_in_memory(_kernel(model, x, None, biases), targets, ridge), ridge, biases)
+    dual = solve_in_memory(_kernel(model, x, None, biases, gates), targets, ridge)
+    return RefittedValues(model, x, dual, ridge, biases, gates)
 
 
-def _kernel(model: nn.Module, x: Tensor, y: Tensor | None, biases: bool) -> Float[Tensor, "n m"]:
+def _kernel(model: nn.Module, x: Tensor, y: Tensor | None, biases: bool, gates: GateChoice) -> Float[Tensor, "n m"]:
     """The path kernel in float64, of the gates that the model has in its own dtype."""
-    kernel = PathKernel(model, biases=biases, batch_size=None, dtype=torch.float64)
+    kernel = PathKernel(model, biases=biases, batch_size=None, dtype=torch.float64, gates=gates)
     return evaluate(kernel.on(x, y), x, y)
 
 
 def normalised_features(
-    model: nn.Module, x: Float[Tensor, "n ..."], *, biases: bool = False, limit: int = DEFAULT_LIMIT
+    model: nn.Module,
+    x: Float[Tensor, "n ..."],
+    *,
+    biases: bool = False,
+    gates: GateChoice = "network",
+    limit: int = DEFAULT_LIMIT,
 ) -> Float[Tensor, "n paths"]:
     """Return the path features whose Gram matrix is the normalised path kernel, in float64.
 
@@ -107,7 +124,7 @@ def normalised_features(
     if len({layer.weight_name for layer in chain.layers}) < len(chain.layers):
         raise UnsupportedModelError("layers share a weight, so paths share values; they cannot be listed")
     index = PathIndex.of(chain)
-    features = neural_path_features(model, x, limit=limit).double()
+    features = neural_path_features(model, x, gates=gates, limit=limit).double()
     blocks = features.split([index.count_from(start) for start in index.starts], dim=1)
     scaled = [block * _scale(chain, start) for block, start in zip(blocks, index.starts, strict=True)]
     return torch.cat(scaled if biases else scaled[:1], dim=1)

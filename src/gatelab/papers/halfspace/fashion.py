@@ -79,7 +79,7 @@ def _data(root: str | None, train_size: int | None, seed: int) -> Dataset:
 def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: bool) -> Look:
     """Observe paths, tangent kernel and accuracy on both parts, and kernels averaged over classes."""
     probes, labels = first_of_each_class(data, data.test_x, data.test_y, config.per_class)
-    gates, tangent = capture_gates(model, probes), neural_tangent_kernel(model, probes)
+    gates, tangent = capture_gates(model, probes).hard(), neural_tangent_kernel(model, probes)
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
     with torch.no_grad():
         right = (model(data.inputs(data.test_x)).argmax(dim=1) == data.test_y).double()

@@ -2,7 +2,8 @@
 
 Theorems (``gatelab theorems npk``):
 
-- ``theorems``: Sections 1 to 4 and Definition C.2: paths, kernels, dynamics of the error;
+- ``theorems``: Sections 1 to 3 and Definition C.2: paths, kernels, dynamics of the error;
+- ``theorems_gated``: Section 4: weights, features, values and errors of deep gated networks over time;
 - ``theorems_expectations``: Sections 5, C, D, E: kernels over random values and random gates;
 - ``theorems_limits``: Theorem D.1's variance, Eq. 2 and fixed gates at infinite width, as printed and corrected;
 - ``theorems_start``: dependent initialisation, deep linear networks, ν;

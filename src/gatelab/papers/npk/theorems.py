@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from gatelab.figures import Plot
-from gatelab.gates import SoftGate
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, overlap_kernel, spectrum, value_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, against, identity, relative_error
+from gatelab.lab.measure import ErrorFlow, against, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
-from gatelab.models import DeepGatedNetwork, mlp
+from gatelab.models import mlp
 from gatelab.network import capture_gates
 from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
 from gatelab.paths import neural_path_features, neural_path_values
@@ -95,7 +94,7 @@ def dynamics_between_switches(seed: int) -> Measurement:
     model = problems[0][0]
     x, target = torch.stack([x for _, x, _ in problems]), torch.stack([y for _, _, y in problems])
     trajectory = _trajectory([dict(problem[0].named_parameters()) for problem in problems], model, x, target)
-    gates = vmap(vmap(_gates), (0, None))(trajectory, x)  # (steps, networks, n, units)
+    gates = vmap(vmap(relu_gates), (0, None))(trajectory, x)  # (steps, networks, n, units)
     moments, switches, undone = [], 0, 0
     for network in range(len(problems)):
         own = gates[:, network]
@@ -139,7 +138,7 @@ def _trajectory(networks: list[dict[str, Tensor]], model: nn.Module, x: Tensor, 
     return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
 
 
-def _gates(weights: Mapping[Any, Tensor], x: Tensor) -> Bool[Tensor, "n units"]:
+def relu_gates(weights: Mapping[Any, Tensor], x: Tensor) -> Bool[Tensor, "n units"]:
     """The gates of a bias-free chain, from its weights alone: capture would take seconds for all steps."""
     q, *found = x @ next(iter(weights.values())).T, torch.empty(len(x), 0, dtype=torch.bool)
     for weight in list(weights.values())[1:]:
@@ -156,7 +155,7 @@ def _rates(
     def around(now: dict[str, Tensor], x: Tensor, target: Tensor, gates: Tensor) -> tuple[Any, ...]:
         flow = ErrorFlow(model, x, target)
         behind, ahead = (flow.stages(now, h) for h in (-SMALL_STEP, SMALL_STEP))
-        same = torch.stack([(_gates(point, x) == gates).all() for point in (*behind, *ahead)]).all()
+        same = torch.stack([(relu_gates(point, x) == gates).all() for point in (*behind, *ahead)]).all()
         rate = (flow.error(ahead[-1]) - flow.error(behind[-1])) / (2 * SMALL_STEP)
         return same, rate, flow.error(now), flow.velocity(now), behind[-1], ahead[-1]
 
@@ -209,50 +208,6 @@ def conditioning(seed: int) -> Measurement:
             f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim."
         ),
     )
-
-
-@theorem("npk-4.1", "Proposition 4.1", "In a DGN ė = −K^V e with fixed gates, ė = −(K^V + K^F) e with learnt ones")
-def gated_dynamics(seed: int) -> Measurement:
-    """Soft gates, so that gradients reach the feature network."""
-    generator, x, target = problem(seed)
-    model = DeepGatedNetwork(WIDTHS, gate=SoftGate(beta=8.0), dtype=torch.float64, generator=generator)
-    value_kernel = neural_tangent_kernel(model, x, wrt=model.value)
-    feature_kernel = neural_tangent_kernel(model, x, wrt=model.feature)
-    fixed, learnt = ErrorFlow(model, x, target, moving=model.value), ErrorFlow(model, x, target)
-    error = fixed.error(fixed.parameters).detach()
-    rates = [(fixed.error_rate(SMALL_STEP), -value_kernel @ error)]
-    rates.append((learnt.error_rate(SMALL_STEP), -(value_kernel + feature_kernel) @ error))
-    hard = DeepGatedNetwork(WIDTHS, dtype=torch.float64, generator=generator)
-    other_gates, linear_gates = foreign_gates(hard, x)
-    through_hard_gates = neural_tangent_kernel(hard, x, wrt=hard.feature).abs().max().item()
-    measured, predicted = (torch.cat(side) for side in zip(*rates, strict=True))
-    return measurement(
-        against(measured, predicted, "ė(s), both modes"),
-        agrees("FNPF: ė against −K^V e", *rates[0], 1e-6, FINITE_DIFFERENCE),
-        agrees("DNPFL: ė against −(K^V + K^F) e", *rates[1], 1e-6, FINITE_DIFFERENCE),
-        identity("K against K^V + K^F", neural_tangent_kernel(model, x), value_kernel + feature_kernel),
-        Check("K^F through hard gates", through_hard_gates, 0.0, "no gradient passes a step function"),
-        Check(RELU_GATES, other_gates, 0, "the same bits"),
-        at_least("gates that a linear feature network would change", linear_gates, 1, "else nothing is compared"),
-    )
-
-
-RELU_GATES = "gates that differ from those of a ReLU network with the feature weights"
-
-
-def foreign_gates(model: DeepGatedNetwork, x: Tensor) -> tuple[int, int]:
-    """How many gates of a DGN differ from a ReLU network's, and how many of a linear network's do."""
-    weights: list[Tensor] = [weight.detach() for weight in model.feature_parameters()]
-    after_last = torch.ones(1, len(weights[-1]), dtype=torch.float64)  # only layers before it have gates
-    relu = _gates(dict(enumerate([*weights, after_last])), x)
-    q, linear = x, []
-    for weight in weights:
-        q = q @ weight.T
-        linear.append(q > 0)
-    pattern = capture_gates(model, x)
-    # A padded network repeats the gates of each layer.
-    own = [pattern[name][:, : len(weight)] for name, weight in zip(pattern.layers, weights, strict=True)]
-    return int((torch.cat(own, dim=1) != relu).sum()), int((torch.cat(linear, dim=1) != relu).sum())
 
 
 @theorem("npk-C.2", "Definition C.2", "Counting common open paths equals multiplying common open units: Λ = Π_l τ_l")
