@@ -29,6 +29,7 @@ from gatelab.kernels import value_tangent_kernel as value_tangent_kernel
 from gatelab.network import capture_gates as capture_gates
 from gatelab.network import read as read
 from gatelab.paths import Path as Path
+from gatelab.paths import hardening_gap as hardening_gap
 from gatelab.paths import neural_path_features as neural_path_features
 from gatelab.paths import neural_path_values as neural_path_values
 from gatelab.paths import top_paths as top_paths

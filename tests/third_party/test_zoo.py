@@ -129,8 +129,8 @@ def same_gates(single: torch.nn.Module, double: torch.nn.Module, x: torch.Tensor
     return not any(flips.values())
 
 
-@cases(CURVED)
-def test_what_is_not_piecewise_linear_is_refused(network):
+@cases([network for network in CURVED if "norm" in network.curved])
+def test_statistics_between_gates_are_refused(network):
     net, x = network.build(), network.images()
     for call in (
         lambda: gl.capture_gates(net, x),
@@ -141,6 +141,15 @@ def test_what_is_not_piecewise_linear_is_refused(network):
     ):
         with pytest.raises(UnsupportedModelError):
             call()
+
+
+@cases([network for network in CURVED if "norm" not in network.curved])
+def test_softly_gated_networks_have_twins(network):
+    net, x = network.build().double(), network.images().double()
+    assert supported(network, "capture", lambda: gl.capture_gates(net, x)).kind != "bits"
+    twin = supported(network, "dgn", lambda: gl.to_dgn(net, gl.Regime.FRNPF_DI, x=x))
+    with torch.no_grad():
+        torch.testing.assert_close(twin(x), net(x), rtol=1e-10, atol=1e-10)
 
 
 @cases([network for network in LINEAR if network.tied])

@@ -1,6 +1,7 @@
 """Looks at networks while they train. What is seen lies in files, so it survives a stop."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def gate_looks(
             "cosine": record.cosine,
             "complexity": complexity if complexity is None or isfinite(complexity) else None,
             "tangent": {name: list(values) for name, values in record.tangent.items()},
+            "hardening": None if record.hardening is None else asdict(record.hardening),
         }
 
     return Looks(folder, moments, look, networks=1)

@@ -23,6 +23,7 @@ from gatelab.lab.training_cells import train_and_look
 from gatelab.papers.common import experiment, findings, training
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
+from gatelab.paths import hardening_gap
 from gatelab.regions import RegionPlan, half_spaces
 from gatelab.regions.census import active_path_counts
 
@@ -88,6 +89,9 @@ def look(model: nn.Module, data: Regression, points: int, *, tangent: bool, plan
     if tangent:
         seen["tangent"] = short(trace_normalised(neural_tangent_kernel(model, data.train_x[some])))
     if isinstance(model, models.DeepLinearlyGatedNetwork):
+        if tangent:  # at the epochs of the tables
+            gap = hardening_gap(model, data.train_x, data.train_y)
+            seen["hardening"] = [gap.soft_loss, gap.hard_loss]
         layers = half_spaces(model, plan=plan).values()
         seen["half_spaces"] = [short(torch.cat([one.normals(), one.offsets.unsqueeze(1)], 1)) for one in layers]
     return seen

@@ -152,7 +152,26 @@ def tables(seen: CircleRuns) -> tuple[Table, ...]:
             "Concentration is the length of the mean of a layer's unit normals: 0 if they cancel, 1 if all are one "
             "direction. Next to it is how far that mean points to the middle of the smooth half, −1 to 1.",
         ),
+        *_hardening_table(seen),
     )
+
+
+def _hardening_table(seen: CircleRuns) -> tuple[Table, ...]:
+    """What hard gates would cost the DLGN, whose half-spaces and paths are those of hard gates."""
+    if not all("hardening" in look for epoch in seen.shown for look in seen.looks("dlgn", epoch)):
+        return ()  # a run of an earlier version
+
+    def error(epoch: int, part: int) -> str:
+        return seen.sample("dlgn", epoch, lambda look: look["hardening"][part]).text()
+
+    table = Table(
+        "The DLGN with the soft gates that learnt, and with hard ones: mean squared error",
+        ("epoch", "soft gates", "hard gates"),
+        tuple((str(epoch), error(epoch, 0), error(epoch, 1)) for epoch in seen.shown),
+        "Half-spaces, paths and overlaps are those of the network with hard gates. Where its error is much larger, "
+        "they describe another function than the one that was learnt.",
+    )
+    return (table,)
 
 
 def claims(seen: CircleRuns) -> tuple[Claim, ...]:

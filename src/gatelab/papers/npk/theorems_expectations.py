@@ -38,7 +38,8 @@ from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, MemorisationNetwork, mlp
 from gatelab.papers.common import dots, line, measurement, power_law
-from gatelab.papers.npk.theorems import DEPTH, RELU_GATES, foreign_gates, problem
+from gatelab.papers.npk.theorems import DEPTH, problem
+from gatelab.papers.npk.theorems_gated import RELU_GATES, foreign_gates
 
 SIGMA = 0.9  # of exact expectations; σ = 1 would hide a wrong exponent
 DRAWS = 300  # the variance is then known to 8 %, its exponent over five sizes to 0.05

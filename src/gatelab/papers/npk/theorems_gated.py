@@ -133,7 +133,8 @@ def value_dynamics(seed: int) -> Measurement:
         for mode in ("FNPF", "DNPFL"):
             rates = _rates(model, x, target, fixed=mode == "FNPF")
             sides.append((rates.value_rate, rates.value_prediction))
-            checks.append(agrees(f"{mode}, {name} gates: v̇ against −𝒱Φᵀe", *sides[-1], 1e-6, FINITE_DIFFERENCE))
+            what = f"{mode}, {name} gates: v̇ against −𝒱Φᵀe"
+            checks.append(agrees(what, rates.value_rate, rates.value_prediction, 1e-6, FINITE_DIFFERENCE))
     model, x, target = _dgn(seed, SoftGate(BETA))
     hard = neural_path_features(model, x, gates="hard")
     flow = ErrorFlow(model, x, target)
