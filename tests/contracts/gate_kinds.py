@@ -116,6 +116,7 @@ def _spatial_attention():
     return Written(forward, conv=nn.Conv2d(2, 3, 3, padding=1), look=nn.Conv2d(3, 1, 1), head=nn.Linear(48, 1))
 
 
+SELECTIVE = {"branches weighted by a softmax": _selective}
 IMAGES = {
     "squeeze-and-excitation": lambda: _squeeze(torch.sigmoid),
     "with hard sigmoid and Hardswish": lambda: _squeeze(F.hardsigmoid, F.hardswish),

@@ -8,7 +8,7 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.gates import HardGate, SoftGate
-from tests.contracts.gate_kinds import DENSE, GATED, IMAGES, dense
+from tests.contracts.gate_kinds import DENSE, GATED, IMAGES, SELECTIVE, dense
 from tests.third_party.random_values import WEIGHT_LAYERS
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -16,11 +16,11 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 def made(name):
     torch.manual_seed(3)
-    return {**DENSE, **GATED, **IMAGES}[name]().double().eval()
+    return {**DENSE, **GATED, **IMAGES, **SELECTIVE}[name]().double().eval()
 
 
 def examples(name):
-    return torch.randn(5, 2, 4, 4) if name in IMAGES else torch.randn(5, 4)
+    return torch.randn(5, 4) if name in {**DENSE, **GATED} else torch.randn(5, 2, 4, 4)
 
 
 @pytest.mark.parametrize("name", [*DENSE, *GATED])
@@ -57,7 +57,7 @@ def test_the_value_tangent_kernel_gives_the_tangent_kernel_of_the_values(name):
     torch.testing.assert_close(features @ gl.value_tangent_kernel(model) @ features.T, expected, **EXACT)
 
 
-@pytest.mark.parametrize("name", [*DENSE, *IMAGES])
+@pytest.mark.parametrize("name", [*DENSE, *IMAGES, *SELECTIVE])
 def test_the_twin_of_equal_copies_is_the_model(name):
     model, x = made(name), examples(name)
     twin = gl.to_dgn(model, gl.Regime.FRNPF_DI, x=x)
@@ -139,6 +139,14 @@ def test_all_paths_together_are_the_output(name):
     model, x = made(name), examples(name)[:1]
     paths = gl.top_paths(model, x, 10**4, output=0)
     assert sum(path.contribution for path in paths) == pytest.approx(model(x)[0, 0].item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SELECTIVE)
+def test_a_sum_over_branches_has_no_path_kernel_rule_yet(name):
+    model, x = made(name), examples(name)
+    with pytest.raises(gl.errors.UnsupportedModelError, match="path_features"):
+        gl.neural_path_kernel(model, x)
+    assert gl.path_features(model, x, 8).isfinite().all()
 
 
 @pytest.mark.parametrize("make", [gl.to_dlgn, lambda model, beta: gl.to_dgn(model, gl.Regime.DNPFL, beta)])

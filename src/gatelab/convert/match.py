@@ -143,7 +143,8 @@ def match(
         for node in nodes
         if (names := weight_parameters(node, network.modules)) is not None and (node in on_paths or node in deciding)
     }
-    refused += _unusable_weights(network, weights, nodes)
+    values = [node for node in nodes if node in on_paths]
+    refused += _unusable_weights(network, {node: weights[node] for node in values if node in weights}, values)
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
         head = [network.where(node) for node, role in roles.items() if role is Role.HEAD]
         instead = f"; there is {', '.join(head[:5])}" if head else ""

@@ -115,7 +115,9 @@ def _behind_selection(parts: Parts, node: Node) -> Node:
 def _lets_pass(parts: Parts, node: Node) -> bool:
     """Whether paths ignore the node: batch-norm and dropout only scale values."""
     kinds = (Kind.NORMALISATION, Kind.DROPOUT, Kind.PASSING)
-    return parts.roles[node] is not Role.FIXED and node.op != "output" and parts.network.kind(node) in kinds
+    if parts.roles[node] is Role.FIXED or node.op == "output" or parts.network.operation(node) == "contiguous":
+        return False  # a view may follow, which needs the layout
+    return parts.network.kind(node) in kinds
 
 
 def _decisions(parts: Parts, hard: bool) -> GraphNetwork:
@@ -231,5 +233,5 @@ class GateDecision(nn.Module):
         self.decide = decide
 
     def forward(self, q: Tensor) -> Tensor:
-        """Apply the function."""
-        return self.decide(q)
+        """Apply the function; the layout of what decides must not become that of the values."""
+        return self.decide(q).contiguous()

@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.gates import SoftGate
 from gatelab.network.network import Network, read
 from gatelab.network.operations import Kind
 
@@ -52,6 +54,16 @@ class Team(ABC):
         self._model.train(mode)
         self._base.train(mode)
 
+    def soft_gates(self) -> "list[SteepGate]":
+        """The soft gates σ(βq) of the model and of the one that members are copied from."""
+        modules = [*self._model.modules(), *([] if self._base is self._model else self._base.modules())]
+        return [
+            SteepGate(module, name, gate)
+            for module in modules
+            for name, gate in vars(module).items()
+            if isinstance(gate, SoftGate)
+        ]
+
     def state(self) -> StateDict:
         """Copies of all parameters and buffers."""
         return {name: tensor.detach().clone() for name, tensor in self.tensors().items()}
@@ -64,6 +76,27 @@ class Team(ABC):
         for name, tensor in self.tensors().items():
             own[name].copy_(tensor[number])
         return module
+
+
+@dataclass(frozen=True)
+class SteepGate:
+    """A soft gate whose steepness grows while its network trains.
+
+    Attributes:
+        module: the module that holds it.
+        name: under which name.
+        start: the gate as it was.
+    """
+
+    module: nn.Module
+    name: str
+    start: SoftGate
+
+    def steepen(self, final: float | None, share: float) -> None:
+        """Set β between its start (share 0) and ``final`` (share 1), on a geometric scale."""
+        assert final is not None
+        beta = self.start.beta * (final / self.start.beta) ** share
+        setattr(self.module, self.name, replace(self.start, beta=beta))
 
 
 def teams(models: Sequence[nn.Module]) -> list[Team]:

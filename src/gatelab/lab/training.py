@@ -47,6 +47,8 @@ class TrainConfig(Config):
         epoch_examples: how many examples an epoch sees, drawn anew each time; None means all.
         momentum: of SGD and RMSprop.
         loss: what to minimise.
+        final_beta: steepness of the soft gates in the last epoch; from their own in the first it grows by a constant
+            factor each epoch. None leaves gates as they are.
 
     Example:
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
@@ -60,6 +62,7 @@ class TrainConfig(Config):
     epoch_examples: int | None = Field(default=None, ge=1)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     loss: Loss = Loss.CROSS_ENTROPY
+    final_beta: float | None = Field(default=None, gt=0)
 
 
 def train(
@@ -106,10 +109,13 @@ def train(
     optimiser = make_optimiser(team.parameters(), config)
     state = TrainingState() if checkpoint is None else checkpoint.load(team, optimiser)
     multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
+    gates = team.soft_gates() if config.final_beta is not None else []
     if observe is not None and state.epoch == 0:
         team.train(False)
         observe(0, team)
     while state.epoch < config.epochs:
+        for gate in gates:
+            gate.steepen(config.final_beta, state.epoch / max(1, config.epochs - 1))
         with threads_for(multiplications):
             team.train(True)
             with torch.random.fork_rng(devices=[]):

@@ -15,7 +15,7 @@ from gatelab.gates.functions import BoundedGate, FactorGate, GateFunction, HardG
 from gatelab.gates.layer import GateKind, GateLayer, Slope
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, per_axis
 from gatelab.network.calls import Call, call_of
-from gatelab.network.operations import PRODUCTS, SQUASHING, Kind
+from gatelab.network.operations import PRODUCTS, SHAPED_LIKE, SQUASHING, Kind
 
 # What a gate may pass before it multiplies a signal.
 _TRANSPARENT = frozenset({Kind.REARRANGEMENT, Kind.SPATIAL, Kind.SUM, Kind.SCALE, Kind.PASSING, Kind.DROPOUT})
@@ -191,7 +191,8 @@ def _rank(node: Node, modules: Mapping[str, nn.Module]) -> int:
         if call.kind is Kind.GATE:
             return _ACTIVE
         sources = [source for source in node.all_input_nodes if source.meta.get("data")]
-        if len(sources) != 1 or call.kind not in _TRANSPARENT:
+        sources = sources[:1] if call.operation in SHAPED_LIKE else sources  # the other one only lends its shape
+        if len(sources) != 1 or (call.kind not in _TRANSPARENT and call.operation not in SHAPED_LIKE):
             return 0
         scaled |= call.kind is Kind.SCALE
         (node,) = sources

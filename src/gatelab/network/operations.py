@@ -128,6 +128,7 @@ _TABLE = {
 
 # Squeeze a signal between bounds, so that it is the gate in a product with another one.
 SQUASHING = frozenset("sigmoid softmax hardsigmoid tanh relu6 hardtanh clamp clip".split())
+SHAPED_LIKE = frozenset("expand_as view_as reshape_as type_as".split())  # take shape or dtype from another signal
 PRODUCTS = frozenset("mul rmul imul multiply".split())
 QUOTIENTS = frozenset("div truediv itruediv divide true_divide".split())
 DIFFERENCES = frozenset("sub isub subtract rsub".split())

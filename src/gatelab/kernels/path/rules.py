@@ -224,8 +224,11 @@ def _mapped(reading: Reading, node: Node, signal: Signal, run: Callable[[Tensor]
     """The signal behind a linear map of positions, which is read off from what ``run`` does to images."""
     images = torch.rand(1, 2, *signal.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     images = images.to(reading.x.device)
-    keeps_channels = bool(signal.size) and torch.allclose(
-        run(images).reshape(2, -1), run(images.transpose(0, 1)).reshape(2, -1)
+    side_by_side, apart = (run(part) for part in (images, images.transpose(0, 1)))
+    keeps_channels = (
+        bool(signal.size)
+        and side_by_side.numel() == apart.numel()
+        and torch.allclose(side_by_side.reshape(2, -1), apart.reshape(2, -1))
     )
     maps = probe(run, signal.size, reading.x) if keeps_channels else None
     if maps is None:
