@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import gatelab as gl
 from benchmarks.timing import Ratio, interleaved
+from gatelab.gates.layer import GateKind, GateLayer
 from gatelab.kernels.popcount import ctpop, overlap_block
 
 LAYERS, INPUTS = 4, 784
@@ -19,7 +20,7 @@ AGAINST = "float32 product per layer, Hadamard product (speed-up)"
 
 def run() -> list[Ratio]:
     """Measure."""
-    return [_narrow(), *_wide(), _path_kernel(), _block()]
+    return [_narrow(), *_wide(), _soft(), _path_kernel(), _block()]
 
 
 def _gates(n: int, width: int) -> list[Tensor]:
@@ -65,6 +66,17 @@ def _wide() -> list[Ratio]:
             work, "AND + popcount of as many words for half of the pairs, no result (time)", ours / bare, "none", True
         ),
     ]
+
+
+def _soft() -> Ratio:
+    n, width = LARGE
+    generator = torch.Generator().manual_seed(0)
+    real = [torch.rand(n, width, generator=generator) for _ in range(LAYERS)]
+    pattern = gl.GatePattern({str(i): GateLayer.of(g > 0.5, GateKind.GATED, numbers=g) for i, g in enumerate(real)})
+    torch.testing.assert_close(gl.overlap_kernel(pattern), _by_products(real), rtol=1e-4, atol=1e-5)
+    ours, bare = interleaved(lambda: gl.overlap_kernel(pattern), lambda: _by_products(real), rounds=4)
+    what = f"overlap kernel of soft gates, n = {n}, {LAYERS} layers of {width}"
+    return Ratio(what, "float32 product per layer, Hadamard product (time)", ours / bare, "≤ 1.3", ours / bare <= 1.3)
 
 
 def _path_kernel() -> Ratio:

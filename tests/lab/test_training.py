@@ -254,3 +254,45 @@ def test_gates_are_tracked_across_a_stop(tmp_path):
 def test_a_look_that_is_missing_is_named(tmp_path):
     with pytest.raises(RunError, match=r"seen-3-0.json is missing; remove .* to repeat this cell"):
         Looks(tmp_path, [3], lambda *_: {}, networks=1).seen()
+
+
+def dlgn(seed, beta=10.0):
+    net = gl.models.DeepLinearlyGatedNetwork(
+        [64, 8, 8, 10], gate=gl.gates.SoftGate(beta), generator=torch.Generator().manual_seed(seed)
+    )
+    return nn.Sequential(nn.Flatten(), net)
+
+
+def test_gates_grow_steeper_in_a_team_as_they_do_alone(tmp_path):
+    config = TrainConfig(epochs=3, final_beta=1000.0, learning_rate=1e-2)
+    (together,) = teams([dlgn(seed) for seed in range(2)])
+    train(together, DIGITS, config, [0, 1])
+    for place in range(2):
+        seen = []
+        (alone,) = teams([dlgn(place)])
+        train(
+            alone, DIGITS, config, [place], observe=lambda _, team, seen=seen: seen.append(team.member(0)[1].gate.beta)
+        )
+        assert seen == pytest.approx([10.0, 10.0, 100.0, 1000.0])
+        assert together.member(place)[1].gate.beta == pytest.approx(1000.0)
+        torch.testing.assert_close(together.member(place).state_dict(), alone.member(0).state_dict())
+    assert dlgn(0)[1].gate.beta == 10.0
+
+
+def test_steeper_gates_are_taken_up_after_a_stop(tmp_path):
+    config = TrainConfig(epochs=4, final_beta=1000.0, learning_rate=1e-2)
+    (whole,) = teams([dlgn(0)])
+    train(whole, DIGITS, config, [0])
+    checkpoint = Checkpoint(tmp_path / "state.safetensors")
+    (first,) = teams([dlgn(0)])
+
+    def stop(state):
+        if state.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(first, DIGITS, config, [0], checkpoint=checkpoint, on_epoch=stop)
+    (second,) = teams([dlgn(0)])
+    train(second, DIGITS, config, [0], checkpoint=checkpoint)
+    torch.testing.assert_close(second.state(), whole.state(), rtol=0, atol=0)
+    assert second.member(0)[1].gate.beta == pytest.approx(1000.0)

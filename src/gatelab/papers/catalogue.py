@@ -24,7 +24,7 @@ _EXPERIMENTS = {
     "npk.kernel_at_scale": "npk-kernel-at-scale",
     "halfspace.circle": "halfspace-circle",
     "halfspace.fashion": "halfspace-fashion",
-    "halfspace.hardening": "halfspace-hardening",
+    "halfspace.hardening": "halfspace-hardening halfspace-hardening-mnist",
     "halfspace.tables": "halfspace-table1 halfspace-table2",
     "gdln.localisation": "gdln-localisation",
     "gdln.sign_flipping": "gdln-sign-flipping",

@@ -129,6 +129,7 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
     )
 
 
+_SMOKE = {"runs": 2, "layers": 2, "width": 6, "epochs": 4, "train_size": 20}
 _MNIST = {"task": "mnist", "width": 128, "learning_rate": 1e-3, "batch_size": 32, "train_size": 10_000, "epochs": 10}
 EXPERIMENTS = (
     experiment(
@@ -138,7 +139,17 @@ EXPERIMENTS = (
         lambda _config: [Cell(way) for way in WAYS],
         _work,
         _findings,
-        smoke={"runs": 2, "layers": 2, "width": 6, "epochs": 4, "train_size": 20},
-        paper=_MNIST,
+        smoke=_SMOKE,
+    ),
+    experiment(
+        "halfspace-hardening-mnist",
+        "The same on MNIST",
+        HardeningConfig,
+        lambda _config: [Cell(way) for way in WAYS],
+        _work,
+        _findings,
+        smoke={**_MNIST, **_SMOKE, "test_size": 50},
+        quick={**_MNIST, "runs": 3},
+        paper={**_MNIST, "train_size": 60_000, "test_size": 10_000},
     ),
 )
