@@ -190,6 +190,8 @@ def _stacks(network: Network, node: Node) -> bool:
     if network.operation(node) == "flatten":
         call = network.call(node)
         return (call["start_dim"], call["end_dim"]) == (1, -1)
+    if node.op == "call_module" and list(network.modules[str(node.target)].parameters()):
+        return False  # a PReLU learns its slopes
     pointwise = network.kind(node) in _POINTWISE or network.operation(node) == "identity"
     return pointwise and all(source.op != "get_attr" for source in node.all_input_nodes)
 

@@ -26,11 +26,28 @@ def _bounded(low: float, high: float, name: str) -> Gated:
     return Gated(lambda q: q.clamp(low, high), lambda q: inside(q).to(q.dtype), inside, name)
 
 
+def _soft(name: str) -> Gated:
+    """A smooth activation; its factor is f(q)/q, which is what multiplies q, and f'(0) at 0."""
+    function = getattr(F, name)
+    zero = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(function(zero), zero)
+    return Gated(function, lambda q: torch.where(q == 0, slope, function(q) / q), lambda q: q > 0, name)
+
+
+SOFT = ("silu", "gelu", "mish", "hardswish", "elu", "selu")
+MODULES = {"silu": "SiLU", "gelu": "GELU", "mish": "Mish", "hardswish": "Hardswish", "elu": "ELU", "selu": "SELU"}
 RELU = Gated(lambda q: q * (q > 0), lambda q: (q > 0).to(q.dtype), lambda q: q > 0)
 
 
-def activation(random: Random, channels: int, *, in_place: bool) -> tuple[str, str | None, Gated]:
-    """Return a call with ``{v}`` for its argument, the module it needs (or None), and its meaning."""
+def activation(random: Random, channels: int, *, in_place: bool, soft: bool = False) -> tuple[str, str | None, Gated]:
+    """Return a call with ``{v}`` for its argument, the module it needs (or None), and its meaning.
+
+    With ``soft`` half of the activations are smooth ones.
+    """
+    if soft and random.random() < 0.5:
+        kind = random.choice(SOFT)
+        return f"F.{kind}({{v}})", f"nn.{MODULES[kind]}()" if random.random() < 0.5 else None, _soft(kind)
     kinds = ("relu",) * 20 + ("leaky_relu",) * 6 + ("clamp",) * 2 + ("relu6", "hardtanh", "threshold", "prelu")
     kind = random.choice(kinds)
     last = ", inplace=True" if in_place else ""

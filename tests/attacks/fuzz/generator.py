@@ -13,6 +13,9 @@ from tests.attacks.fuzz.programs import Action, Fixed, Normed, Program, Shape, S
 MOST_UNITS = 60
 
 
+FIRST_SOFT = 10_000  # from this seed on, half of the activations are smooth
+
+
 def random_program(seed: int) -> Program:
     """Return the network of this seed."""
     return _Writer(seed).write()
@@ -129,7 +132,9 @@ class _Writer:
 
     def gate(self, source: str) -> str:
         in_place = self.fresh[source] and self.random.random() < 0.4
-        call, module, action = activation(self.random, self.shapes[source][0], in_place=in_place)
+        call, module, action = activation(
+            self.random, self.shapes[source][0], in_place=in_place, soft=self.program.seed >= FIRST_SOFT
+        )
         if module is not None:
             call = f"self.{self.member('act', module)}({{v}})"
         target = source if overwrites(module or call) else None

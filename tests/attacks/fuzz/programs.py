@@ -71,6 +71,7 @@ class Selected:
     uneven: bool = False  # windows of different sizes
 
 
+SMOOTH = frozenset("silu gelu mish hardswish elu selu".split())
 Action = Fixed | Shifted | Weighted | Normed | Gated | Selected
 
 
@@ -138,6 +139,8 @@ class Program:
                     found.add("prelu")
                 case Gated(name="relu6" | "hardtanh"):
                     found.add("two bounds")
+                case Gated(name=name) if name in SMOOTH:
+                    found.add("smooth")
                 case Selected(uneven=uneven):
                     found |= {"max-pooling", "uneven max-pooling"} if uneven else {"max-pooling"}
                 case Shifted():

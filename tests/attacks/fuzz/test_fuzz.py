@@ -5,13 +5,13 @@ import torch
 
 from tests.attacks.fuzz import reference
 from tests.attacks.fuzz.checks import refusals
-from tests.attacks.fuzz.generator import random_program
+from tests.attacks.fuzz.generator import FIRST_SOFT, random_program
 from tests.references.replay import exact_kernel
 
 pytestmark = pytest.mark.attack("fuzz")
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", [*range(50), *range(FIRST_SOFT, FIRST_SOFT + 20)])
 def test_network(seed):
     refusals(seed)
 
