@@ -168,7 +168,7 @@ class Gate(nn.Module):
         """Gate the value."""
         gate = LeakyGate(self.function, self.slope) if self.slope else self.function
         q = _repeated(q, self.copies, self.blocks)
-        return gated(value, q if q.shape == value.shape else q.expand_as(value), gate)
+        return gated(value, q if q.shape == value.shape else q.expand(value.shape), gate)
 
     def extra_repr(self) -> str:
         """Show the gate function."""
@@ -195,7 +195,7 @@ class Winner(nn.Module):
 
 def _repeated(q: Tensor, copies: int, blocks: tuple[int, ...]) -> Tensor:
     """Repeat each block of channels ``copies`` times; flattened positions multiply the size of every block."""
-    if copies == 1:
+    if copies == 1 or q.shape[1] == 1 < sum(blocks):  # a gate that all channels share
         return q
     unit, start, parts = q.shape[1] // sum(blocks), 0, []
     for block in blocks:

@@ -151,7 +151,9 @@ def _refuse_other_gates(replay: Replay, model: str) -> None:
     for name in replay.gates:
         deciding = replay.plan.deciding_gates(name)
         if replay.plan.kind(name) is not GateKind.GATED or deciding:
-            why = f"depends on gate '{deciding[0]}'" if deciding else "gates its own signal"
+            factor = "is a signal itself, such as a sigmoid"
+            own = factor if replay.plan.kind(name) is GateKind.FACTOR else "gates its own signal"
+            why = f"depends on gate '{deciding[0]}'" if deciding else own
             raise UnsupportedModelError(
                 f"{model} is not a deep linearly gated network: gate '{name}' {why}, so it is not a half-space of the "
                 f"input; {remedy}"
