@@ -1,6 +1,7 @@
 """Initial weights. Randomness is always an argument."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import pairwise
 from math import sqrt
 from numbers import Integral
@@ -46,14 +47,47 @@ def fans(weight: Tensor) -> tuple[int, int]:
     return weight.shape[1] * taps, weight.shape[0] * taps
 
 
-def initialise(model: _Network, generator: torch.Generator | None = None) -> _Network:
-    """Set Glorot weights and zero biases in every Linear and Conv layer, as in npk's experiments."""
+class Start(StrEnum):
+    """How weights are drawn before training.
+
+    Attributes:
+        PYTORCH: weights and biases uniform in ±1/√fan in, PyTorch's default.
+        GLOROT: uniform with variance 2/(fan in + fan out), zero biases; npk's experiments.
+        KAIMING: Gaussian with variance 2/fan in, zero biases.
+        SIGNS: ±√(2/fan in), zero biases; npk, Assumption 5.1.
+    """
+
+    PYTORCH = "pytorch"
+    GLOROT = "glorot"
+    KAIMING = "kaiming"
+    SIGNS = "signs"
+
+
+@torch.no_grad()
+def initialise(model: _Network, generator: torch.Generator | None = None, start: Start = Start.GLOROT) -> _Network:
+    """Draw the weights of every Linear and Conv layer anew.
+
+    Example:
+        >>> layer = initialise(nn.Linear(4, 3), start=Start.SIGNS)
+        >>> layer.weight.abs().unique().numel(), layer.bias.tolist()
+        (1, [0.0, 0.0, 0.0])
+    """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            glorot_(module.weight, generator)
+            _draw(module.weight, start, generator)
             if module.bias is not None:
-                nn.init.zeros_(module.bias)
+                bound = fans(module.weight)[0] ** -0.5 if start is Start.PYTORCH else 0.0
+                module.bias.uniform_(-bound, bound, generator=generator) if bound else module.bias.zero_()
     return model
+
+
+def _draw(weight: Tensor, start: Start, generator: torch.Generator | None) -> Tensor:
+    if start is Start.PYTORCH:
+        bound = fans(weight)[0] ** -0.5
+        return weight.uniform_(-bound, bound, generator=generator)
+    if start is Start.SIGNS:
+        return bernoulli_(weight, sqrt(2 / fans(weight)[0]), generator)
+    return he_(weight, generator) if start is Start.KAIMING else glorot_(weight, generator)
 
 
 def check_counts(**counts: int) -> None:

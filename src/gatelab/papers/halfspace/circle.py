@@ -20,6 +20,7 @@ from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss
 from gatelab.lab.training_cells import train_and_look
+from gatelab.models.init import Start, initialise
 from gatelab.papers.common import experiment, findings, training
 from gatelab.papers.halfspace.circle_figures import animation, figures
 from gatelab.papers.halfspace.circle_findings import KINDS, CircleRuns, answer, claims, tables
@@ -38,7 +39,8 @@ class CircleConfig(SeededConfig):
     layers: int = Field(default=5, ge=1)
     width: int = Field(default=16, ge=1)
     beta: float = Field(default=10.0, gt=0)
-    piecewise_constant: bool = False
+    piecewise_constant: bool = True
+    start: Start = Start.PYTORCH
     epochs: int = Field(default=400, ge=4)
     batch_size: int = Field(default=20, ge=1)
     learning_rate: float = Field(default=3e-3, gt=0)
@@ -59,14 +61,13 @@ class CircleConfig(SeededConfig):
         return tuple(sorted({min(self.epochs, round(factor**k) - 1) for k in range(self.frames)} | {self.epochs}))
 
     def make(self, kind: str, seed: int) -> nn.Module:
-        """Make a network of a kind, with Glorot weights and zero biases."""
+        """Make a network of a kind."""
         widths, generator = [2, *[self.width] * self.layers, 1], torch.Generator().manual_seed(seed)
         if kind == "relu":
-            return models.mlp(widths, bias=True, generator=generator)
+            return initialise(models.mlp(widths, bias=True), generator, self.start)
         gate = SoftGate(self.beta) if kind == "dlgn" else HardGate()
-        net = models.DeepLinearlyGatedNetwork(
-            widths, gate=gate, piecewise_constant=self.piecewise_constant, generator=generator
-        )
+        net = models.DeepLinearlyGatedNetwork(widths, gate=gate, piecewise_constant=self.piecewise_constant)
+        initialise(net, generator, self.start)
         for parameter in net.feature_parameters() if kind == "frozen" else ():
             parameter.requires_grad_(False)
         return net
@@ -129,6 +130,7 @@ def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
         f"The paper does not print its target: ours is sin(kθ), k = {config.low} above and {config.high} below.",
         f"{config.layers} hidden layers of {config.width}; the DLGN has gates with biases, soft with β = "
         f"{config.beta:g} while it learns, and {values}; frozen gates are hard.",
+        f"Start: {_STARTS[config.start]}.",
         "Errors are mean squares, twice the training loss.",
         "Kernels, paths and half-spaces are those of hard gates, q > 0. Pictures show the first run.",
     )
@@ -143,6 +145,12 @@ def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
     )
 
 
+_STARTS = {
+    Start.PYTORCH: "PyTorch's default (the paper does not say; its Figure 16(a) agrees with this one)",
+    Start.GLOROT: "Glorot weights, zero biases",
+    Start.KAIMING: "Kaiming weights, zero biases",
+    Start.SIGNS: "weights ±√(2/fan in), zero biases",
+}
 _SMOKE: dict[str, Any] = {"runs": 2, "points": 20, "layers": 3, "width": 4, "epochs": 6, "batch_size": 10}
 EXPERIMENTS = (
     experiment(
