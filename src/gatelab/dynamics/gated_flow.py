@@ -80,7 +80,7 @@ class GatedLinearFlow:
     def __init__(
         self,
         A: Float[Tensor, "kd kd"],
-        b: Float[Tensor, "kd *outputs"],
+        b: Float[Tensor, " kd *outputs"],
         K: int,
         tau: float = 1.0,
         *,
@@ -110,7 +110,7 @@ class GatedLinearFlow:
     def from_data(
         cls,
         x: Float[Tensor, "n d"],
-        y: Float[Tensor, "n *outputs"],
+        y: Float[Tensor, " n *outputs"],
         gates: Gates,
         tau: float = 1.0,
         *,

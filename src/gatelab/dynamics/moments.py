@@ -35,11 +35,11 @@ class GatedMoments:
     """
 
     A: Float[Tensor, "kd kd"]
-    b: Float[Tensor, "kd *outputs"]
+    b: Float[Tensor, " kd *outputs"]
     units: int
     power: float
     A_error: Float[Tensor, "kd kd"] | None = None
-    b_error: Float[Tensor, "kd *outputs"] | None = None
+    b_error: Float[Tensor, " kd *outputs"] | None = None
 
     def __post_init__(self) -> None:
         check_counts(units=self.units)
@@ -62,7 +62,7 @@ class GatedMoments:
         """Shape of one target: () or (outputs,)."""
         return self.b.shape[1:]
 
-    def input_output(self, p: int) -> Float[Tensor, "d *outputs"]:
+    def input_output(self, p: int) -> Float[Tensor, " d *outputs"]:
         """Return Σʸˣ(p)ᵀ = ⟨g_p x yᵀ⟩ (gdln, Eq. 6)."""
         self._check_unit(p)
         return self.b.view(self.units, self.dim, *self.outputs)[p]
@@ -118,7 +118,7 @@ def gated_inputs(x: Float[Tensor, "n d"], gates: Gates) -> Float[Tensor, "n kd"]
     return (opened.to(x)[:, :, None] * x[:, None, :]).flatten(1)
 
 
-def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, "n *outputs"], gates: Gates) -> GatedMoments:
+def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n *outputs"], gates: Gates) -> GatedMoments:
     """Return the moments of a fixed data set, taken as the population.
 
     Args:
@@ -138,9 +138,7 @@ def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, "n *outputs"], gates: G
     if len(x) != len(y) or not len(x):
         raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one, and as many of each")
     if x.ndim != 2 or y.ndim not in (1, 2) or not y.numel():
-        raise InputError(
-            f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d), and (n,) or (n, outputs)"
-        )
+        raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d), and (n,) or (n, outputs)")
     for name, numbers in (("x", x), ("y", y)):
         if not numbers.is_floating_point() or not bool(torch.isfinite(numbers).all()):
             raise InputError(f"{name} is {numbers.dtype}, or not finite everywhere; give finite floating-point numbers")
@@ -255,7 +253,7 @@ def minimum_loss(moments: GatedMoments) -> float:
     return moments.power - explained(moments.A, moments.b)
 
 
-def explained(A: Float[Tensor, "kd kd"], b: Float[Tensor, "kd *outputs"]) -> float:
+def explained(A: Float[Tensor, "kd kd"], b: Float[Tensor, " kd *outputs"]) -> float:
     """Return tr bᵀA⁺b, without eigenvalues that are zero up to rounding."""
     if not bool(torch.isfinite(A).all() and torch.isfinite(b).all()):
         raise InputError("A or b holds NaN or infinity; moments must be finite: check the examples")

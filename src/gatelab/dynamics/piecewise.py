@@ -80,7 +80,9 @@ class PiecewiseFlow:
     def limit(self) -> Float[Tensor, "k d"]:
         """Return w(∞) under the last gates."""
         if self.end < inf:
-            raise InputError(f"the gates are known only to t = {self.end:g}; there is no limit: ask for weights({self.end:g})")
+            raise InputError(
+                f"the gates are known only to t = {self.end:g}; there is no limit: ask for weights({self.end:g})"
+            )
         return self.flows[-1].limit()
 
     def _by_segment(self, t: Times, method: Callable[..., Tensor], shape: torch.Size) -> Tensor:

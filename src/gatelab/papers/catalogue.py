@@ -26,6 +26,7 @@ _EXPERIMENTS = {
     "halfspace.fashion": "halfspace-fashion",
     "halfspace.tables": "halfspace-table1 halfspace-table2",
     "gdln.localisation": "gdln-localisation",
+    "gdln.phase_diagram": "gdln-phase-diagram",
     "gdln.sign_flipping": "gdln-sign-flipping",
     "gdln.predictions": "gdln-predict-location gdln-evolving-gates",
     "gdln.theory": "gdln-theory",

@@ -17,6 +17,7 @@ Experiments (``gatelab run gdln-…``):
 _ITEMS = {
     "gatelab.models.MeanReadoutNetwork": "Eq. 1",
     "gdln-localisation": "Section 1, localisation",
+    "gdln-phase-diagram": "Section 1, phase diagram",
     "gdln-nlgp": "Section 1, NLGP",
     "gatelab.data.SinglePulse": "Section 1, single pulse",
     "gatelab.models.MeanReadoutNetwork.frozen_gates": "Eq. 2",
