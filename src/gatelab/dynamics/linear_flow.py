@@ -138,8 +138,8 @@ def _without_rounding(rates: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
     if rates.dtype != torch.float64 and bool((still & (rates != 0)).any()):
         # Such modes may be slow rather than still, and then weigh most in the limit.
         warnings.warn(
-            f"{int(still.sum())} modes of A lie below the rounding of {rates.dtype} and are held still, so late weights "
-            "and limit() may be far off; pass A and b in float64",
+            f"{int(still.sum())} modes of A lie below the rounding of {rates.dtype} and are held still, so late "
+            "weights and limit() may be far off; pass A and b in float64",
             NotConvergedWarning,
             stacklevel=2,
         )

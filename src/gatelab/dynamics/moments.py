@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gatelab.data import SinglePulse
+from gatelab.data import GaussianClone, SinglePulse
 from gatelab.data.ring import TwoClasses
+from gatelab.dynamics.gaussian_moments import gaussian_gated_moments
 from gatelab.errors import InputError, OutOfRangeError
-from gatelab.models import OpenGates
+from gatelab.models import HalfSpaceGates, OpenGates
 from gatelab.models.init import check_counts
 from gatelab.models.node_gates import NodeGates
 
@@ -113,7 +114,7 @@ def gated_inputs(x: Float[Tensor, "n d"], gates: Gates) -> Float[Tensor, "n kd"]
         opened = gates
     if opened.ndim != 2 or opened.shape[0] != x.shape[0]:
         raise InputError(
-            f"gates have shape {tuple(opened.shape)}, x has {x.shape[0]} examples; give (n, K), one row for each example"
+            f"gates have shape {tuple(opened.shape)}, x has {x.shape[0]} examples; give (n, K), a row for each example"
         )
     return (opened.to(x)[:, :, None] * x[:, None, :]).flatten(1)
 
@@ -151,8 +152,8 @@ def exact_moments(source: TwoClasses, gates: NodeGates) -> GatedMoments:
     """Return the population's A and b, in float64, where they are known exactly.
 
     Args:
-        source: single pulses, whose finite support is summed under any gates; or any source with open gates, whose
-            moments have a closed form.
+        source: single pulses, whose finite support is summed under any gates; Gaussian clones under half-spaces, by
+            orthant integrals; or any source with open gates, whose moments have a closed form.
         gates: the gates.
 
     Returns:
@@ -174,6 +175,11 @@ def exact_moments(source: TwoClasses, gates: NodeGates) -> GatedMoments:
         ones = torch.ones(gates.count, gates.count, dtype=torch.float64)
         seconds = [torch.kron(ones, source.second_moment(label)) for label in (0, 1)]
         mean = torch.full((gates.count * source.dim,), source.mean(1), dtype=torch.float64)
+    elif isinstance(source, GaussianClone) and isinstance(gates, HalfSpaceGates):
+        gates.check_inputs(source.dim)
+        means = [torch.full((source.dim,), source.mean(label), dtype=torch.float64) for label in (0, 1)]
+        classes = [gaussian_gated_moments(means[label], source.covariance(label), gates) for label in (0, 1)]
+        seconds, mean = [second for second, _ in classes], classes[1][1]
     else:
         raise InputError(
             f"{type(source).__name__} under {type(gates).__name__} has no exact moments here; "

@@ -91,8 +91,8 @@ class PiecewiseFlow:
         flat = times.flatten()
         if len(flat) and float(flat.max()) > self.end:
             raise InputError(
-                f"t = {float(flat.max()):g}, but the gates are known only to t = {self.end:g}; ask for earlier times, or "
-                "follow the flow further (self_gated_flow: raise most= or tolerance=, or use relu_flow)"
+                f"t = {float(flat.max()):g}, but the gates are known only to t = {self.end:g}; ask for earlier times, "
+                "or follow the flow further (self_gated_flow: raise most= or tolerance=, or use relu_flow)"
             )
         segment = torch.bucketize(flat, flat.new_tensor(self.starts), right=True) - 1
         values = flat.new_zeros(len(flat), *shape)
@@ -128,8 +128,8 @@ def self_gated_flow(
 
     From w(t₀) on, the gates 1(w_k(t₀)ᵀx > 0) stay fixed until a share ``tolerance`` of all gates (examples × units)
     would differ under w(t). Bisection finds that instant, and the closed form restarts there. As the tolerance
-    falls, this approaches the flow of the ReLU network, as long as that flow crosses the boundaries of its gates. It may
-    also slide along them: then switches pile up, and the flow ends early.
+    falls, this approaches the flow of the ReLU network, as long as that flow crosses the boundaries of its gates. It
+    may also slide along them: then switches pile up, and the flow ends early.
     :func:`~gatelab.dynamics.sliding.relu_flow` follows the sliding mode.
 
     Args:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import pi, sqrt
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,19 +17,11 @@ from torch import Tensor
 
 from gatelab.data import NLGP
 from gatelab.data.power_field import PowerField
-from gatelab.data.ring import circulant
+from gatelab.data.ring import TwoClasses, circulant
 from gatelab.dynamics.exponential import Trajectory, exponential_flow
 from gatelab.errors import InputError
 
 FieldSource = NLGP | PowerField
-
-
-class _Source(Protocol):
-    """What a flow needs of two-class data on a ring."""
-
-    shape: tuple[int, ...]
-
-    def correlation(self, label: int) -> Float[Tensor, "*shape"]: ...
 
 
 @dataclass(frozen=True)
@@ -52,9 +43,9 @@ class PopulationFlow:
 
     .. math:: \dot w = b(w) - \tfrac14 (\Sigma_1 + \Sigma_0)\, w, \qquad b(w) = \tfrac12 ⟨1(w^\top x > 0)\, x⟩_1
 
-    b follows from ``nodes``, values of x_i with their probabilities, and ``means``, what each of them tells of the other
-    sites. Given x_i, wᵀx is taken as Gaussian with its conditional mean and the mean conditional variance; for Gaussian
-    data this is exact, b = ½Σ₁w/√(2π wᵀΣ₁w). :func:`~gatelab.dynamics.population_centre.centred_flow` is finer.
+    b follows from ``nodes``, values of x_i with their probabilities, and ``means``, what each of them tells of the
+    other sites. Given x_i, wᵀx is taken as Gaussian with its conditional mean and the mean conditional variance; for
+    Gaussian data this is exact, b = ½Σ₁w/√(2π wᵀΣ₁w). :class:`~gatelab.dynamics.population_centre.CentredFlow` is finer.
 
     Args:
         source: two symmetric classes on a ring.
@@ -71,7 +62,7 @@ class PopulationFlow:
 
     def __init__(
         self,
-        source: _Source,
+        source: TwoClasses,
         nodes: Float[Tensor, " q"],
         probabilities: Float[Tensor, " q"],
         means: Float[Tensor, "q d"],
@@ -86,7 +77,7 @@ class PopulationFlow:
         self.dim = source.shape[0]
         one, zero = (source.correlation(label) for label in (1, 0))
         self.rates = torch.fft.rfft(one + zero).real.clamp(min=0) / 4
-        # NumPy, not torch: a drive is a dozen operations on a few hundred numbers, and torch's calls cost more than these.
+        # NumPy, not torch: a drive is a dozen operations on a few hundred numbers, and torch's calls cost more.
         self._nodes, self._probabilities = nodes.numpy(), probabilities.numpy()
         self._second = circulant(one).numpy()
         self._table = torch.stack([circulant(row) for row in means]).flatten(0, 1).numpy().T  # (d, q d)

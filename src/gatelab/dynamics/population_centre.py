@@ -103,7 +103,9 @@ def predict_fields(
         True
     """
     found = PopulationFlow.of_field(source).solve(initial, [time], tolerance=tolerance).weights[0]
-    for number in range(1, passes + 1):
+    number = 0
+    while number < passes:
+        number += 1
         centres = peak(found)
         found = CentredFlow(source, centres).solve(initial, [time], tolerance=tolerance).weights[0]
         if bool((peak(found) == centres).all()):

@@ -27,12 +27,16 @@ from tests.lab.test_experiments import _run
 @pytest.mark.parametrize(
     ("identifier", "claims", "figures"),
     [
-        ("gdln-localisation", 8, 3),
+        ("gdln-localisation", 7, 3),
+        ("gdln-phase-diagram", 5, 4),
+        ("gdln-pulse-map", 2, 2),
+        ("gdln-gaussian-clone", 5, 2),
         ("gdln-sign-flipping", 9, 3),
         ("gdln-predict-location", 9, 2),
         ("gdln-evolving-gates", 6, 1),
         ("gdln-theory", 9, 2),
         ("gdln-best-gates", 8, 2),
+        ("gdln-optimal-gates", 7, 2),
     ],
 )
 def test_smoke_profiles(identifier, claims, figures, tmp_path):
