@@ -1,4 +1,4 @@
-"""A ReLU network's flow with gates that open over a width ε, by a stiff solver: as ε → 0 it tends to Filippov's flow."""
+"""A ReLU network's flow with gates that open over a width ε, by a stiff solver; it tends to Filippov's as ε → 0."""
 
 import numpy as np
 import torch

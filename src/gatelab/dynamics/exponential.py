@@ -74,7 +74,7 @@ def exponential_flow(
     return Trajectory(tuple(wanted), torch.from_numpy(np.stack(records)), evaluations)
 
 
-def _size(w: np.ndarray) -> np.ndarray:
+def _size(w: np.ndarray) -> np.ndarray | np.floating:
     return np.sqrt((w * w).sum(axis=-1))
 
 

@@ -19,8 +19,8 @@ def gaussian_gated_moments(
     r"""Return ⟨x̃x̃ᵀ⟩ and ⟨x̃⟩ of x ~ N(mean, covariance) under half-space gates, in float64.
 
     With the scores s = (n_pᵀx + o_p, n_qᵀx + o_q), x given s is Gaussian with a mean that is affine in s. Block (p, q)
-    is therefore a function of the moments of s over the quadrant s > 0 up to second order, which have closed forms up to
-    one orthant probability (Rosenbaum 1961). Mixtures are sums: weigh the results of their components.
+    is therefore a function of the moments of s over the quadrant s > 0 up to second order, which have closed forms up
+    to one orthant probability (Rosenbaum 1961). Mixtures are sums: weigh the results of their components.
 
     Args:
         mean: of x.

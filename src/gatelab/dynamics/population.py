@@ -45,7 +45,7 @@ class PopulationFlow:
 
     b follows from ``nodes``, values of x_i with their probabilities, and ``means``, what each of them tells of the
     other sites. Given x_i, wᵀx is taken as Gaussian with its conditional mean and the mean conditional variance; for
-    Gaussian data this is exact, b = ½Σ₁w/√(2π wᵀΣ₁w). :class:`~gatelab.dynamics.population_centre.CentredFlow` is finer.
+    Gaussian data this is exact, b = ½Σ₁w/√(2π wᵀΣ₁w). ``population_centre`` has a finer flow.
 
     Args:
         source: two symmetric classes on a ring.
@@ -67,8 +67,7 @@ class PopulationFlow:
         probabilities: Float[Tensor, " q"],
         means: Float[Tensor, "q d"],
     ):
-        if len(source.shape) != 1:
-            raise InputError(f"the data have shape {source.shape}; the population flow is for rings, shape (n,)")
+        _check_ring(source)
         if means.shape != (len(nodes), *source.shape) or probabilities.shape != nodes.shape:
             raise InputError(
                 f"{len(nodes)} nodes, probabilities {tuple(probabilities.shape)}, means {tuple(means.shape)}; give one "
@@ -85,6 +84,7 @@ class PopulationFlow:
     @classmethod
     def of_field(cls, source: FieldSource, nodes: int = 16) -> "PopulationFlow":
         """Return the flow on a transformed Gaussian field, whose conditional means ⟨x_j | z_0⟩ are known."""
+        _check_ring(source)
         z, probabilities = half_normal_nodes(nodes)
         row = unit_covariance(source)
         means = smoothed(source, z[:, None] * row, (1 - row.square()).clamp(min=0).expand(nodes, -1))
@@ -97,6 +97,7 @@ class PopulationFlow:
         The conditional mean is the linear regression x_i Σ₁; for small w this is b = ½φ(Σ₁w/√(wᵀΣ₁w)), site by site,
         with φ(a) = ⟨x Φ(ax/√(1 − a²))⟩ = (a − κa³/6 + …)/√(2π): a negative excess kurtosis κ favours few sites.
         """
+        _check_ring(source)
         z, probabilities = half_normal_nodes(nodes)
         x = transformed(source, z)
         return cls(source, x, probabilities, x[:, None] * source.correlation(1))
@@ -160,6 +161,11 @@ class PopulationFlow:
         """Return ∂ẇ/∂w by central differences, all sites at once."""
         steps = 1e-5 * w.norm() * torch.eye(self.dim, dtype=w.dtype)
         return ((self.velocity(w + steps) - self.velocity(w - steps)) / (2e-5 * w.norm())).T
+
+
+def _check_ring(source: TwoClasses) -> None:
+    if len(source.shape) != 1:
+        raise InputError(f"the data have shape {source.shape}; the population flow is for rings, shape (n,)")
 
 
 def gaussian_drive(weights: Float[Tensor, "*runs d"], second: Float[Tensor, "d d"]) -> Float[Tensor, "*runs d"]:

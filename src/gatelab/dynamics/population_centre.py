@@ -1,6 +1,7 @@
 """A finer population flow: wᵀx is taken as Gaussian only given x_i and the value at one chosen site, the centre."""
 
 from dataclasses import dataclass
+from math import pi, sqrt
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ class CentredFlow(PopulationFlow):
         source: a transformed Gaussian field.
         centre: the site, or one for each run.
         nodes: nodes for z at the centre.
-        others: nodes for z at site i, given the centre.
+        others: nodes for z at site i, given the centre, on each side of 0, where sharp fields jump.
 
     Example:
         >>> from gatelab.data import NLGP
@@ -38,7 +39,7 @@ class CentredFlow(PopulationFlow):
         torch.Size([40])
     """
 
-    def __init__(self, source: FieldSource, centre: int | Tensor, nodes: int = 14, others: int = 10):
+    def __init__(self, source: FieldSource, centre: int | Tensor, nodes: int = 12, others: int = 5):
         row = unit_covariance(source)
         z, probabilities = half_normal_nodes(nodes)
         super().__init__(source, transformed(source, z), probabilities, z.new_zeros(nodes, len(row)))
@@ -47,26 +48,44 @@ class CentredFlow(PopulationFlow):
         self._to_origin, self._from_origin = (
             ((places + sign * torch.as_tensor(centre)[..., None]) % n).numpy() for sign in (1, -1)
         )
-        e, shares = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(others))
-        self._shares = (probabilities[:, None] * (shares / shares.sum())).numpy()
         # z_i = c_i z_0 + s_i e; of z_j they tell c_j z_0 + slope_ij e.
         s = (1 - row.square()).clamp(min=0).sqrt()
         between = row[(places[:, None] - places) % n]
         slope = torch.where(s[:, None] > 1e-6, (between - row[:, None] * row) / s.clamp(min=1e-6)[:, None], 0)
         rest = (1 - row.square() - slope.square()).clamp(min=0)
-        mean = row * z[:, None, None] + slope[:, None, None] * e[:, None]  # (i, q, e, j)
+        e, shares = _split_nodes(-row[:, None] * z / s.clamp(min=1e-6)[:, None], others)  # (i, q, e)
+        self._shares = (probabilities[:, None] * shares).flatten(1).numpy()
+        mean = row * z[:, None, None] + slope[:, None, None] * e[..., None]  # (i, q, e, j)
         self._table = smoothed(source, mean, rest[:, None, None].expand_as(mean)).reshape(-1, n).numpy().T.copy()
         values = transformed(source, row[:, None, None] * z[:, None] + s[:, None, None] * e).flatten(1).numpy()
-        self._values = values * self._shares.ravel()
+        self._values = values * self._shares
 
     def _drive(self, w: np.ndarray) -> np.ndarray:
         w = np.take_along_axis(w, np.broadcast_to(self._to_origin, w.shape), axis=-1)
         means = (w @ self._table).reshape(*w.shape, -1)
         total = self._variance(w)
-        left = np.maximum(total - means**2 @ self._shares.ravel(), 1e-9 * total + 1e-300)
+        left = np.maximum(total - (means**2 * self._shares).sum(axis=-1), 1e-9 * total + 1e-300)
         open_share = ndtr(means / np.sqrt(left)[..., None]) - 0.5
         b = 0.5 * (self._values * open_share).sum(axis=-1)
         return np.take_along_axis(b, np.broadcast_to(self._from_origin, b.shape), axis=-1)
+
+
+def _split_nodes(split: Float[Tensor, "i q"], count: int) -> tuple[Float[Tensor, "i q e"], Float[Tensor, "i q e"]]:
+    """Return nodes and weights for a standard Gaussian, by Gauss-Legendre in Φ on either side of given points."""
+    places, weights = (torch.from_numpy(part) / 2 for part in np.polynomial.legendre.leggauss(count))
+    split = split.clamp(-6, 6)[..., None]
+    density = (-split.square() / 2).exp() / sqrt(2 * pi)
+    nodes, shares = [], []
+    for side in (-1, 1):
+        mass = torch.special.ndtr(-side * split)
+        e = side * -torch.special.ndtri(mass * (0.5 + places))
+        # Few nodes reach into a tail, so those of each side are stretched to its exact mean and variance.
+        centre, square = side * density / mass, 1 + side * split * density / mass
+        found = (e * weights).sum(dim=-1, keepdim=True)
+        spread = ((e - found).square() * weights).sum(dim=-1, keepdim=True)
+        nodes.append(centre + (e - found) * ((square - centre.square()).clamp(min=0) / spread).sqrt())
+        shares.append(mass * weights)
+    return torch.cat(nodes, dim=-1), torch.cat(shares, dim=-1)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def relu_flow(
     """
     if x.ndim != 2 or y.shape != x.shape[:1] or initial.ndim != 2 or initial.shape[1:] != x.shape[1:] or not len(x):
         raise InputError(
-            f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}, w(0) {tuple(initial.shape)}; give (n, d), (n,) and (k, d)"
+            f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}, w(0) {tuple(initial.shape)}; need (n, d), (n,), (k, d)"
         )
     if not all(bool(torch.isfinite(part).all()) for part in (x, y, initial)):
         raise InputError("x, y or w(0) holds NaN or infinite values; clean the data")
@@ -246,18 +246,14 @@ class _Follower:
             values = self._margins(segment, w) - shift + scale
             slopes = np.where(np.isfinite(values), self._margins(segment, speed, 0.0), 0.0)
             for place, after in enumerate(part):
-                below = values[place] < 0
-                if not below.any() and before is not None and slope_before is not None:
+                high = float(after)
+                if before is not None and slope_before is not None and not (values[place] < 0).any():
                     # A margin may dip below zero and return between two points of the grid.
-                    dips = (slope_before < 0) & (slopes[place] > 0) & (np.minimum(before, values[place]) < np.inf)
-                    lowest = before + slope_before * (after - low)
-                    for margin in np.nonzero(dips & (lowest < 0))[0]:
-                        bottom = self._bottom(segment, margin, low, float(after))
-                        if margins(bottom)[margin] < 0:
-                            after, below = bottom, margins(bottom) < 0
-                            break
-                if below.any():
-                    return self._bisect(margins, low, float(after), segment)
+                    dips = (slope_before < 0) & (slopes[place] > 0) & (before + slope_before * (high - low) < 0)
+                    bottoms = (self._bottom(segment, int(margin), low, high) for margin in np.nonzero(dips)[0])
+                    high = next((bottom for bottom in bottoms if (margins(bottom) < 0).any()), high)
+                if (margins(high) < 0).any() if high < after else (values[place] < 0).any():
+                    return self._bisect(margins, low, high, segment)
                 low, before, slope_before = float(after), values[place], slopes[place]
         return None
 

@@ -34,6 +34,7 @@ _EXPERIMENTS = {
     "gdln.theory": "gdln-theory",
     "gdln.best_gates": "gdln-best-gates",
     "gdln.optimal_gates": "gdln-optimal-gates",
+    "gdln.shared_pathways": "gdln-shared-pathways",
     "hierarchy.reformulation": "hierarchy-reformulation",
     "hierarchy.batchnorm": "hierarchy-batchnorm",
     "hierarchy.expressibility": "hierarchy-expressibility",

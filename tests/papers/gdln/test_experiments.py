@@ -37,6 +37,7 @@ from tests.lab.test_experiments import _run
         ("gdln-theory", 9, 2),
         ("gdln-best-gates", 8, 2),
         ("gdln-optimal-gates", 7, 2),
+        ("gdln-shared-pathways", 6, 3),
     ],
 )
 def test_smoke_profiles(identifier, claims, figures, tmp_path):

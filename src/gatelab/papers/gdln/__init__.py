@@ -54,6 +54,7 @@ _ITEMS = {
     "gdln-piecewise": "Section 5, gates vary in time",
     "gdln-circulant": "Section 5, one basis",
     "gdln-race": "Beyond the notes",
+    "gdln-shared-pathways": "Beyond the notes, shared pathways",
     "gdln-8-printed": "Eq. 8 as printed",
     "gdln-9-printed": "Eq. 9 as printed",
     "gdln-11-printed": "Eq. 11 as printed",

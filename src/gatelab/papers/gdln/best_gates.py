@@ -169,8 +169,8 @@ def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Finding
         table,
         *figures,
         *claims,
-        "The notes guess that tiling gates and a diagonal precision matrix are best among all gates: gdln-optimal-gates "
-        "searches these. Here tilings and half-spaces are random.",
+        "The notes guess that tiling gates and a diagonal precision matrix are best among all gates: "
+        "gdln-optimal-gates searches these. Here tilings and half-spaces are random.",
         "Exclusive gates have a diagonal precision matrix by construction; the correlation is among half-spaces.",
     )
 

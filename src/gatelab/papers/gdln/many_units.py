@@ -119,8 +119,8 @@ def _findings(config: ManyUnitsConfig, results: Mapping[str, Result]) -> Finding
     shares = {data: numbers(results[_name(data, config.units[0], False)]["local"]).mean for data in DATA}
     return findings(
         "gdln, Section 1: many units, and the Gaussian clone as a control",
-        f"With K = {config.units[0]} units, {100 * shares[DATA[0]]:.0f} % are local on the NLGP (gain {config.gain:g}) and "
-        f"{100 * shares[DATA[1]]:.0f} % on Gaussians with the same class covariances.",
+        f"With K = {config.units[0]} units, {100 * shares[DATA[0]]:.0f} % are local on the NLGP (gain {config.gain:g}) "
+        f"and {100 * shares[DATA[1]]:.0f} % on Gaussians with the same class covariances.",
         Table(
             f"Fields at the end, {config.runs} runs",
             ("network", "IPR", "local units", "variance/mean of centres", "sites with a centre"),

@@ -38,11 +38,12 @@ class OptimalConfig(SeededConfig):
     sites: int = Field(default=20, ge=20)
     lengths: tuple[float, float] = (2.0, 0.1)
     gain: float = Field(default=100.0, gt=0)
-    units: tuple[int, ...] = (1, 2, 4, 8)
+    units: tuple[int, ...] = (1, 2, 4, 6)
     pulse_units: tuple[int, ...] = (1, 2, 3, 4)
-    examples: int = Field(default=8000, ge=2, multiple_of=2)
+    examples: int = Field(default=4000, ge=2, multiple_of=2)
     steps: int = Field(default=3000, ge=1)
-    restarts: int = Field(default=5, ge=1)
+    restarts: int = Field(default=3, ge=1)
+    rounds: int = Field(default=30, ge=1)  # of assignment and least squares, from each start
     rings: tuple[int, ...] = (4, 5, 6)
     nodes: int = Field(default=3000, ge=1)  # of branch and bound
 
@@ -69,7 +70,7 @@ def class_probability(
 
 
 def search_all(
-    x: Tensor, target: Tensor, units: int, restarts: int, generator: torch.Generator
+    x: Tensor, target: Tensor, units: int, restarts: int, rounds: int, generator: torch.Generator
 ) -> dict[Overlap, OptimalGates]:
     """Search tiling, exclusive and overlapping gates, each also from the best of the kind before, which it contains."""
     cells = kmeans_cells(x, units, seed=0).opened(x)
@@ -77,7 +78,7 @@ def search_all(
     for overlap in Overlap:
         given = starts[:1] if overlap is Overlap.TILING else starts
         found[overlap] = alternate_gates(
-            x, target, units, overlap, starts=given, restarts=restarts, generator=generator
+            x, target, units, overlap, starts=given, restarts=restarts, rounds=rounds, generator=generator
         )
         starts.append(found[overlap].gates)
     return found
@@ -90,7 +91,7 @@ def _field_work(config: OptimalConfig, generator: torch.Generator, context: Cont
     target, judged = class_probability(x, y, judge)
     losses: dict[str, list[float]] = {name: [] for name in (*KINDS.values(), LEARNT, RANDOM)}
     for place, units in enumerate(config.units):
-        for overlap, found in search_all(x, target, units, config.restarts, generator).items():
+        for overlap, found in search_all(x, target, units, config.restarts, config.rounds, generator).items():
             # A gate reads x, never y: it opens what comes closest to the estimated probability.
             gates = choose_gates(judge, judged, found.weights, overlap)
             losses[KINDS[overlap]].append(float((labels - predict(judge, gates, found.weights)).square().mean()))
@@ -116,7 +117,7 @@ def _pulse_work(config: OptimalConfig, generator: torch.Generator, context: Cont
     x, y = support(config.sites, pulse_widths(config.sites))
     losses: dict[str, list[float]] = {name: [] for name in (*KINDS.values(), LEARNT, RANDOM)}
     for place, units in enumerate(config.pulse_units):
-        for overlap, found in search_all(x, y, units, 4 * config.restarts, generator).items():
+        for overlap, found in search_all(x, y, units, 6 * config.restarts, 200, generator).items():
             losses[KINDS[overlap]].append(found.loss if found.loss > 1e-12 else 0.0)  # rounding
         learnt = learnt_half_spaces(x, y, units, steps=config.steps, generator=generator)
         halves = random_half_spaces(config.sites, units, generator=generator, dtype=torch.float64)
@@ -131,7 +132,7 @@ def _small_work(config: OptimalConfig, generator: torch.Generator, context: Cont
     for place, sites in enumerate(config.rings):
         x, y = support(sites, ((2, 2), (1, 1)))
         for units in (1, 2):
-            found = search_all(x, y, units, config.restarts, generator)
+            found = search_all(x, y, units, config.restarts, 200, generator)
             for overlap, known in found.items():
                 proved = certify_gates(x, y, units, overlap, most=config.nodes, known=known)
                 row = {"sites": sites, "units": units, "kind": KINDS[overlap], "searched": known.loss}
@@ -158,12 +159,10 @@ def _claims(config: OptimalConfig, results: Mapping[str, Result]) -> Iterator[Cl
             return [result["losses"][name][place] for result in own]
 
         several = [place for place, count in enumerate(units) if count > 1]
-        for name, text in (
-            ("tiling", "tile the space"),
-            ("exclusive", "exclude each other and leave examples uncovered"),
-        ):
+        kinds = {"tiling": "tile the space", "exclusive": "exclude each other and leave examples uncovered"}
+        for name, what in kinds.items():
             verdicts = [greater(numbers(of(LEARNT, p)), numbers(of(name, p)), paired=True) for p in several]
-            text = f"{kind}: the best gates that {text} beat a ReLU network's half-spaces at every K > 1"
+            text = f"{kind}: the best gates that {what} beat a ReLU network's half-spaces at every K > 1"
             yield Claim(text, all_of(verdicts))
         worst = max(mean(of("overlapping", p)) - mean(of("exclusive", p)) for p in range(len(units)))
         text = f"{kind}: overlap never costs more than 0.01 (its gates include the exclusive ones)"
@@ -197,22 +196,25 @@ def _findings(config: OptimalConfig, results: Mapping[str, Result]) -> Findings:
             four = {name: mean(r["losses"][name][units.index(4)] for r in own) for name in own[0]["losses"]}
             answers.append(f"{kind}: " + ", ".join(f"{name} {loss:.2g}" for name, loss in four.items()))
     small = tuple(
-        (str(row["sites"]), str(row["units"]), row["kind"])
-        + tuple(f"{max(row[key], 0):.4f}" for key in ("loss", "bound"))
-        + (f"{max(row['loss'] - row['bound'], 0):.4f}",)
+        (
+            *(str(row[key]) for key in ("sites", "units", "kind")),
+            *(f"{max(value, 0):.4f}" for value in (row["loss"], row["bound"], row["loss"] - row["bound"])),
+        )
         for row in results[f"{SMALL}, run 0"]["rows"]
     )
-    columns = ("data", "gates", *(f"K, {place}" for place in ("first", "second", "third", "fourth")))
+    places = max(len(config.units), len(config.pulse_units))
+    rows = [(*row[:-1], *[""] * (3 + places - len(row)), row[-1]) for row in rows]
+    columns = ("data", "gates", *["K: loss"] * places, "gap at K = 4")
     return findings(
         "gdln, 3.3: the best gates of all",
         f"Loss with K = 4: {'; '.join(answers)}.",
         Table(
             f"⟨(y − ŷ)²⟩ by K, {config.runs} runs",
-            (*columns[: 2 + len(config.units)], "gap at K = 4"),
+            columns,
             tuple(rows),
-            "NLGP: on examples that chose neither gates nor weights. Pulses: on the whole support. The gap is to a bound "
-            "for any gates: for pulses 0; for the NLGP the squared error of the estimated class probability, itself "
-            "an estimate.",
+            "NLGP: on examples that chose neither gates nor weights. Pulses: on the whole support. The gap is to a "
+            "bound for any gates: for pulses 0; for the NLGP the squared error of the estimated class probability, "
+            "itself an estimate.",
         ),
         Table(
             f"Branch and bound, {config.nodes} nodes: pulses of width 2 against width 1",
@@ -233,7 +235,8 @@ OPTIMAL_GATES = experiment(
     _cells,
     _work,
     _findings,
-    smoke={"runs": 2, "examples": 400, "steps": 20, "restarts": 1, "units": (1, 2, 4, 4), "rings": (4,), "nodes": 50},
-    paper={"runs": 10, "examples": 40_000, "steps": 10_000, "restarts": 20, "nodes": 100_000},
+    smoke={"runs": 1, "examples": 100, "steps": 5, "restarts": 1, "units": (2,), "pulse_units": (2,)}
+    | {"rings": (4,), "nodes": 10},
+    paper={"runs": 10, "examples": 40_000, "steps": 10_000, "restarts": 20} | {"rounds": 200, "nodes": 100_000},
 )
 EXPERIMENTS = (OPTIMAL_GATES,)

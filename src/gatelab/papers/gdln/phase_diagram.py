@@ -272,8 +272,8 @@ PHASE_DIAGRAM = experiment(
     _cells,
     _work,
     _findings,
-    smoke={"gains": 2, "lengths": 2, "held_gains": 1, "held_lengths": 2, "anywhere": 0, "sites": 20, "horizon": 3.0}
-    | {"batch": 50, "largest": (30.0, 2.0), "powers": (0.2, 2.0), "kurtosis_gains": (0.3, 3.0)}
+    smoke={"gains": 2, "lengths": 2, "held_gains": 1, "held_lengths": 2, "anywhere": 0, "sites": 20, "horizon": 0.6}
+    | {"batch": 50, "largest": (30.0, 2.0), "powers": (2.0,), "kurtosis_gains": (3.0,), "runs": 1}
     | {"marginal_lengths": (2.0, 0.1)},
     paper={"runs": 8, "batch": 4000, "held_gains": 10, "held_lengths": 12, "anywhere": 120},
 )
