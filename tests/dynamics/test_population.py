@@ -112,7 +112,7 @@ def test_fixed_points_are_at_rest_and_stable():
     flow = PopulationFlow.of_field(source)
     point = flow.fixed_point(flow.solve(initial_weights([0], 1, 16, 0.1)[0, 0], [300.0]).weights[-1])
     assert point.speed < 1e-3  # the field still creeps to the nearest place between sites
-    assert float(point.growth.max()) < 1e-3  # only a shift of the field is nearly neutral
+    assert float(point.growth.max()) < 1e-2  # only a shift of the field is nearly neutral
     assert float(point.growth[1]) < 0
     wave = flow.fixed_point(torch.ones(16))
     assert wave.speed < 1e-6

@@ -7,7 +7,7 @@ import torch
 from gatelab.dynamics.facets import Facets, settle
 from gatelab.dynamics.sliding import relu_flow
 from gatelab.errors import FlowStoppedError, InputError
-from tests.references.smoothed_relu import smoothed_relu_flow
+from gatelab.papers.gdln.simulation import smoothed_relu_flow
 
 TAU = 0.5
 

@@ -52,6 +52,8 @@ _THEOREMS = {
         "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp "
         "gdln-circulant gdln-piecewise gdln-race"
     ),
+    "gdln.theorems_population": "gdln-one-basis gdln-gaussian-moments gdln-population gdln-variational",
+    "gdln.theorems_gates": "gdln-filippov gdln-3.3 gdln-shared-race gdln-outputs",
     "gdln.theorems_printed": (
         "gdln-8-printed gdln-9-printed gdln-11-printed gdln-18-printed gdln-26-printed gdln-31-printed"
     ),

@@ -24,10 +24,10 @@ class RaceConfig(SeededConfig):
     """Inputs and outputs that tasks connect, through one shared hidden node and through a node of their own."""
 
     runs: int = Field(default=5, ge=2)
-    domains: int = Field(default=6, ge=2)
-    tasks: tuple[int, ...] = (1, 2, 3, 4, 6)  # outputs with which every input is trained
+    domains: int = Field(default=5, ge=2)
+    tasks: tuple[int, ...] = (1, 2, 3, 5)  # outputs with which every input is trained
     start: float = Field(default=0.01, gt=0)
-    horizon: float = Field(default=60.0, gt=0)  # per task
+    horizon: float = Field(default=20.0, gt=0)  # per task
     width: int = Field(default=4, ge=3)
 
 
