@@ -180,7 +180,9 @@ def _figures(
         x_label=f"ξ₁, {config.least[1]:g} to {config.largest[1]:g} (logarithmic)",
         y_label=f"gain, {config.least[0]:g} (bottom) to {config.largest[0]:g}",
     )
-    yield FigureFacts("The map", shades, f"{len(ipr) * len(ipr[0])} points, no network trained.")
+    points, highest = len(ipr) * len(ipr[0]), max(max(row) for row in ipr)
+    caption = f"{points} points, no network trained. Dark is an IPR of 0, bright is {highest:.2f}."
+    yield FigureFacts(f"Predicted IPR over gain and ξ₁, ξ₂ = {config.fixed_length:g}", shades, caption)
     crossing = border(config, ipr)
     plane = [row for row in held if row["second"] == config.fixed_length]
     networks = {
@@ -193,7 +195,8 @@ def _figures(
     if crossing:
         curves.append(line("predicted border", *zip(*crossing, strict=True)))
     caption = f"The predicted phase is right at {_agreement(config, plane)} of {len(plane)} points of this plane."
-    yield figure("Networks over the predicted border", "ξ₁", "gain", curves, caption, log=True)
+    title = f"Networks over the predicted border, ξ₂ = {config.fixed_length:g}"
+    yield figure(title, "ξ₁", "gain", curves, caption, log_y=True)
     pairs = {
         "ξ₁ > ξ₂": [row for row in held if row["first"] > row["second"]],
         "ξ₁ < ξ₂": [row for row in held if row["first"] < row["second"]],
@@ -207,13 +210,12 @@ def _figures(
     families = []
     for family in ("erf", "power"):
         rows = sorted((row for row in marginals if row["family"] == family), key=lambda row: row["kurtosis"])
+        rows = [row for row in rows if row["kurtosis"] < 3]  # the rest would press all others to the margin
         kurtosis = [row["kurtosis"] for row in rows]
         families.append(dots(f"{family}, networks", kurtosis, [row["network"]["ipr"] for row in rows]))
         families.append(line(f"{family}, predicted", kurtosis, [row["predicted"]["ipr"] for row in rows]))
     one, two = config.marginal_lengths
-    caption = (
-        f"ξ = ({one:g}, {two:g}); local is above {config.local:g}. Powers above 1 have a positive excess kurtosis."
-    )
+    caption = f"ξ = ({one:g}, {two:g}); local is above {config.local:g}. Points beyond 3 are in the table only."
     yield figure("Localisation against the kurtosis of one site", "excess kurtosis", "IPR", families, caption)
 
 

@@ -60,9 +60,8 @@ def _figures(config: PulseMapConfig, results: Mapping[str, Result]) -> Iterator[
         x_label=f"width of y = 1: {', '.join(map(str, config.wide))}",
         y_label=f"width of y = 0: {', '.join(map(str, config.narrow))} (downwards)",
     )
-    yield FigureFacts(
-        "The map of widths", shades, f"Means over {config.runs} runs; pairs without a wider class are empty."
-    )
+    caption = f"Means over {config.runs} runs: dark is 0, bright {max(mean.values()):.2f}. White: y = 1 is not wider."
+    yield FigureFacts("The map of widths", shades, caption)
     narrowest = config.narrow[0]
     widths = [wide for wide in config.wide if wide > narrowest]
     curve = mean_curve(
