@@ -111,7 +111,8 @@ class PathwayGraph:
         """Return the open pathways of a task, as nodes from an active input to an output with a target."""
         task = self.contexts[context]
         wanted = {output for output, _ in task.target}
-        found, front = [], [(node,) for node in self.inputs if node in task.variance]
+        found: list[tuple[str, ...]] = []
+        front: list[tuple[str, ...]] = [(node,) for node in self.inputs if node in task.variance]
         while front:
             path = front.pop()
             for _, node in (edge for edge in self.edges if edge[0] == path[-1]):

@@ -5,7 +5,7 @@ from itertools import product
 from math import sqrt
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
@@ -52,7 +52,7 @@ def _cells(config: ManyUnitsConfig) -> list[Cell]:
     ]
 
 
-def dispersion(sites: Float[Tensor, " units"], ring: int, parts: int = 8) -> float:
+def dispersion(sites: Int64[Tensor, " units"], ring: int, parts: int = 8) -> float:
     """Return variance/mean of how many centres lie in equal parts of a ring: 1 by chance, less if centres tile it."""
     counts = torch.bincount((sites * parts).long() // ring, minlength=parts).double()
     # For m uniform centres the counts are multinomial, with variance m/parts · (1 − 1/parts).

@@ -4,11 +4,12 @@ from itertools import product
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gatelab.dynamics import GatedLinearFlow, minimum_loss, moments_of, self_gated_flow
 from gatelab.dynamics.gate_optimum import Overlap, alternate_gates, certify_gates, fit_weights, predict
 from gatelab.dynamics.gate_search import random_half_spaces
-from gatelab.dynamics.sliding import relu_flow
+from gatelab.dynamics.sliding import ReluFlow, relu_flow
 from gatelab.figures import Plot
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
@@ -19,6 +20,17 @@ from gatelab.papers.gdln.shared_pathways import MODES, race_graph
 from gatelab.papers.gdln.simulation import integrated, smoothed_relu_flow
 
 
+def _sliding_problem(random: torch.Generator) -> tuple[Tensor, Tensor, Tensor, ReluFlow]:
+    """Return a small problem whose flow slides at the end; most do."""
+    while True:
+        x = torch.randn(20, 3, generator=random, dtype=torch.float64)
+        y = (x[:, 0] + x[:, 1].abs() > 0.5).double()
+        start = 0.3 * torch.randn(3, 3, generator=random, dtype=torch.float64)
+        found = relu_flow(x, y, start, 20.0, TAU)
+        if found.sliding(20.0):
+            return x, y, start, found
+
+
 @theorem(
     "gdln-filippov",
     "Section 2.3",
@@ -26,17 +38,7 @@ from gatelab.papers.gdln.simulation import integrated, smoothed_relu_flow
 )
 def sliding_flow(seed: int) -> Measurement:
     """Compare the event-driven flow with a stiff solver at two widths of the gates; restarts at each flip stall."""
-    random = generator(seed)
-    found = None
-    for _ in range(20):  # most, but not all, problems slide within the horizon
-        x = torch.randn(20, 3, generator=random, dtype=torch.float64)
-        y = (x[:, 0] + x[:, 1].abs() > 0.5).double()
-        start = 0.3 * torch.randn(3, 3, generator=random, dtype=torch.float64)
-        found = relu_flow(x, y, start, 20.0, TAU)
-        if found.sliding(20.0):
-            break
-    if found is None or not found.sliding(20.0):
-        raise AssertionError("no problem slides to the end, which never happened; take another seed")
+    x, y, start, found = _sliding_problem(generator(seed))
     end, times = found.weights(20.0), torch.linspace(0, 20, 60, dtype=torch.float64)
     wide, narrow = (smoothed_relu_flow(x, y, start, 20.0, TAU, width) for width in (1e-5, 1e-6))
     gaps = [float((w - end).abs().max()) for w in (wide, narrow, (10 * narrow - wide) / 9)]
@@ -113,8 +115,8 @@ def shared_race(seed: int) -> Measurement:
             ("shared", [("x0", "S"), ("S", "y0")], tasks * share),
             ("separate", [("x0", "D00"), ("D00", "y0")], share),
         ):
-            total = sum(solved.weights[edge][:, 0, 0, 0] for edge in edges)
-            start = sum(strength[edge][0, 0, 0] for edge in edges)
+            total = np.sum([solved.weights[edge][:, 0, 0, 0] for edge in edges], axis=0)
+            start = float(sum(strength[edge][0, 0, 0] for edge in edges))
             # Near zero the sum of a pathway's two edges grows as e^{rate t}, the mode's strength being 1.
             rate = float(np.log(total[-1] / start) / times[-1])
             slack = 0.15 * expected if name == "shared" else 1e-4
