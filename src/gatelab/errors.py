@@ -43,7 +43,3 @@ class StoreError(RunError):
 
 class NotConvergedWarning(UserWarning):
     """An iteration stopped before it reached its tolerance; the result holds the residual."""
-
-
-class FlowStoppedError(GatelabError, RuntimeError):
-    """A flow could not be followed to its horizon; the message says where and why it stopped."""

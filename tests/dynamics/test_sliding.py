@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from gatelab.dynamics.facets import Facets, settle
+from gatelab.dynamics.gated_flow import FlowStoppedError
 from gatelab.dynamics.sliding import relu_flow
-from gatelab.errors import FlowStoppedError, InputError
+from gatelab.errors import InputError
 from gatelab.papers.gdln.simulation import smoothed_relu_flow
 
 TAU = 0.5

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int64
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from gatelab.dynamics.gated_flow import check_tau
+from gatelab.dynamics.gated_flow import FlowStoppedError, check_tau
 from gatelab.dynamics.moments import Gates, gated_inputs
-from gatelab.errors import FlowStoppedError, InputError
+from gatelab.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,13 @@ from torch import Tensor
 
 from gatelab.dynamics.linear_flow import CirculantFlow, DenseFlow, LinearFlow
 from gatelab.dynamics.moments import GatedMoments, Gates, moments_of
-from gatelab.errors import InputError
+from gatelab.errors import GatelabError, InputError
 
 Times = float | Float[Tensor, "*times"]
+
+
+class FlowStoppedError(GatelabError, RuntimeError):
+    """A flow could not be followed to its horizon; the message says where and why it stopped."""
 
 
 def check_tau(tau: float) -> None:

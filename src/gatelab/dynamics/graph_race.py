@@ -15,8 +15,8 @@ from math import inf
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from gatelab.dynamics.gated_flow import check_tau
-from gatelab.errors import FlowStoppedError, InputError
+from gatelab.dynamics.gated_flow import FlowStoppedError, check_tau
+from gatelab.errors import InputError
 
 Edge = tuple[str, str]
 

@@ -1,89 +1,20 @@
 """The gradient flow of a ReLU network on a fixed data set, event by event, also along the boundaries of its gates."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.dynamics.facets import Facets, settle
-from gatelab.dynamics.gated_flow import Times, as_times, check_tau
-from gatelab.errors import FlowStoppedError, InputError
+from gatelab.dynamics.gated_flow import FlowStoppedError, check_tau
+from gatelab.dynamics.segments import ReluFlow, Segment
+from gatelab.errors import InputError
 
 _STALLED = 200  # events without progress in time, after which the flow is given up
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """The closed form between two events: w(t) = Q V v(t), each mode v relaxing at its own rate."""
-
-    start: float
-    vectors: np.ndarray  # (kd, m)
-    rates: np.ndarray
-    drive: np.ndarray
-    initial: np.ndarray
-    sides: np.ndarray  # (facets, k): +1, −1, or 0 where a unit slides
-
-    def at(self, after: np.ndarray) -> np.ndarray:
-        """Return w and ẇ at times since the start, (2, times, kd)."""
-        z = np.outer(after, self.rates)
-        grown = np.where(
-            z > 1e-8, -np.expm1(-z) / np.where(self.rates > 0, self.rates, 1), after[:, None] * (1 - z / 2)
-        )
-        modes = np.exp(-z) * self.initial + grown * self.drive
-        return np.stack([modes, self.drive - self.rates * modes]) @ self.vectors.T
-
-
-@dataclass
-class ReluFlow:
-    """The flow of a bias-free ReLU network with mean readout, in closed form between events.
-
-    Attributes:
-        horizon: the time up to which it is known; later times are refused.
-        switches: times at which a gate opened or closed.
-        slides: times at which a unit began to slide along a gate's boundary.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    units: int
-    horizon: float
-    switches: list[float] = field(default_factory=list)
-    slides: list[float] = field(default_factory=list)
-    _segments: list[_Segment] = field(default_factory=list)
-
-    def weights(self, t: Times) -> Float[Tensor, "*times k d"]:
-        """Return w(t) for one time or a tensor of times."""
-        times = as_times(t, torch.zeros((), dtype=torch.float64))
-        flat = times.flatten().numpy()
-        if len(flat) and flat.max() > self.horizon * (1 + 1e-12):
-            raise InputError(f"t = {flat.max():g} lies beyond the horizon {self.horizon:g}; follow the flow further")
-        starts = np.array([segment.start for segment in self._segments])
-        places = np.searchsorted(starts, flat, side="right") - 1
-        found = np.empty((len(flat), self.units * self.x.shape[1]))
-        for place in np.unique(places):
-            own = places == place
-            found[own] = self._segments[place].at(flat[own] - starts[place])[0]
-        return torch.from_numpy(found).view(*times.shape, self.units, -1)
-
-    def loss(self, t: Times) -> Float[Tensor, "*times"]:
-        """Return L(t) = ½⟨(y − ŷ)²⟩, which is continuous and never rises."""
-        hidden = self.weights(t) @ torch.from_numpy(self.x).T
-        error = torch.from_numpy(self.y) - hidden.clamp(min=0).mean(dim=-2)
-        return error.square().mean(dim=-1) / 2
-
-    def gates(self, t: float) -> Bool[Tensor, "k n"]:
-        """Return which gates are open at a time."""
-        return self.weights(t) @ torch.from_numpy(self.x).T > 0
-
-    def sliding(self, t: float) -> int:
-        """Return along how many boundaries units slide at a time."""
-        starts = [segment.start for segment in self._segments]
-        return int((self._segments[int(np.searchsorted(starts, t, side="right")) - 1].sides == 0).sum())
 
 
 def relu_flow(
@@ -151,7 +82,7 @@ class _Follower:
         now, stalled = 0.0, 0
         for _ in range(most):
             segment = self._segment(now, w.ravel(), sides)
-            self.flow._segments.append(segment)
+            self.flow.segments.append(segment)
             event = self._first_event(segment, self.flow.horizon - now)
             if event is None:
                 return
@@ -172,7 +103,7 @@ class _Follower:
         """Return the open gates, (n, k); along the boundaries on which units slide they are closed."""
         return sides[self.facets.of] * np.sign(self.facets.along)[:, None] > 0
 
-    def _segment(self, now: float, w: np.ndarray, sides: np.ndarray) -> _Segment:
+    def _segment(self, now: float, w: np.ndarray, sides: np.ndarray) -> Segment:
         """Solve the flow under given sides, in the subspace to which sliding confines it."""
         gates = self._open(sides)
         features = (gates[:, :, None] * self.x[:, None, :]).reshape(len(self.x), -1)
@@ -195,13 +126,13 @@ class _Follower:
         rates, V = np.linalg.eigh(Q.T @ A @ Q)
         rates = np.where(rates > 1e-14 * max(float(np.abs(rates).max(initial=0.0)), 1e-300), rates, 0.0)
         vectors = Q @ V
-        return _Segment(now, vectors, rates, np.where(rates > 0, vectors.T @ b, 0.0), vectors.T @ w, sides)
+        return Segment(now, vectors, rates, np.where(rates > 0, vectors.T @ b, 0.0), vectors.T @ w, sides)
 
     def _errors(self, w: np.ndarray, gates: np.ndarray) -> np.ndarray:
         """Return y − ŷ, (…, n), for weights (…, k, d)."""
         return self.y - ((w @ self.x.T) * gates.T).mean(axis=-2)
 
-    def _margins(self, segment: _Segment, w: np.ndarray, constant: float = 1.0) -> np.ndarray:
+    def _margins(self, segment: Segment, w: np.ndarray, constant: float = 1.0) -> np.ndarray:
         """Return what must stay above zero, (times, facets × k × 2): distances from facets, room of sliding units.
 
         All are affine in w; ``constant=0`` leaves out the constant part, which gives their derivatives for ẇ.
@@ -229,7 +160,7 @@ class _Follower:
         np.add.at(sums.T, self.facets.of, values.T)
         return sums
 
-    def _first_event(self, segment: _Segment, rest: float) -> tuple[float, list[tuple[int, int, int]]] | None:
+    def _first_event(self, segment: Segment, rest: float) -> tuple[float, list[tuple[int, int, int]]] | None:
         """Find when the first margin falls below zero, and which: bracket it on a grid, then bisect."""
         start = self._margins(segment, segment.at(np.zeros(1))[0])
         scale = 1e-12 * np.nanmax(np.where(np.isfinite(start), np.abs(start), 0.0), initial=1e-300)
@@ -257,7 +188,7 @@ class _Follower:
                 low, before, slope_before = float(after), values[place], slopes[place]
         return None
 
-    def _bottom(self, segment: _Segment, margin: int, low: float, high: float) -> float:
+    def _bottom(self, segment: Segment, margin: int, low: float, high: float) -> float:
         """Return where a margin is lowest in an interval in which its slope changes sign once."""
         for _ in range(40):
             middle = (low + high) / 2
@@ -266,7 +197,7 @@ class _Follower:
         return high
 
     def _bisect(
-        self, margins: Callable[[float], np.ndarray], low: float, high: float, segment: _Segment
+        self, margins: Callable[[float], np.ndarray], low: float, high: float, segment: Segment
     ) -> tuple[float, list[tuple[int, int, int]]]:
         """Return the first time at which a margin is below zero, to the last digit, and the margins that are."""
         while True:
