@@ -136,7 +136,7 @@ def population_drive(seed: int) -> Measurement:
         against(centred, sampled, "b at each site, gain 3"),
         agrees("Gaussian field", PopulationFlow.of_field(gaussian, 24).drive(w), exact, 1e-4, "quadrature, 24 nodes"),
         agrees("signs, one weight", CentredFlow(sharp, 0).drive(site), signs, 1e-3, "signs are still erf at gain 10⁴"),
-        agrees("gain 3, many weights, with a centre", centred, sampled, 0.1, "an approximation; 10⁵ examples: 0.01"),
+        agrees("gain 3, many weights, with a centre", centred, sampled, 0.15, "an approximation; 10⁵ examples: 0.01"),
         at_least("the Gaussian formula off the samples", relative_error(formula, sampled), 0.03, "gain 3: no Gaussian"),
         note=f"Without a centre the error is {relative_error(plain, sampled):.2g}.",
     )
