@@ -101,10 +101,10 @@ def test_the_integrator_converges():
     torch.testing.assert_close(fine[0], start)
     assert float((fine - coarse).abs().max()) < 1e-2
     w = start.clone()
-    for _ in range(1000):  # Heun's method
+    for _ in range(500):  # Heun's method
         first = flow.velocity(w)
-        w = w + 0.01 * (first + flow.velocity(w + 0.02 * first))
-    torch.testing.assert_close(fine[2], w, rtol=0, atol=2e-4)
+        w = w + 0.02 * (first + flow.velocity(w + 0.04 * first))
+    torch.testing.assert_close(fine[2], w, rtol=0, atol=1e-3)
 
 
 def test_fixed_points_are_at_rest_and_stable():
@@ -120,6 +120,7 @@ def test_fixed_points_are_at_rest_and_stable():
     assert not wave.stable
 
 
+@pytest.mark.slow
 def test_prediction_meets_trained_networks():
     source = NLGP((2.0, 0.1), 1.0, (20,))
     start = initial_weights([0, 1], 1, 20, 0.1)

@@ -29,6 +29,7 @@ class RaceConfig(SeededConfig):
     start: float = Field(default=0.01, gt=0)
     horizon: float = Field(default=20.0, gt=0)  # per task
     width: int = Field(default=4, ge=3)
+    routing_time: float = Field(default=200.0, gt=0)
 
 
 def race_graph(domains: int, tasks: int, deeper: bool, bases: Mapping[str, np.ndarray] | None = None) -> PathwayGraph:
@@ -85,13 +86,13 @@ def _race(config: RaceConfig, tasks: int, deeper: bool, rng: np.random.Generator
     return {"share": mean(shares), "times": (times / horizon).tolist(), "loss": solved.loss.tolist(), "gap": gap}
 
 
-def _routing(rng: np.random.Generator) -> Result:
+def _routing(rng: np.random.Generator, horizon: float) -> Result:
     """Two tasks want opposite outputs for the same input; two hidden nodes, which tasks may learn to open."""
     one = np.ones((1, 1))
     tasks = [TaskContext(0.5, frozenset("st"), {"x": one}, {("y", "x"): sign * one}, 1.0) for sign in (1, -1)]
     graph = PathwayGraph([("x", "s"), ("s", "y"), ("x", "t"), ("t", "y")], tasks)
     start = {edge: 0.3 * rng.standard_normal((1, 1)) for edge in graph.edges}
-    times = list(np.linspace(0, 200, 41))
+    times = list(np.linspace(0, horizon, 41))
     learnt = graph.solve(start, times, routing=0.1 * rng.standard_normal((2, 2)))
     fixed = graph.solve(start, times)
     return {"times": times, "learnt": learnt.loss.tolist(), "fixed": fixed.loss.tolist()}
@@ -122,7 +123,7 @@ def _work(config: RaceConfig, cell: Cell, context: Context) -> Result:
     kind, seed = str(cell.parameters["kind"]), int(cell.parameters["seed"])
     rng = np.random.default_rng(seed)
     if kind == ROUTING:
-        return _routing(rng)
+        return _routing(rng, config.routing_time)
     if kind == EXACT:
         return _exact(seed)
     rows = []
@@ -205,7 +206,7 @@ SHARED_PATHWAYS = experiment(
     lambda config: cells_per_kind(config, SHALLOW, DEEP, ROUTING, EXACT),
     _work,
     _findings,
-    smoke={"runs": 2, "domains": 2, "tasks": (1, 2), "horizon": 2.0},
+    smoke={"runs": 2, "domains": 2, "tasks": (1, 2), "horizon": 2.0, "routing_time": 2.0},
     paper={"runs": 20, "domains": 10, "tasks": (1, 2, 4, 7, 10)},
 )
 EXPERIMENTS = (SHARED_PATHWAYS,)
