@@ -9,7 +9,7 @@ from gatelab.data.ring import circulant
 from gatelab.dynamics import GatedLinearFlow, exact_moments, minimum_loss, moments_of
 from gatelab.dynamics.gated_flow import connected
 from gatelab.dynamics.linear_flow import DenseFlow
-from gatelab.errors import InputError
+from gatelab.errors import InputError, NotConvergedWarning
 from gatelab.models import CellGates, ChosenGates, FunctionGates, GatedDeepLinearNetwork, HalfSpaceGates, OpenGates
 
 N, D, TAU = 60, 5, 0.7
@@ -194,7 +194,7 @@ A = torch.diag(torch.tensor([1.0, 2.0], dtype=torch.float64))
         (lambda: GatedLinearFlow(torch.diag(torch.tensor([1.0, -0.1])), torch.ones(2), 1), "eigenvalue -0.1 times"),
         (lambda: GatedLinearFlow(torch.diag(torch.tensor([1.0, 0.0])), torch.ones(2), 1), "where A is zero"),
         (lambda: GatedLinearFlow(A + torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2), 1), "symmetric"),
-        (lambda: GatedLinearFlow(A * torch.nan, torch.ones(2), 1), "symmetric|NaN"),
+        (lambda: GatedLinearFlow(A * torch.nan, torch.ones(2), 1), "A holds NaN"),
         (lambda: GatedLinearFlow(A, torch.ones(3), 1), "A must be Kd × Kd"),
         (lambda: GatedLinearFlow(A, torch.ones(2), 1, 0.0), "tau = 0"),
         (lambda: GatedLinearFlow(A, torch.ones(2), 1, initial=torch.ones(2, 1)), r"\(K, d\)"),
@@ -226,3 +226,49 @@ def test_joined_gates_mix_structures():
     moments, initial = moments_of(x, y, gates), torch.randn(gates.count, D)
     flow = GatedLinearFlow.from_moments(moments, TAU, initial=initial)
     torch.testing.assert_close(flow.weights(TIMES), reference(moments, initial), rtol=0, atol=1e-9)
+
+
+def test_targets_may_have_columns():
+    """Every column of y is a flow of its own; (n, 1) is one column."""
+    x, y = data()
+    targets = torch.stack([y, y.square(), x[:, 2]], dim=1)
+    for gates in (CASES["general"], CASES["redundant"], CASES["exclusive"]):
+        start = torch.randn(gates.count, D, 3)
+        flow = GatedLinearFlow.from_data(x, targets, gates, TAU, initial=start)
+        alone = [
+            GatedLinearFlow.from_data(x, targets[:, k], gates, TAU, initial=start[..., k].clone()) for k in range(3)
+        ]
+        expected = torch.stack([one.weights(TIMES) for one in alone], dim=-1)
+        torch.testing.assert_close(flow.weights(TIMES), expected)
+        torch.testing.assert_close(flow.limit(), torch.stack([one.limit() for one in alone], dim=-1))
+        torch.testing.assert_close(flow.loss(TIMES), sum(one.loss(TIMES) for one in alone))
+        moments = moments_of(x, targets, gates)
+        torch.testing.assert_close(moments.loss(flow.weights(TIMES)), flow.loss(TIMES))
+        assert minimum_loss(moments) == pytest.approx(2 * flow.loss(1e9).item(), rel=1e-9)
+    assert minimum_loss(moments_of(x, y[:, None], gates)) == pytest.approx(minimum_loss(moments_of(x, y, gates)))
+
+
+def test_columns_and_fourier_modes():
+    source = SinglePulse(((3, 4), (1, 2)), (8,))
+    x = torch.cat([source.support(0), source.support(1)])
+    y = torch.stack([x.sum(dim=1), (x.sum(dim=1) > 2).double()], dim=1)
+    gates = FunctionGates([lambda x: x.sum(dim=1) > 1.5, lambda x: x.sum(dim=1) < 3.5])
+    start = torch.randn(2, 8, 2)
+    moments = moments_of(x, y, gates)
+    flow = GatedLinearFlow.from_moments(moments, TAU, initial=start)
+    assert flow.translation_invariant
+    dense = DenseFlow(moments.A / (4 * TAU), moments.b.view(2, 8, 2) / (2 * TAU)).at(start, TIMES)
+    torch.testing.assert_close(flow.weights(TIMES), dense)
+
+
+@pytest.mark.usefixtures("single_precision")
+def test_single_precision_keeps_slow_modes():
+    """x in float32 has exact float64 moments, so the limit stays; A in float32 has lost its slow modes, and says so."""
+    x, y = NLGP((5.0, 3.0), 0.01).sample(2000, generator=torch.Generator().manual_seed(0))
+    gates = HalfSpaceGates(torch.randn(1, 40, generator=torch.Generator().manual_seed(1)))
+    limit = GatedLinearFlow.from_data(x, y, gates).limit()
+    expected = GatedLinearFlow.from_data(x.double(), y.double(), gates).limit()
+    torch.testing.assert_close(limit, expected.float(), rtol=1e-5, atol=1e-5)
+    moments = moments_of(x, y, gates)
+    with pytest.warns(NotConvergedWarning, match="below the rounding of torch.float32"):
+        GatedLinearFlow(moments.A.float(), moments.b.float(), 1)

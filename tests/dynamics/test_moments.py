@@ -108,7 +108,11 @@ def test_candidates(generator):
     [
         (lambda: exact_moments(NLGP((1.0, 0.3), 3.0), halves(40)), "estimate_moments gives them with error bars"),
         (lambda: moments_of(torch.eye(2), torch.ones(3), OpenGates(1)), "2 examples, 3 labels"),
-        (lambda: moments_of(torch.eye(2), torch.ones(2), torch.ones(3, 1).bool()), "gates are for 3 examples"),
+        (lambda: moments_of(torch.eye(2), torch.ones(2), torch.ones(3, 1).bool()), "x has 2 examples"),
+        (lambda: moments_of(torch.eye(2), torch.ones(2), torch.full((2, 1), 0.5)), "give booleans"),
+        (lambda: gated_inputs(torch.eye(2), torch.full((2, 1), 0.5)), "give booleans"),
+        (lambda: moments_of(torch.eye(2), torch.ones(2, 2, 2), OpenGates(1)), r"\(n,\) or \(n, outputs\)"),
+        (lambda: GatedMoments(torch.eye(2), torch.ones(2, 1, 1), 1, 1.0), "Kd × outputs"),
         (lambda: estimate_moments(PULSES, OpenGates(1), 0), "half of each class"),
         (lambda: exhaustive_gates(exact_moments(PULSES, halves(8)), 4), "ask for 1 to 3"),
         (lambda: exhaustive_gates(exact_moments(PULSES, halves(8)), 2, most=2), "use greedy_gates"),

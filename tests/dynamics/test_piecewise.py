@@ -79,6 +79,10 @@ def test_switches_may_run_out():
     found = self_gated_flow(x, y, start, 4.0, TAU, tolerance=0.0, most=3)
     assert len(found.flips) == 3
     assert found.reached == found.flow.starts[-1] < 4.0
+    found.flow.weights(found.reached)
+    for ask in (lambda: found.flow.weights(4.0), lambda: found.flow.loss(4.0), found.flow.limit):
+        with pytest.raises(InputError, match="known only to t"):
+            ask()
 
 
 @pytest.mark.parametrize("instants", [[0.5], [0.0, 0.0], [0.0], []])

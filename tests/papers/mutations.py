@@ -14,8 +14,11 @@ from torch import nn
 
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import NLGP
-from gatelab.dynamics import GatedLinearFlow, GatedMoments, NeuralRace, PiecewiseFlow
+from gatelab.dynamics import GatedLinearFlow, GatedMoments, NeuralRace, PiecewiseFlow, gaussian_moments
+from gatelab.dynamics.graph_race import PathwayGraph
 from gatelab.dynamics.linear_flow import DenseFlow
+from gatelab.dynamics.population import PopulationFlow
+from gatelab.dynamics.sliding import ReluFlow
 from gatelab.gates import gated
 from gatelab.hierarchy import exactness
 from gatelab.hierarchy.marginals import Observation
@@ -25,6 +28,8 @@ from gatelab.models import DeepGatedNetwork, MeanReadoutNetwork, MemorisationNet
 from gatelab.papers import all_theorems
 from gatelab.papers.gdln import problem as gdln_problem
 from gatelab.papers.gdln import theorems as gdln
+from gatelab.papers.gdln import theorems_gates as gdln_gates
+from gatelab.papers.gdln import theorems_population as gdln_population
 from gatelab.papers.gdln import theorems_printed as gdln_printed
 from gatelab.papers.halfspace import figure1
 from gatelab.papers.halfspace import theorems as halfspace
@@ -295,10 +300,28 @@ HALFSPACE = (
         replaced(halfspace, "active_region", _reversed_path(halfspace.active_region)),
     ),
 )
+
+
+def _larger_second_moments(right: Callable[..., GatedMoments]) -> Callable[..., GatedMoments]:
+    def wrong(*args: Any) -> GatedMoments:
+        moments = right(*args)
+        return GatedMoments(1.01 * moments.A, moments.b, moments.units, moments.power)
+
+    return wrong
+
+
+def _faster(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(*args: Any) -> Any:
+        rates, gates, loss = right(*args)
+        return {edge: 1.05 * rate for edge, rate in rates.items()}, gates, loss
+
+    return wrong
+
+
 GDLN = (
     Mutation(
         "`GatedLinearFlow.weights` 5 % too large",
-        ("gdln-11", "gdln-descent", "gdln-3.5", "gdln-circulant", "gdln-9-printed"),
+        ("gdln-11", "gdln-descent", "gdln-3.5", "gdln-circulant", "gdln-9-printed", "gdln-outputs"),
         scaled(GatedLinearFlow, "weights"),
     ),
     Mutation(
@@ -325,6 +348,25 @@ GDLN = (
         "moments without the inner 1/K",
         ("gdln-8", "gdln-limit", "gdln-8-printed"),
         replaced(gdln_problem, "moments_of", _without_inner_factor(gdln_problem.moments_of)),
+    ),
+    Mutation(
+        "second moments 1 % too large",
+        ("gdln-one-basis",),
+        replaced(gdln_population, "moments_of", _larger_second_moments(gdln_population.moments_of)),
+    ),
+    Mutation(
+        "orthant probabilities 5 % too large",
+        ("gdln-gaussian-moments",),
+        scaled(gaussian_moments, "orthant_probability"),
+    ),
+    Mutation("`PopulationFlow.drive` 5 % too large", ("gdln-population",), scaled(PopulationFlow, "drive")),
+    Mutation("excess kurtosis 30 % too large", ("gdln-variational",), scaled(gdln_population, "excess_kurtosis", 1.3)),
+    Mutation("`ReluFlow.weights` 0.01 % too large", ("gdln-filippov",), scaled(ReluFlow, "weights", 1.0001)),
+    Mutation("least-squares weights 5 % too large", ("gdln-3.3",), scaled(gdln_gates, "fit_weights")),
+    Mutation(
+        "`PathwayGraph.velocity` 5 % too large",
+        ("gdln-shared-race",),
+        replaced(PathwayGraph, "velocity", _faster(PathwayGraph.velocity)),
     ),
     Mutation(
         "integrated flow 1 % too large",

@@ -10,9 +10,13 @@ from torch import Tensor
 
 from gatelab.dynamics.linear_flow import CirculantFlow, DenseFlow, LinearFlow
 from gatelab.dynamics.moments import GatedMoments, Gates, moments_of
-from gatelab.errors import InputError
+from gatelab.errors import GatelabError, InputError
 
 Times = float | Float[Tensor, "*times"]
+
+
+class FlowStoppedError(GatelabError, RuntimeError):
+    """A flow could not be followed to its horizon; the message says where and why it stopped."""
 
 
 def check_tau(tau: float) -> None:
@@ -37,7 +41,7 @@ class _Component(NamedTuple):
     """Groups of equal units that influence each other, and the flow of u = s/√r, s being the sum of a group of r."""
 
     groups: tuple[tuple[int, ...], ...]
-    start: Float[Tensor, "groups d"]
+    start: Float[Tensor, "groups d *outputs"]
     flow: LinearFlow
 
 
@@ -51,7 +55,8 @@ class GatedLinearFlow:
     These are Eqs (8)–(11) of gdln with the inner 1/K that the notes lose. They hold for singular A and any w(0).
     The solver uses the structure it finds. Units with equal gates move together, at a rate times their number, and
     keep their differences (gdln, 3.5). Units that never open together are solved separately (3.4).
-    Translation-invariant blocks are solved by Fourier modes.
+    Translation-invariant blocks are solved by Fourier modes. Targets with several columns share A, and each output
+    has its own weights: b is (Kd, outputs), and w (K, d, outputs).
 
     Attributes:
         groups: units with equal gates.
@@ -79,11 +84,11 @@ class GatedLinearFlow:
     def __init__(
         self,
         A: Float[Tensor, "kd kd"],
-        b: Float[Tensor, " kd"],
+        b: Float[Tensor, " kd *outputs"],
         K: int,
         tau: float = 1.0,
         *,
-        initial: Float[Tensor, "k d"] | None = None,
+        initial: Float[Tensor, "k d *outputs"] | None = None,
         power: float | None = None,
         shape: tuple[int, ...] | None = None,
     ):
@@ -91,7 +96,7 @@ class GatedLinearFlow:
         check_symmetric(A)
         blocks = A.view(K, moments.dim, K, moments.dim).transpose(1, 2)
         rows = circulant_rows(blocks, shape or (moments.dim,))
-        self._solve(blocks, rows, b.view(K, -1), tau, initial, power)
+        self._solve(blocks, rows, b.view(K, moments.dim, *b.shape[1:]), tau, initial, power)
 
     @classmethod
     def from_moments(
@@ -99,7 +104,7 @@ class GatedLinearFlow:
         moments: GatedMoments,
         tau: float = 1.0,
         *,
-        initial: Float[Tensor, "k d"] | None = None,
+        initial: Float[Tensor, "k d *outputs"] | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> "GatedLinearFlow":
         """Solve the flow for given moments."""
@@ -109,23 +114,25 @@ class GatedLinearFlow:
     def from_data(
         cls,
         x: Float[Tensor, "n d"],
-        y: Float[Tensor, " n"],
+        y: Float[Tensor, " n *outputs"],
         gates: Gates,
         tau: float = 1.0,
         *,
-        initial: Float[Tensor, "k d"] | None = None,
+        initial: Float[Tensor, "k d *outputs"] | None = None,
     ) -> "GatedLinearFlow":
-        """Solve the flow on a fixed data set under given gates."""
-        return cls.from_moments(moments_of(x, y, gates), tau, initial=initial)
+        """Solve the flow on a fixed data set under given gates: in float64, with answers in the type of x."""
+        flow = cls.from_moments(moments_of(x, y, gates), tau, initial=initial)
+        flow._dtype = x.dtype
+        return flow
 
     @classmethod
     def from_rows(
         cls,
         rows: Float[Tensor, "k k *shape"],
-        b: Float[Tensor, "k d"],
+        b: Float[Tensor, "k d *outputs"],
         tau: float = 1.0,
         *,
-        initial: Float[Tensor, "k d"] | None = None,
+        initial: Float[Tensor, "k d *outputs"] | None = None,
         power: float | None = None,
     ) -> "GatedLinearFlow":
         """Solve the flow for translation-invariant blocks, given by their first rows, without any d × d matrix."""
@@ -140,18 +147,20 @@ class GatedLinearFlow:
         self,
         blocks: Float[Tensor, "k k ..."],
         rows: Float[Tensor, "k k *shape"] | None,
-        b: Float[Tensor, "k d"],
+        b: Float[Tensor, "k d *outputs"],
         tau: float,
-        initial: Float[Tensor, "k d"] | None,
+        initial: Float[Tensor, "k d *outputs"] | None,
         power: float | None,
     ) -> None:
         check_tau(tau)
         if initial is not None and not bool(torch.isfinite(initial).all()):
             raise InputError("w(0) holds NaN or infinite values")
         if initial is not None and initial.shape != b.shape:
-            raise InputError(f"w(0) is {tuple(initial.shape)}; it must be (K, d) = {tuple(b.shape)}")
+            names = "(K, d)" if b.ndim == 2 else "(K, d, outputs)"
+            raise InputError(f"w(0) is {tuple(initial.shape)}; it must be {names} = {tuple(b.shape)}")
         self.initial = torch.zeros_like(b) if initial is None else initial.detach().to(b)
         self.K, self.tau, self.power = len(b), tau, power
+        self._dtype = b.dtype
         self.translation_invariant = rows is not None
         self.groups = tuple(identical_units(blocks, b))
         # Gates that exclude each other leave blocks of exact zeros.
@@ -172,28 +181,29 @@ class GatedLinearFlow:
         roots = torch.tensor([sqrt(len(group)) for group in groups], dtype=b.dtype, device=b.device)
         scale = roots[:, None] * roots / (self.K**2 * self.tau)
         H = blocks[firsts][:, firsts] * scale.view(*scale.shape, *[1] * (blocks.dim() - 2))
-        f = b[firsts] * roots[:, None] / (self.K * self.tau)
+        f = b[firsts] * roots.view(-1, *[1] * (b.ndim - 1)) / (self.K * self.tau)
         if self.translation_invariant:
             return CirculantFlow(H, f)
-        return DenseFlow(H.transpose(1, 2).reshape(f.numel(), f.numel()), f)
+        return DenseFlow(H.transpose(1, 2).reshape(f.shape[:2].numel(), -1), f)
 
-    def _units(self, sums: list[Float[Tensor, "times _ d"]]) -> Float[Tensor, "times k d"]:
+    def _units(self, sums: list[Float[Tensor, "times _ d *outputs"]]) -> Float[Tensor, "times k d *outputs"]:
         """Return w for u of every component: all units of a group move by the same amount."""
-        w = self.initial.expand(len(sums[0]), -1, -1).clone()
+        w = self.initial.expand(len(sums[0]), *self.initial.shape).clone()
         for component, u in zip(self._components, sums, strict=True):
             for place, group in enumerate(component.groups):
                 w[:, list(group)] += (u[:, place] - component.start[place])[:, None] / sqrt(len(group))
         return w
 
-    def weights(self, t: Times) -> Float[Tensor, "*times k d"]:
-        """Return w(t) for one time or a tensor of times."""
+    def weights(self, t: Times) -> Tensor:
+        """Return w(t), (*times, K, d) or (*times, K, d, outputs), for one time or a tensor of times."""
         times = as_times(t, self.initial)
         sums = [component.flow.at(component.start, times.flatten()) for component in self._components]
-        return self._units(sums).view(*times.shape, *self.initial.shape)
+        return self._units(sums).view(*times.shape, *self.initial.shape).to(self._dtype)
 
-    def limit(self) -> Float[Tensor, "k d"]:
+    def limit(self) -> Float[Tensor, "k d *outputs"]:
         """Return w(∞) = K A⁺ b + the part of w(0) in the null space of A (gdln, after Eq. 11)."""
-        return self._units([component.flow.limit(component.start)[None] for component in self._components])[0]
+        ends = self._units([component.flow.limit(component.start)[None] for component in self._components])
+        return ends[0].to(self._dtype)
 
     def loss(self, t: Times) -> Float[Tensor, "*times"]:
         """Return L(t) = ½⟨(y − ŷ)²⟩ along the flow."""
@@ -201,13 +211,13 @@ class GatedLinearFlow:
             raise InputError("the loss needs ⟨y²⟩; pass power= to GatedLinearFlow, or use from_moments")
         times = as_times(t, self.initial)
         energies = [component.flow.energy(component.start, times.flatten()) for component in self._components]
-        return (self.power / 2 + self.tau * torch.stack(energies).sum(dim=0)).view(times.shape)
+        return (self.power / 2 + self.tau * torch.stack(energies).sum(dim=0)).view(times.shape).to(self._dtype)
 
     def time_constants(self) -> Float[Tensor, " kd"]:
         """Return K²τ/λ of every mode, fastest first; modes that never move have infinity."""
         rates = torch.cat([component.flow.all_rates() for component in self._components])
         # A group of r units has one moving sum; its r − 1 differences never move.
-        frozen = rates.new_zeros(self.initial.numel() - len(rates))
+        frozen = rates.new_zeros(self.initial.shape[:2].numel() - len(rates))
         return 1 / torch.cat([rates, frozen]).sort(descending=True).values
 
 
@@ -218,14 +228,17 @@ def _rounding(blocks: Tensor) -> float:
 
 def check_symmetric(A: Float[Tensor, "kd kd"]) -> None:
     """Raise InputError unless A is symmetric up to rounding."""
+    if not bool(torch.isfinite(A).all()):
+        raise InputError("A holds NaN or infinite values; moments must be finite: check the examples")
     gap = float((A - A.T).abs().max())
-    # A comparison with NaN is false, so this also refuses NaN.
     if not gap <= _rounding(A):
         raise InputError(f"A and its transpose differ by {gap:.3g}; second moments are symmetric: use (A + A.T) / 2")
 
 
 def check_rows(rows: Float[Tensor, "k k *shape"]) -> None:
     """Raise InputError unless first rows belong to symmetric blocks: row[j] = row[−j], on all axes at once."""
+    if not bool(torch.isfinite(rows).all()):
+        raise InputError("the blocks' first rows hold NaN or infinite values; moments must be finite")
     axes = tuple(range(2, rows.dim()))
     mirrored = rows.flip(axes).roll([1] * len(axes), axes)
     gap = max(float((rows - mirrored).abs().max()), float((rows - rows.transpose(0, 1)).abs().max()))
@@ -252,7 +265,7 @@ def circulant_rows(blocks: Float[Tensor, "k k d d"], shape: tuple[int, ...]) -> 
     return rows
 
 
-def identical_units(blocks: Float[Tensor, "k k ..."], b: Float[Tensor, "k d"]) -> list[tuple[int, ...]]:
+def identical_units(blocks: Float[Tensor, "k k ..."], b: Float[Tensor, "k d *outputs"]) -> list[tuple[int, ...]]:
     """Group units with the same gate: A_pp = A_pq = A_qq and b_p = b_q, up to rounding."""
     tolerance, b_tolerance = _rounding(blocks), _rounding(b)
     groups: list[list[int]] = []

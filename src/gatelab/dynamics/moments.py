@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gatelab.data import SinglePulse
+from gatelab.data import GaussianClone, SinglePulse
 from gatelab.data.ring import TwoClasses
+from gatelab.dynamics.gaussian_moments import gaussian_gated_moments
 from gatelab.errors import InputError, OutOfRangeError
-from gatelab.models import OpenGates
+from gatelab.models import HalfSpaceGates, OpenGates
 from gatelab.models.init import check_counts
 from gatelab.models.node_gates import NodeGates
 
@@ -19,13 +20,13 @@ Gates = NodeGates | Bool[Tensor, "n k"]
 
 @dataclass(frozen=True)
 class GatedMoments:
-    """A = ⟨x̃x̃ᵀ⟩ and b = ⟨x̃y⟩ of the gated inputs x̃ = (g₁x, …, g_K x) (gdln, Section 3.3).
+    """A = ⟨x̃x̃ᵀ⟩ and b = ⟨x̃yᵀ⟩ of the gated inputs x̃ = (g₁x, …, g_K x) (gdln, Section 3.3).
 
     Args:
         A: K × K blocks of d × d, A_pq = Σˣˣ(p, q).
-        b: K blocks of d, b_p = Σʸˣ(p)ᵀ.
+        b: K blocks of d, b_p = Σʸˣ(p)ᵀ; a matrix with a column for each output if targets have columns.
         units: K.
-        power: ⟨y²⟩.
+        power: ⟨‖y‖²⟩.
         A_error: standard errors of an estimated A; None if the moments are exact.
         b_error: standard errors of an estimated b.
 
@@ -35,20 +36,21 @@ class GatedMoments:
     """
 
     A: Float[Tensor, "kd kd"]
-    b: Float[Tensor, " kd"]
+    b: Float[Tensor, " kd *outputs"]
     units: int
     power: float
     A_error: Float[Tensor, "kd kd"] | None = None
-    b_error: Float[Tensor, " kd"] | None = None
+    b_error: Float[Tensor, " kd *outputs"] | None = None
 
     def __post_init__(self) -> None:
         check_counts(units=self.units)
         if not self.A.is_floating_point() or not self.b.is_floating_point():
             raise InputError(f"A is {self.A.dtype}, b {self.b.dtype}; moments are floating-point: use .double()")
-        if len(self.b) % self.units or self.A.shape != (len(self.b), len(self.b)):
+        size = len(self.b) if self.b.ndim else 0
+        if not size or size % self.units or self.A.shape != (size, size) or self.b.ndim > 2:
             raise InputError(
                 f"A is {tuple(self.A.shape)}, b is {tuple(self.b.shape)} for K = {self.units} units; "
-                "A must be Kd × Kd and b Kd"
+                "A must be Kd × Kd, and b Kd or Kd × outputs"
             )
 
     @property
@@ -56,10 +58,15 @@ class GatedMoments:
         """The input's dimension d."""
         return len(self.b) // self.units
 
-    def input_output(self, p: int) -> Float[Tensor, " d"]:
-        """Return Σʸˣ(p) = ⟨g_p y xᵀ⟩ (gdln, Eq. 6)."""
+    @property
+    def outputs(self) -> torch.Size:
+        """Shape of one target: () or (outputs,)."""
+        return self.b.shape[1:]
+
+    def input_output(self, p: int) -> Float[Tensor, " d *outputs"]:
+        """Return Σʸˣ(p)ᵀ = ⟨g_p x yᵀ⟩ (gdln, Eq. 6)."""
         self._check_unit(p)
-        return self.b.view(self.units, self.dim)[p]
+        return self.b.view(self.units, self.dim, *self.outputs)[p]
 
     def input_input(self, p: int, q: int) -> Float[Tensor, "d d"]:
         """Return Σˣˣ(p, q) = ⟨g_p g_q x xᵀ⟩ (gdln, Eq. 7).
@@ -75,12 +82,15 @@ class GatedMoments:
         self._check_unit(q)
         return self.A.view(self.units, self.dim, self.units, self.dim)[p, :, q]
 
-    def loss(self, weights: Float[Tensor, "*times k d"]) -> Float[Tensor, "*times"]:
-        """Return L = ½⟨(y − ŷ)²⟩ = ½⟨y²⟩ − bᵀw/K + wᵀAw/(2K²)."""
-        if weights.shape[-2:] != (self.units, self.dim):
-            raise InputError(f"weights are {tuple(weights.shape)}; their last axes must be {(self.units, self.dim)}")
-        w = weights.flatten(-2)
-        return self.power / 2 - w @ self.b / self.units + ((w @ self.A) * w).sum(dim=-1) / (2 * self.units**2)
+    def loss(self, weights: Tensor) -> Float[Tensor, "*times"]:
+        """Return L = ½⟨‖y − ŷ‖²⟩ = ½⟨‖y‖²⟩ − ⟨b, w⟩/K + ⟨w, Aw⟩/(2K²) for weights (*times, K, d, *outputs)."""
+        wanted = (self.units, self.dim, *self.outputs)
+        if weights.shape[-len(wanted) :] != wanted:
+            raise InputError(f"weights are {tuple(weights.shape)}; their last axes must be {wanted}")
+        w = weights.reshape(*weights.shape[: -len(wanted)], *self.b.shape)
+        axes = tuple(range(-self.b.ndim, 0))
+        Aw = self.A @ w if self.b.ndim == 2 else w @ self.A
+        return self.power / 2 - ((w * self.b) / self.units - (w * Aw) / (2 * self.units**2)).sum(dim=axes)
 
     def choose(self, places: list[int]) -> "GatedMoments":
         """Return the moments of some of the units alone."""
@@ -96,22 +106,29 @@ class GatedMoments:
 
 def gated_inputs(x: Float[Tensor, "n d"], gates: Gates) -> Float[Tensor, "n kd"]:
     """Return x̃ = (g₁(x)x, …, g_K(x)x) (gdln, Eq. 12)."""
-    opened = gates.opened(x) if isinstance(gates, NodeGates) else gates
-    if opened.shape[0] != x.shape[0]:
-        raise InputError(f"gates are for {opened.shape[0]} examples, x has {x.shape[0]}; give one row for each")
+    if not isinstance(gates, Tensor):
+        opened = gates.opened(x)
+    elif gates.dtype != torch.bool:
+        raise InputError(f"gates are {gates.dtype}; give booleans, for example gates > 0")
+    else:
+        opened = gates
+    if opened.ndim != 2 or opened.shape[0] != x.shape[0]:
+        raise InputError(
+            f"gates have shape {tuple(opened.shape)}, x has {x.shape[0]} examples; give (n, K), a row for each example"
+        )
     return (opened.to(x)[:, :, None] * x[:, None, :]).flatten(1)
 
 
-def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n"], gates: Gates) -> GatedMoments:
+def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n *outputs"], gates: Gates) -> GatedMoments:
     """Return the moments of a fixed data set, taken as the population.
 
     Args:
         x: examples.
-        y: their targets.
+        y: their targets, (n,) or (n, outputs).
         gates: the gates, or which of them are open for each example.
 
     Returns:
-        Exact moments of the examples.
+        Exact moments of the examples, in float64: in float32 the slow modes of A would drown in rounding.
 
     Example:
         >>> moments_of(torch.eye(2), torch.ones(2), torch.tensor([[True], [False]])).b.tolist()
@@ -121,15 +138,13 @@ def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n"], gates: Gates) ->
         raise InputError(f"x is {type(x).__name__}, y {type(y).__name__}; use torch.as_tensor for both")
     if len(x) != len(y) or not len(x):
         raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one, and as many of each")
-    if x.ndim != 2 or y.ndim != 1:
-        raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d) and (n,)")
+    if x.ndim != 2 or y.ndim not in (1, 2) or not y.numel():
+        raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d), and (n,) or (n, outputs)")
     for name, numbers in (("x", x), ("y", y)):
         if not numbers.is_floating_point() or not bool(torch.isfinite(numbers).all()):
             raise InputError(f"{name} is {numbers.dtype}, or not finite everywhere; give finite floating-point numbers")
-    if isinstance(gates, Tensor) and gates.dtype != torch.bool:
-        raise InputError(f"gates are {gates.dtype}; give booleans, for example gates > 0")
-    features = gated_inputs(x, gates)
-    power = y.square().mean().item()
+    features, y = gated_inputs(x, gates).double(), y.double()
+    power = y.square().sum().item() / len(y)
     return GatedMoments(features.T @ features / len(x), features.T @ y / len(x), features.shape[1] // x.shape[1], power)
 
 
@@ -137,8 +152,8 @@ def exact_moments(source: TwoClasses, gates: NodeGates) -> GatedMoments:
     """Return the population's A and b, in float64, where they are known exactly.
 
     Args:
-        source: single pulses, whose finite support is summed under any gates; or any source with open gates, whose
-            moments have a closed form.
+        source: single pulses, whose finite support is summed under any gates; Gaussian clones under half-spaces, by
+            orthant integrals; or any source with open gates, whose moments have a closed form.
         gates: the gates.
 
     Returns:
@@ -160,6 +175,11 @@ def exact_moments(source: TwoClasses, gates: NodeGates) -> GatedMoments:
         ones = torch.ones(gates.count, gates.count, dtype=torch.float64)
         seconds = [torch.kron(ones, source.second_moment(label)) for label in (0, 1)]
         mean = torch.full((gates.count * source.dim,), source.mean(1), dtype=torch.float64)
+    elif isinstance(source, GaussianClone) and isinstance(gates, HalfSpaceGates):
+        gates.check_inputs(source.dim)
+        means = [torch.full((source.dim,), source.mean(label), dtype=torch.float64) for label in (0, 1)]
+        classes = [gaussian_gated_moments(means[label], source.covariance(label), gates) for label in (0, 1)]
+        seconds, mean = [second for second, _ in classes], classes[1][1]
     else:
         raise InputError(
             f"{type(source).__name__} under {type(gates).__name__} has no exact moments here; "
@@ -228,7 +248,7 @@ def _check_source(source: TwoClasses) -> None:
 
 
 def minimum_loss(moments: GatedMoments) -> float:
-    r"""Return the least ⟨(y − ŷ)²⟩ over all weights, ⟨y²⟩ − bᵀA⁺b (gdln, Eqs 13–15, for any targets).
+    r"""Return the least ⟨‖y − ŷ‖²⟩ over all weights, ⟨‖y‖²⟩ − tr bᵀA⁺b (gdln, Eqs 13–15, for any targets).
 
     This is the notes' 𝓛_OLS. The flow's L = ½⟨(y − ŷ)²⟩ ends at half of it.
 
@@ -239,11 +259,11 @@ def minimum_loss(moments: GatedMoments) -> float:
     return moments.power - explained(moments.A, moments.b)
 
 
-def explained(A: Float[Tensor, "kd kd"], b: Float[Tensor, " kd"]) -> float:
-    """Return bᵀA⁺b, without eigenvalues that are zero up to rounding."""
+def explained(A: Float[Tensor, "kd kd"], b: Float[Tensor, " kd *outputs"]) -> float:
+    """Return tr bᵀA⁺b, without eigenvalues that are zero up to rounding."""
     if not bool(torch.isfinite(A).all() and torch.isfinite(b).all()):
         raise InputError("A or b holds NaN or infinity; moments must be finite: check the examples")
     rates, vectors = torch.linalg.eigh(A)
     # A⁺ would turn rounding errors in these directions into large weights.
     kept = rates > 10 * len(b) * torch.finfo(b.dtype).eps * rates.abs().max()
-    return float(((vectors.T @ b).square()[kept] / rates[kept]).sum())
+    return float(((vectors.T @ b.view(len(b), -1)).square()[kept] / rates[kept, None]).sum())

@@ -50,13 +50,21 @@ class ContextMoments:
         return self.xx[self.is_open(p) & self.is_open(q)].sum(dim=0)
 
 
-def context_moments(network: PathwayNetwork, x: Float[Tensor, "n d"], y: Float[Tensor, "n k"]) -> ContextMoments:
+def context_moments(
+    network: PathwayNetwork,
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, "n k"],
+    *,
+    opened: Sequence[Bool[Tensor, "n _"]] | None = None,
+) -> ContextMoments:
     """Return the moments of a data set in every context of a network's gates.
 
     Args:
         network: the network whose gates define the contexts.
         x: examples.
         y: their targets.
+        opened: which nodes of each hidden layer are open for each example, if a task decides that and not x; by
+            default the network's own gates.
 
     Returns:
         One second moment and one input-output correlation for each context that occurs.
@@ -76,8 +84,15 @@ def context_moments(network: PathwayNetwork, x: Float[Tensor, "n d"], y: Float[T
         )
     if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
         raise InputError("x or y holds NaN or infinite values; clean the data")
-    opened = [gates.opened(x) for gates in network.node_gates()]
-    states, context = torch.unique(torch.cat(opened, dim=1), dim=0, return_inverse=True)
+    counts = [gates.count for gates in network.node_gates()]
+    if opened is None:
+        opened = [gates.opened(x) for gates in network.node_gates()]
+    elif [tuple(part.shape) for part in opened] != [(len(x), count) for count in counts]:
+        shapes = [tuple(part.shape) for part in opened]
+        raise InputError(f"opened has shapes {shapes}; give one for each hidden layer, with (n, nodes), nodes {counts}")
+    elif any(part.dtype != torch.bool for part in opened):
+        raise InputError("opened holds numbers; give booleans, for example opened > 0")
+    states, context = torch.unique(torch.cat(list(opened), dim=1), dim=0, return_inverse=True)
     inputs = [x[context == place] for place in range(len(states))]
     targets = [y[context == place] for place in range(len(states))]
     return ContextMoments(

@@ -21,6 +21,7 @@ class PiecewiseFlow:
     Attributes:
         starts: when each segment begins; the first is 0.
         flows: the closed form of each segment, in time since its start.
+        end: when the last gates cease to hold; later times are refused. Infinite unless set.
 
     Args:
         starts: instants at which the gates switch, 0 first.
@@ -48,6 +49,7 @@ class PiecewiseFlow:
                 f"{len(moments)} moments for instants {list(starts)[:5]}…; give one for each instant, 0 first, rising"
             )
         self._tau = tau
+        self.end = inf
         self.starts = [0.0]
         self.flows = [GatedLinearFlow.from_moments(moments[0], tau, initial=initial)]
         for start, of_segment in zip(starts[1:], moments[1:], strict=True):
@@ -77,12 +79,21 @@ class PiecewiseFlow:
 
     def limit(self) -> Float[Tensor, "k d"]:
         """Return w(∞) under the last gates."""
+        if self.end < inf:
+            raise InputError(
+                f"the gates are known only to t = {self.end:g}; there is no limit: ask for weights({self.end:g})"
+            )
         return self.flows[-1].limit()
 
     def _by_segment(self, t: Times, method: Callable[..., Tensor], shape: torch.Size) -> Tensor:
         """Call a method of the flow that holds at each time, with the time since its start."""
         times = as_times(t, self.flows[0].initial)
         flat = times.flatten()
+        if len(flat) and float(flat.max()) > self.end:
+            raise InputError(
+                f"t = {float(flat.max()):g}, but the gates are known only to t = {self.end:g}; ask for earlier times, "
+                "or follow the flow further (self_gated_flow: raise most= or tolerance=, or use relu_flow)"
+            )
         segment = torch.bucketize(flat, flat.new_tensor(self.starts), right=True) - 1
         values = flat.new_zeros(len(flat), *shape)
         for place in segment.unique().tolist():
@@ -95,7 +106,7 @@ class PiecewiseFlow:
 class SelfGatedFlow:
     """A piecewise flow, and the share of gates that flipped at each of its switches.
 
-    Switches were searched up to the time ``reached``, which is below the horizon if ``most`` was used up.
+    The flow ends at the time ``reached``, which is below the horizon if ``most`` was used up; it refuses later times.
     """
 
     flow: PiecewiseFlow
@@ -117,7 +128,9 @@ def self_gated_flow(
 
     From w(t₀) on, the gates 1(w_k(t₀)ᵀx > 0) stay fixed until a share ``tolerance`` of all gates (examples × units)
     would differ under w(t). Bisection finds that instant, and the closed form restarts there. As the tolerance
-    falls, this approaches the flow of the ReLU network itself.
+    falls, this approaches the flow of the ReLU network, as long as that flow crosses the boundaries of its gates. It
+    may also slide along them: then switches pile up, and the flow ends early.
+    :func:`~gatelab.dynamics.sliding.relu_flow` follows the sliding mode.
 
     Args:
         x: examples, taken as the population.
@@ -144,18 +157,21 @@ def self_gated_flow(
             f"tolerance = {tolerance}, horizon = {horizon}, most = {most}; "
             "need 0 ≤ tolerance < 1, horizon > 0 and a whole number most ≥ 0"
         )
+    x, y, initial = x.double(), y.double(), initial.double()
     gates = x @ initial.T > 0
     flow = PiecewiseFlow([0.0], [moments_of(x, y, gates)], tau, initial=initial)
     flips: list[float] = []
     while len(flips) < most:
         instant = _first_switch(flow, x, gates, horizon, tolerance)
         if instant is None:
+            flow.end = horizon
             return SelfGatedFlow(flow, tuple(flips), horizon)
         now = x @ flow.weights(instant).T > 0
         flips.append((now != gates).double().mean().item())
         gates = now
         flow.switch(instant, moments_of(x, y, gates))
-    return SelfGatedFlow(flow, tuple(flips), flow.starts[-1])
+    flow.end = flow.starts[-1]
+    return SelfGatedFlow(flow, tuple(flips), flow.end)
 
 
 def _first_switch(flow: PiecewiseFlow, x: Tensor, gates: Tensor, horizon: float, tolerance: float) -> float | None:

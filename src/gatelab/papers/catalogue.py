@@ -27,10 +27,15 @@ _EXPERIMENTS = {
     "halfspace.hardening": "halfspace-hardening halfspace-hardening-mnist",
     "halfspace.tables": "halfspace-table1 halfspace-table2",
     "gdln.localisation": "gdln-localisation",
+    "gdln.phase_diagram": "gdln-phase-diagram",
+    "gdln.pulse_map": "gdln-pulse-map",
+    "gdln.many_units": "gdln-gaussian-clone",
     "gdln.sign_flipping": "gdln-sign-flipping",
     "gdln.predictions": "gdln-predict-location gdln-evolving-gates",
     "gdln.theory": "gdln-theory",
     "gdln.best_gates": "gdln-best-gates",
+    "gdln.optimal_gates": "gdln-optimal-gates",
+    "gdln.shared_pathways": "gdln-shared-pathways",
     "hierarchy.reformulation": "hierarchy-reformulation",
     "hierarchy.batchnorm": "hierarchy-batchnorm",
     "hierarchy.expressibility": "hierarchy-expressibility",
@@ -49,6 +54,8 @@ _THEOREMS = {
         "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp "
         "gdln-circulant gdln-piecewise gdln-race"
     ),
+    "gdln.theorems_population": "gdln-one-basis gdln-gaussian-moments gdln-population gdln-variational",
+    "gdln.theorems_gates": "gdln-filippov gdln-3.3 gdln-shared-race gdln-outputs",
     "gdln.theorems_printed": (
         "gdln-8-printed gdln-9-printed gdln-11-printed gdln-18-printed gdln-26-printed gdln-31-printed"
     ),

@@ -10,6 +10,8 @@ from gatelab.lab.verdicts import Outcome
 from gatelab.models import CellGates, MeanReadoutNetwork
 from gatelab.papers import find_experiment
 from gatelab.papers.gdln.best_gates import off_diagonal_share, ring_half_spaces
+from gatelab.papers.gdln.many_units import dispersion
+from gatelab.papers.gdln.phase_diagram import PhaseConfig, border
 from gatelab.papers.gdln.predictions import _hits_elsewhere, even_switches
 from gatelab.papers.gdln.training import (
     Activation,
@@ -27,12 +29,17 @@ from tests.lab.test_experiments import _run
 @pytest.mark.parametrize(
     ("identifier", "claims", "figures"),
     [
-        ("gdln-localisation", 8, 3),
+        ("gdln-localisation", 7, 3),
+        ("gdln-phase-diagram", 5, 4),
+        ("gdln-pulse-map", 2, 2),
+        ("gdln-gaussian-clone", 5, 2),
         ("gdln-sign-flipping", 9, 3),
         ("gdln-predict-location", 9, 2),
         ("gdln-evolving-gates", 6, 1),
         ("gdln-theory", 9, 2),
         ("gdln-best-gates", 8, 2),
+        ("gdln-optimal-gates", 7, 2),
+        ("gdln-shared-pathways", 6, 3),
     ],
 )
 def test_smoke_profiles(identifier, claims, figures, tmp_path):
@@ -100,3 +107,35 @@ def test_small_parts():
     assert off_diagonal_share(moments_of(x, y, CellGates(x[:3]))) < 1e-12
     assert off_diagonal_share(moments_of(x, y, x[:, :3] > 0)) > 0.05
     torch.testing.assert_close(ring_half_spaces(4, 2).normals, torch.tensor([[1.0, 0, -1, 0], [-1, 0, 1, 0]]))
+
+
+def test_a_trained_second_layer_is_autograds():
+    source, descent = NLGP((1.0, 0.3), 3.0, (10,)), Descent(4, 0.4, 20, second=True)
+    fields = train_fields(source, Activation.RELU, 3, [3], descent, records=10, dtype=torch.float64)
+    weights = initial_weights([3], 3, 10, 0.1)[0].requires_grad_()
+    second = torch.ones(3, requires_grad=True)
+    stream = source.stream(20, generator=torch.Generator().manual_seed(10_003))
+    for _ in range(4):
+        x, y = next(stream)
+        loss = (((x @ weights.T).clamp(min=0) * second).mean(dim=1) - y).square().mean() / 2
+        slopes = torch.autograd.grad(loss, [weights, second])
+        with torch.no_grad():
+            weights -= 0.4 * slopes[0]
+            second -= 0.4 * slopes[1]
+    torch.testing.assert_close(fields.weights[-1, 0], weights.detach())
+    assert (second - 1).abs().max() > 1e-3
+
+
+def test_dispersion_tells_tiling_from_chance():
+    even = torch.arange(40)
+    assert dispersion(even, 40) == pytest.approx(0)
+    assert dispersion(torch.zeros(40, dtype=torch.int64), 40) > 5
+    draws = [dispersion(torch.randint(40, (40,)), 40) for _ in range(300)]
+    assert sum(draws) / 300 == pytest.approx(1, abs=0.15)
+
+
+def test_the_border_is_where_the_map_crosses():
+    config = PhaseConfig(gains=3, lengths=2)
+    gains, lengths = config.axis(0, 3), config.axis(1, 2)
+    found = border(config, [[0.05, 0.3], [0.15, 0.3], [0.25, 0.3]])
+    assert found == [(lengths[0], pytest.approx(gains[1]))]

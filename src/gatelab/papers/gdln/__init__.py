@@ -3,20 +3,26 @@
 Theorems (``gatelab theorems gdln``):
 
 - ``theorems``: all equations, corrected, and deeper networks;
+- ``theorems_population``: one unit on symmetric data; ``theorems_gates``: sliding, best gates, races over graphs;
 - ``theorems_printed``: where the printed formulas fail, and by how much;
 - ``problem``: the small problems they share; ``gate_objective``: Eqs 16 and 18; ``simulation``: the flow step by step.
 
 Experiments (``gatelab run gdln-…``):
 
-- ``localisation``: Section 1, which data and activations localise;
+- ``localisation``: Section 1, which data and activations localise; ``phase_diagram``: predicted without training;
+  ``pulse_map``: pulses by their widths; ``many_units``: Gaussian clones, tiling, a trained second layer;
 - ``sign_flipping``, ``predictions``: Section 2.1; Sections 2.2 and 2.3; ``training`` trains the networks of both;
-- ``best_gates``: Section 3.3, which gates are best; ``theory``: Section 4, theory over simulation.
+- ``best_gates``: Section 3.3, which half-spaces are best; ``optimal_gates``: which gates of all;
+- ``theory``: Section 4, theory over simulation; ``shared_pathways``: races over graphs.
 """
 
 # Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
 _ITEMS = {
     "gatelab.models.MeanReadoutNetwork": "Eq. 1",
     "gdln-localisation": "Section 1, localisation",
+    "gdln-phase-diagram": "Section 1, phase diagram",
+    "gdln-pulse-map": "Section 1, pulses of any width",
+    "gdln-gaussian-clone": "Section 1, many units and Gaussian clones",
     "gdln-nlgp": "Section 1, NLGP",
     "gatelab.data.SinglePulse": "Section 1, single pulse",
     "gatelab.models.MeanReadoutNetwork.frozen_gates": "Eq. 2",
@@ -40,7 +46,9 @@ _ITEMS = {
     "gatelab.dynamics.minimum_loss": "Eq. 13; Eq. 14; Eq. 15",
     "gatelab.papers.gdln.gate_objective.minimum_loss_balanced": "Eq. 16",
     "gdln-16": "Section 3.3, least loss",
-    "gdln-best-gates": "Section 3.3, which gates",
+    "gdln-best-gates": "Section 3.3, which half-spaces",
+    "gdln-optimal-gates": "Section 3.3, which gates",
+    "gdln-3.3": "Section 3.3, best gates proved",
     "gatelab.models.node_gates.NodeGates.opened": "Eq. 17",
     "gatelab.papers.gdln.gate_objective.objective": "Eq. 18",
     "gdln-3.4": "Section 3.4",
@@ -48,8 +56,16 @@ _ITEMS = {
     "gdln-3.5": "Section 3.5",
     "gdln-theory": "Section 4.1; Section 4.2; Section 4.3",
     "gdln-piecewise": "Section 5, gates vary in time",
-    "gdln-circulant": "Section 5, one basis",
+    "gdln-circulant": "Section 5, translation-invariant gates",
+    "gdln-one-basis": "Section 5, one basis",
+    "gdln-gaussian-moments": "Section 3.2, Gaussian data",
+    "gdln-population": "Section 2.3, population",
+    "gdln-variational": "Section 1, why fields are local",
+    "gdln-filippov": "Section 2.3, sliding",
+    "gdln-outputs": "Section 3.2, several outputs",
+    "gdln-shared-race": "Beyond the notes, graphs",
     "gdln-race": "Beyond the notes",
+    "gdln-shared-pathways": "Beyond the notes, shared pathways",
     "gdln-8-printed": "Eq. 8 as printed",
     "gdln-9-printed": "Eq. 9 as printed",
     "gdln-11-printed": "Eq. 11 as printed",

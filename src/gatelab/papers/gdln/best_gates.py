@@ -1,4 +1,4 @@
-"""gdln, 3.3: which gates let a linear network do best?"""
+"""gdln, 3.3: which of the gates that are easily made do best? ``optimal_gates`` searches among all gates."""
 
 from collections.abc import Mapping
 from statistics import mean
@@ -133,7 +133,7 @@ def _claims(config: BestGatesConfig, kind: str, losses: Mapping[str, Sample], ow
     exhaustive = losses[f"exhaustive, {config.pool} half-spaces"]
     few, many = own[0]["tried"]
     excess = numbers(r["gap"] / loss for r, loss in zip(own, exhaustive.values, strict=True))
-    tiling = f"{kind}: gates that tile the space do better than overlapping half-spaces (loss)"
+    tiling = f"{kind}: random gates that tile the space do better than random half-spaces (loss)"
     learnt = f"{kind}: the gates that a ReLU network learns do better than the best random ones of a pool"
     diagonal = f"{kind}: more diagonal precision matrices mean less loss (rank correlation above 0)"
     greedy = f"{kind}: a greedy search ({few} sets) comes within 1 % of the loss of an exhaustive one ({many} sets)"
@@ -164,19 +164,20 @@ def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Finding
         "ŷ = 0 leaves ½, ŷ = ½ leaves ¼.",
     )
     return findings(
-        "gdln, 3.3: which gates are best?",
+        "gdln, 3.3: which half-spaces and cells are best?",
         f"Least loss with K = {config.units} gates: {'; '.join(answers)}.",
         table,
         *figures,
         *claims,
-        "The notes guess that tiling gates and a diagonal precision matrix are best.",
+        "The notes guess that tiling gates and a diagonal precision matrix are best among all gates: "
+        "gdln-optimal-gates searches these. Here tilings and half-spaces are random.",
         "Exclusive gates have a diagonal precision matrix by construction; the correlation is among half-spaces.",
     )
 
 
 BEST_GATES = experiment(
     "gdln-best-gates",
-    "Which gates let a linear network do best",
+    "Which half-spaces and cells let a linear network do best",
     BestGatesConfig,
     lambda config: cells_per_kind(config, *KINDS),
     _work,

@@ -38,3 +38,41 @@ def descended(
     for _ in range(steps):
         w = torch.addmv(w, A, w).add_(b)
     return w.view_as(initial)
+
+
+def smoothed_relu_flow(
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, " n"],
+    start: Float[Tensor, "k d"],
+    horizon: float,
+    tau: float,
+    width: float,
+) -> Float[Tensor, "k d"]:
+    """Return w at the horizon of a ReLU network whose gates open over a width ε, clip(wᵀx/ε + ½, 0, 1).
+
+    A stiff solver that knows nothing of events or sliding; as ε → 0 it tends to Filippov's flow.
+    """
+    inputs, targets, (units, dim) = x.numpy(), y.numpy(), start.shape
+    share = 1 / (len(inputs) * units * tau)
+
+    def rate(_time: float, w: np.ndarray) -> np.ndarray:
+        h = inputs @ w.reshape(units, dim).T
+        gates = np.clip(h / width + 0.5, 0, 1)
+        error = targets - (gates * h).mean(axis=1)
+        return (((gates * error[:, None]).T @ inputs) * share).ravel()
+
+    def jacobian(_time: float, w: np.ndarray) -> np.ndarray:
+        h = inputs @ w.reshape(units, dim).T
+        gates, slopes = np.clip(h / width + 0.5, 0, 1), (np.abs(h) < width / 2) / width
+        error = targets - (gates * h).mean(axis=1)
+        blocks = np.zeros((units, dim, units, dim))
+        for k in range(units):
+            blocks[k, :, k] += (inputs * (slopes[:, k] * error)[:, None]).T @ inputs
+            for j in range(units):
+                blocks[k, :, j] -= (
+                    inputs * (gates[:, k] * (gates[:, j] + slopes[:, j] * h[:, j]) / units)[:, None]
+                ).T @ inputs
+        return blocks.reshape(units * dim, -1) * share
+
+    solved = solve_ivp(rate, (0, horizon), start.numpy().ravel(), "LSODA", rtol=1e-9, atol=1e-11, jac=jacobian)
+    return torch.from_numpy(solved.y[:, -1].copy()).view(units, dim)

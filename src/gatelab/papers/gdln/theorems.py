@@ -216,24 +216,24 @@ def circulant_flow(seed: int) -> Measurement:
     initial = torch.randn(2, source.dim, generator=random, dtype=torch.float64)
     flow = GatedLinearFlow.from_moments(moments, TAU, initial=initial)
     dense = DenseFlow(moments.A / (4 * TAU), moments.b.view(2, -1) / (2 * TAU)).at(initial, TIMES)
-    x = source.support(1)
-    halves = random_half_spaces(source.dim, 2, generator=random, dtype=torch.float64)
-    mixed = _commutator(moments_of(x, torch.ones(len(x), dtype=torch.float64), halves))
+    x, ones = source.support(1), torch.ones(len(source.support(1)), dtype=torch.float64)
+    # Some half-spaces are open for all pulses, which are not negative, or for none: the largest of five pairs counts.
+    pairs = [random_half_spaces(source.dim, 2, generator=random, dtype=torch.float64) for _ in range(5)]
+    mixed = max(_commutator(moments_of(x, ones, halves)) for halves in pairs)
+    because = "raw pulses are not symmetric under x → −x; gdln-one-basis has data that are"
     return measurement(
         against(flow.weights(TIMES), dense, "each weight at five instants"),
         at_least("Fourier modes used", flow.translation_invariant, 1.0, "the solver must see the structure"),
         identity("Fourier modes against dense", flow.weights(TIMES), dense),
         Check("[A₁₁, A₂₂], relative", _commutator(moments), 1e-12, "circulant matrices commute"),
-        note=(
-            f"The notes hope for one basis over time. For half-space gates [A₁₁, A₂₂] is {mixed:.2g} of the product."
-        ),
+        at_least("[A₁₁, A₂₂] of half-spaces on one class of raw pulses, relative", mixed, 1e-3, because),
     )
 
 
 def _commutator(moments: GatedMoments) -> float:
     """Return the largest entry of A₁₁A₂₂ − A₂₂A₁₁, relative to that of A₁₁A₂₂; both blocks are symmetric."""
     product = moments.input_input(0, 0) @ moments.input_input(1, 1)
-    return float((product - product.T).abs().max() / product.abs().max())
+    return float((product - product.T).abs().max() / product.abs().max().clamp(min=1e-300))
 
 
 @theorem(

@@ -48,6 +48,7 @@ class Descent:
         batch: examples per step.
         scale: scale of the initial weights.
         bias: initial value of the biases; None for no biases.
+        second: whether the second layer, which starts as the mean, is trained too.
     """
 
     steps: int
@@ -55,6 +56,7 @@ class Descent:
     batch: int
     scale: float = 0.1
     bias: float | None = None
+    second: bool = False
 
 
 class Fields(NamedTuple):
@@ -82,12 +84,18 @@ def train_fields(
     tell: Tell | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Fields:
-    """Train one network per seed; all see the same batches, so they differ only by their initial weights."""
+    """Train one network per seed; all see the same batches, so they differ only by their initial weights.
+
+    The mean over K units divides each gradient by K, so a rate that is K times as large keeps the pace of one unit.
+    """
     biased = descent.bias is not None
     weights = initial_weights(seeds, units, source.dim, descent.scale, dtype).requires_grad_()
     bias = torch.full((len(seeds), units), descent.bias or 0.0, dtype=dtype, requires_grad=biased)
     readout = torch.zeros(len(seeds), dtype=dtype, requires_grad=biased)
+    second = torch.ones(len(seeds), units, dtype=dtype, requires_grad=descent.second)
     rates = [(weights, descent.rate)]
+    if descent.second:
+        rates.append((second, descent.rate))
     if biased:
         rates += [(bias, descent.rate), (readout, min(descent.rate, 0.5))]
     sigma = activation.module()
@@ -96,7 +104,7 @@ def train_fields(
     def states() -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in stream:
             hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
-            losses = (sigma(hidden).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
+            losses = ((sigma(hidden) * second[:, None, :]).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
             yield weights, losses
             # No loss depends on another network's parameters, so their sum has each network's own gradient.
             gradients = torch.autograd.grad(losses.sum(), [parameter for parameter, _ in rates])
