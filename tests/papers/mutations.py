@@ -18,7 +18,7 @@ from gatelab.dynamics import GatedLinearFlow, GatedMoments, NeuralRace, Piecewis
 from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.gates import gated
 from gatelab.hierarchy import exactness
-from gatelab.hierarchy.marginals import Observation
+from gatelab.hierarchy.observation import Observation
 from gatelab.kernels import infinite_width
 from gatelab.kernels.tangent_moments import _Strands
 from gatelab.models import DeepGatedNetwork, MeanReadoutNetwork, MemorisationNetwork, mlp

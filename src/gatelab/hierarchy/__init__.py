@@ -13,7 +13,8 @@ from gatelab.hierarchy.disentangle import nearest_disentangled
 from gatelab.hierarchy.events import counted_events, exact_events, given_events
 from gatelab.hierarchy.exactness import conditions
 from gatelab.hierarchy.expressive_power import expressibility
-from gatelab.hierarchy.fields import ReceptiveFields, fields_of, image_fields, string_fields
+from gatelab.hierarchy.field_builders import fields_of, image_fields, string_fields
+from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.marginals import observe_student
 from gatelab.hierarchy.refine import full_information, refined
 from gatelab.hierarchy.reformulation import reformulate

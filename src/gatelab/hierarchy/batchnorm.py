@@ -83,12 +83,17 @@ def batch_norm_jacobian(
     return scale / deviation * projection(f, weights)
 
 
-def row_energy(weight: Float[Tensor, "k w"]) -> Float[Tensor, " w"]:
-    """Return E_j = ½ Σ_k w_jk² of each node j (Eq. 85): conserved by gradient flow if batch norm follows the node.
+def row_energy(weight: Float[Tensor, "k w"], bias: Float[Tensor, " w"] | None = None) -> Float[Tensor, " w"]:
+    r"""Return the energy of each node j that gradient flow conserves if batch norm follows the node (Eq. 85).
 
-    One step of gradient descent of size η raises it by exactly ½ η² Σ_k Δw_jk².
+    .. math:: E_j = \frac12 \Bigl(\sum_k w_{jk}^2 + b_j^2\Bigr)
+
+    A node with a bias has the sum Σ_k w_jk f_k + b_j, so that E[g_j f_j] = 0 conserves ½(‖w_j‖² + b_j²); the paper's
+    ½‖w_j‖² alone drifts at any step. One step of gradient descent of size η raises the energy by exactly
+    ½ η² (‖Δw_j‖² + Δb_j²).
     """
-    return weight.square().sum(dim=0) / 2
+    energy = weight.square().sum(dim=0) / 2
+    return energy if bias is None else energy + bias.square() / 2
 
 
 def constant_columns(f: Float[Tensor, "n w"], variance: Float[Tensor, " w"]) -> Int[Tensor, " k"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
@@ -137,6 +138,9 @@ def given_events(
             f"matrices are given for {sorted(matrices)}; the hierarchy has the edges {sorted(fields.edges)}"
         )
     check_distributions(f"the prior of '{fields.top}'", top_prior.unsqueeze(0))
+    precision = reduce(torch.promote_types, (matrix.dtype for matrix in matrices.values()), top_prior.dtype)
+    top_prior = top_prior.to(precision)
+    matrices = {edge: matrix.to(precision) for edge, matrix in matrices.items()}
     priors = {fields.top: top_prior}
     for parent in reversed(fields.inner):
         for child in fields.children(parent):
@@ -172,21 +176,47 @@ def times(matrix: Tensor, values: Float[Tensor, "k w"], *, transposed: bool = Fa
 
 
 def _events(teacher: Teacher, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"], samples: int | None) -> Events:
-    z, sizes = teacher(x), teacher.sizes
-    priors = {region: torch.bincount(z[region], weights, sizes[region]) for region in teacher.fields.bottom_up}
+    return count_events(teacher.fields, teacher.sizes, teacher(x), weights, teacher.targets.to(x.device), samples)
+
+
+def count_events(
+    fields: ReceptiveFields,
+    sizes: Mapping[str, int],
+    z: Mapping[str, Int[Tensor, " n"]],
+    weights: Float[Tensor, " n"],
+    targets: Float[Tensor, "m k"],
+    samples: int | None,
+    dense: int | None = None,
+) -> Events:
+    """Add up the weights of inputs with each pair of values, edge by edge.
+
+    Args:
+        fields: the regions.
+        sizes: region → m_α.
+        z: region → z_α at each input.
+        weights: of the inputs; they sum to one.
+        targets: a row for each value of z_ω.
+        samples: how many inputs were drawn; None if these are all.
+        dense: matrices with more entries are kept sparse.
+
+    Returns:
+        The probabilities.
+    """
+    dense = DENSE_LIMIT if dense is None else dense
+    priors = {region: torch.bincount(z[region], weights, sizes[region]) for region in fields.bottom_up}
     matrices = {}
-    for parent, child in teacher.fields.edges:
+    for parent, child in fields.edges:
         m, k = sizes[parent], sizes[child]
         inverse = torch.where(priors[parent] > 0, 1 / priors[parent], 0)
         code = z[parent] * k + z[child]
-        if m * k <= DENSE_LIMIT:
+        if m * k <= dense:
             matrices[parent, child] = torch.bincount(code, weights, m * k).view(m, k) * inverse.unsqueeze(1)
         else:
             present, index = torch.unique(code, return_inverse=True)
             rows, columns = present // k, present % k
             values = torch.bincount(index, weights) * inverse[rows]
             matrices[parent, child] = _sparse(torch.stack([rows, columns]), values, torch.Size((m, k)))
-    return Events(teacher.fields, priors, matrices, teacher.targets.to(x.device), samples)
+    return Events(fields, priors, matrices, targets, samples)
 
 
 def _sparse(index: Int[Tensor, "2 k"], values: Float[Tensor, " k"], shape: torch.Size) -> Tensor:

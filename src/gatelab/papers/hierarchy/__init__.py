@@ -18,11 +18,11 @@ _ITEMS = {
     "gatelab.hierarchy.teacher.Teacher": "Section 2.2",
     "gatelab.hierarchy.student.LocalNetwork": "Section 2.3",
     "gatelab.hierarchy.marginals.observe_student": "Eq. 1; Eq. 3; Eq. 16; Eq. 19",
-    "gatelab.hierarchy.marginals.Observation.given_contents": "Eq. 2; Eq. 18",
+    "gatelab.hierarchy.observation.Observation.given_contents": "Eq. 2; Eq. 18",
     "hierarchy-1": "Eq. 4; Eq. 20; Theorem 1; Eq. 21",
     "gatelab.hierarchy.trainers.GradientTrainer.update": "Eq. 17",
     # Sections 3, 8.3 to 8.5: the reformulation
-    "gatelab.hierarchy.marginals.Observation.gradient": "Eq. 5",
+    "gatelab.hierarchy.observation.Observation.gradient": "Eq. 5",
     "hierarchy-selectivity": "Goal, Section 3",
     "hierarchy-2": "Theorem 2; Eq. 7; Eq. 22",
     "gatelab.hierarchy.exactness.conditions": "Theorem 2, focus; Theorem 2, broadness; Eq. 6; Eq. 52",
