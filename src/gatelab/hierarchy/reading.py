@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import inf, prod
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,6 +16,7 @@ from torch.fx import Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.network import Network, read
+from gatelab.network.evaluation import call
 from gatelab.network.operations import Kind
 
 _IMPULSES = 128  # positions that are tried at once
@@ -73,22 +75,23 @@ class RegionNetwork:
         return x.reshape(len(x), self.channels, -1).transpose(1, 2)
 
     def run(
-        self, x: Float[Tensor, "n *shape"], instead: Mapping[int, Tensor] | None = None
+        self, x: Float[Tensor, "n *shape"], replace: Callable[[int, Tensor], Tensor] | None = None
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Run the network.
 
         Args:
             x: inputs.
-            instead: layer (from 0) → values that take the place of its gates' outputs.
+            replace: called with the number of a layer (from 0) and its f; returns what the layers above see instead.
 
         Returns:
-            f^raw and f of every layer, and the output before a softmax or sigmoid.
+            f^raw and f (or what replaces it) of every layer, and the output before a softmax or sigmoid.
         """
-        given = {self.layers[index].node: _always(value) for index, value in (instead or {}).items()}
+        model, instead = self.network.model, {}
+        for index, layer in enumerate(self.layers if replace is not None else ()):
+            assert replace is not None
+            instead[layer.node] = partial(_replaced, layer.node, model, partial(replace, index))
         targets = [node for layer in self.layers for node in (layer.before, layer.node)]
-        *found, output = self.network.interpreter.run(
-            self.network.model, [*targets, self.network.output], x, None, given
-        )
+        *found, output = self.network.interpreter.run(model, [*targets, self.network.output], x, None, instead)
         return found[::2], found[1::2], output
 
     def gate(self, index: int, raw: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
@@ -240,5 +243,5 @@ def _positive(model: nn.Module) -> nn.Module:
     return copied
 
 
-def _always(value: Tensor) -> Callable[..., Tensor]:
-    return lambda *_args, **_kwargs: value
+def _replaced(node: Node, model: nn.Module, replace: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    return replace(call(node, model, *args, **kwargs))
