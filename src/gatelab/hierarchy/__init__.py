@@ -8,7 +8,7 @@ as a projection, what a network can express, and whether nodes come to stand for
 Rules for teachers are in :mod:`gatelab.hierarchy.rules`, input distributions in :mod:`gatelab.hierarchy.inputs`.
 """
 
-from gatelab.hierarchy.batchnorm import batchnorm_projection_report
+from gatelab.hierarchy.diagnosing import diagnose
 from gatelab.hierarchy.disentangle import nearest_disentangled
 from gatelab.hierarchy.events import counted_events, exact_events, given_events
 from gatelab.hierarchy.exactness import conditions
@@ -16,11 +16,14 @@ from gatelab.hierarchy.expressive_power import expressibility
 from gatelab.hierarchy.field_builders import fields_of, image_fields, string_fields
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.marginals import observe_student
+from gatelab.hierarchy.network_teacher import teacher_from
 from gatelab.hierarchy.refine import full_information, refined
+from gatelab.hierarchy.projection_report import ProjectionTracker, batchnorm_projection_report
 from gatelab.hierarchy.reformulation import reformulate
 from gatelab.hierarchy.scores import disentanglement_score, selectivity
 from gatelab.hierarchy.student import LocalNetwork, NodeOptions, Norm, student_for
 from gatelab.hierarchy.teacher import Teacher
+from gatelab.hierarchy.top_loss import TopLoss
 from gatelab.hierarchy.trainers import GradientTrainer, ReformulatedTrainer
 
 __all__ = [
@@ -28,12 +31,15 @@ __all__ = [
     "LocalNetwork",
     "NodeOptions",
     "Norm",
+    "ProjectionTracker",
     "ReceptiveFields",
     "ReformulatedTrainer",
     "Teacher",
+    "TopLoss",
     "batchnorm_projection_report",
     "conditions",
     "counted_events",
+    "diagnose",
     "disentanglement_score",
     "exact_events",
     "expressibility",
@@ -48,4 +54,5 @@ __all__ = [
     "selectivity",
     "string_fields",
     "student_for",
+    "teacher_from",
 ]
