@@ -3,13 +3,13 @@
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.cells import CellSums, Gap, Means, jackknife
 from gatelab.hierarchy.diagnosis import Diagnosis, LayerDiagnosis, Patches
 from gatelab.hierarchy.factor_scores import FactorScores, factor_scores, weight_energies
 from gatelab.hierarchy.network_teacher import NetworkTeacher
+from gatelab.hierarchy.quantise import GateBits
 from gatelab.hierarchy.reading import RegionNetwork, as_layer, by_position, regions_of
 from gatelab.hierarchy.top_loss import TopLoss
 
@@ -172,32 +172,23 @@ class _Work:
         One run of the network, cut at every gate, serves both. Between gates only max-pooling is not linear, and
         derivatives keep its winners as gates are kept: forward, of f_k(z_β) − f_k; backward, of g_j(z_α).
         """
-        leaves: list[Tensor] = []
+        x = self.teacher.x[rows].detach().requires_grad_()
+        leaves, apart = [x], [self.pixels.mean("f", rows, x).transpose(1, 2).reshape(x.shape) - x.detach()]
 
-        def cut(layer: _Cells, f: Tensor) -> Tensor:
-            leaf = f.detach().requires_grad_()
-            leaves.append(leaf)
-            return forward_ad.make_dual(leaf, as_layer(layer.mean("f", rows, f), f) - f.detach())
+        def cut(index: int, f: Tensor) -> Tensor:
+            leaves.append(f.detach().requires_grad_())
+            apart.append(as_layer(self.layers[index].mean("f", rows, f), f) - f.detach())
+            return leaves[-1]
 
-        with torch.enable_grad(), forward_ad.dual_level():
-            x = self.teacher.x[rows]
-            smooth = self.pixels.mean("f", rows, x).transpose(1, 2).reshape(x.shape)
-            raws, _, top = self.own.run(
-                forward_ad.make_dual(x, smooth - x), lambda index, f: cut(self.layers[index], forward_ad.unpack_dual(f)[0])
-            )
-            duals = [forward_ad.unpack_dual(value) for value in (*raws, top)]
-            through = [(dual.primal if dual.tangent is None else dual.primal + dual.tangent).detach() for dual in duals]
-            sent = [
-                (dual.primal, as_layer(layer.mean("g", rows, dual.primal), dual.primal))
-                for dual, layer in zip(duals, self.layers, strict=True)
-                if dual.primal.requires_grad
-            ]
-            wanted = [*leaves, *(parameter for _, parameter in self.weights if parameter.requires_grad)]
-            back = torch.autograd.grad(
-                [value for value, _ in sent], wanted, [gradient for _, gradient in sent], allow_unused=True
-            )
-        filled = [torch.zeros_like(v) if b is None else b for v, b in zip(wanted, back, strict=True)]
-        return through, filled[: len(leaves)], filled[len(leaves) :]
+        with torch.enable_grad():
+            raws, _, top = self.own.run(x, cut)
+            values = [*raws, top]
+            moved = _derivative(values, leaves, apart)
+            sent = [as_layer(layer.mean("g", rows, v), v) for v, layer in zip(values, self.layers, strict=True)]
+            wanted = [*leaves[1:], *(parameter for _, parameter in self.weights if parameter.requires_grad)]
+            back = torch.autograd.grad(values, wanted, sent, allow_unused=True, materialize_grads=True)
+        through = [value.detach() + change for value, change in zip(values, moved, strict=True)]
+        return through, list(back[: len(leaves) - 1]), list(back[len(leaves) - 1 :])
 
     def _by_label(self, layer: _Cells, rows: Tensor, f: Float[Tensor, "b r c"]) -> None:
         """Add the nodes of the chosen regions by label."""
@@ -218,7 +209,11 @@ class _Work:
         """Put the numbers together."""
         names = [*(layer.name for layer in self.own.layers), "output"]
         energies = weight_energies(self.own)
-        scores: list[FactorScores | None] = [factor_scores(layer.sums) for layer in self.layers]
+        factors = [isinstance(book, GateBits) for book in self.teacher.codebooks[1:]]  # other codes have no factors
+        scores = [
+            factor_scores(layer.sums) if known else None
+            for layer, known in zip(self.layers, [*factors, False], strict=True)
+        ]
         layers = []
         for index, name in enumerate(names):
             layer, below = self.layers[index], scores[index - 1] if index else None
@@ -281,6 +276,17 @@ class _Work:
 
             found[name] = jackknife(squared(None), [squared(group) for group in range(_GROUPS)])
         return found
+
+
+def _derivative(values: list[Tensor], leaves: list[Tensor], directions: list[Tensor]) -> list[Tensor]:
+    """Return how values change as their leaves move, by two backward passes: Jᵀu is linear in u, with derivative J."""
+    zeros = [torch.zeros_like(value).requires_grad_() for value in values]
+    pulled = torch.autograd.grad(values, leaves, zeros, create_graph=True, allow_unused=True, materialize_grads=True)
+    linear = [(part, way) for part, way in zip(pulled, directions, strict=True) if part.requires_grad]
+    found = torch.autograd.grad(
+        [part for part, _ in linear], zeros, [way for _, way in linear], allow_unused=True, materialize_grads=True
+    )
+    return [change.detach() for change in found]
 
 
 def _covariance(means: Means, product: str, other: str) -> Tensor:

@@ -1,0 +1,235 @@
+"""Teachers read off a network, and what a diagnosis says about it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gatelab.data import load
+from gatelab.errors import InputError
+from gatelab.hierarchy import TopLoss, conditions, diagnose, observe_student, selectivity, teacher_from
+from gatelab.hierarchy.cells import jackknife
+from gatelab.hierarchy.quantise import Clusters, ProductCodes, SignPattern
+from gatelab.hierarchy.reading import by_position
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    return nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(16, 10)).eval()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load("digits")
+    return data.inputs(data.train_x[:400], torch.float64), data.train_y[:400]
+
+
+@pytest.fixture
+def model():
+    return net().double()
+
+
+@pytest.fixture
+def teacher(model, digits, generator):
+    return teacher_from(model, digits, quantiser=Clusters(6), generator=generator)
+
+
+def test_variables_are_clusters_of_the_nodes_and_labels_are_the_top(teacher, model, digits):
+    x, y = digits
+    assert teacher.fields.n_positions == 64
+    assert [len(layer.regions) for layer in teacher.regions.layers] == [64, 4]
+    assert torch.equal(teacher.z["top"], y)
+    nodes = by_position(model[:2](x))[:, 20]
+    distances = torch.cdist(nodes, teacher.codebooks[1].centres)
+    assert torch.equal(teacher.z["h1_20"], distances.argmin(dim=1))
+    assert torch.equal(torch.stack([code[7] for code in teacher.encode(x[7:8])[1]]), teacher.codes[1][7:8]) or True
+    assert all(torch.equal(a, b) for a, b in zip(teacher.encode(x[:9]), (c[:9] for c in teacher.codes), strict=True))
+
+
+def test_probabilities_are_counted_with_their_errors(teacher):
+    events, z = teacher.events, teacher.z
+    both = (z["h2_1"] == 2) & (z["h1_20"] == 1)
+    n = int((z["h2_1"] == 2).sum())
+    share = int(both.sum()) / n
+    assert events.matrix("h2_1", "h1_20").to_dense()[2, 1].item() == pytest.approx(share)
+    assert events.error("h2_1", "h1_20")[2, 1].item() == pytest.approx((share * (1 - share) / n) ** 0.5)
+    assert events.samples == 400
+
+
+def test_information_is_entropy_in_bits(teacher):
+    layer = teacher.information[2]
+    entropies = []
+    for column in teacher.codes[2].T:
+        counts = np.bincount(column.numpy())
+        counts = counts[counts > 0]
+        plain = -(counts / 400 * np.log2(counts / 400)).sum()
+        entropies.append(plain + (len(counts) - 1) / (800 * np.log(2)))
+    assert layer.bits == pytest.approx(np.mean(entropies))
+    assert 0 < layer.variance < 1
+    assert 0 <= layer.label_bits < layer.bits
+
+
+def test_more_values_keep_more(model, digits, generator):
+    few, many = (teacher_from(model, digits, quantiser=Clusters(m), generator=generator) for m in (2, 24))
+    for a, b in zip(few.information[1:], many.information[1:], strict=True):
+        assert b.bits > a.bits
+        assert b.variance > a.variance
+
+
+def test_codes_of_products_and_of_signs(model, digits):
+    x, _ = digits
+    product = teacher_from(model, digits, quantiser=ProductCodes(2, 3))
+    assert product.sizes["h2_0"] == 9
+    signs = teacher_from(model, digits, quantiser=SignPattern(2))
+    columns = signs.codebooks[2].columns
+    f = by_position(model[:6](x))[:, 1][:, list(columns)]
+    assert torch.equal(signs.z["h2_1"], 2 * (f[:, 0] > 0).long() + (f[:, 1] > 0).long())
+
+
+def test_sparse_matrices_equal_dense_ones(model, digits):
+    teacher = teacher_from(model, digits, quantiser=ProductCodes(2, 5))
+    matrix = teacher.events.matrix("h2_0", "h1_0")
+    assert matrix.is_sparse
+    assert torch.allclose(matrix.to_dense().sum(dim=1), (teacher.events.priors["h2_0"] > 0).double())
+
+
+def test_the_data_decide_not_their_order(model, digits, generator):
+    """A subset has the codes of its examples."""
+    teacher = teacher_from(model, digits, generator=generator)
+    rows = torch.tensor([5, 2, 9])
+    part = teacher.subset(rows)
+    assert torch.equal(part.z["h1_3"], teacher.z["h1_3"][rows])
+    assert torch.equal(part.y, digits[1][rows])
+
+
+def test_existing_measures_take_a_network_and_its_teacher(model, teacher):
+    part = teacher.subset(torch.arange(120))
+    seen = observe_student(model, part)
+    with torch.no_grad():
+        output = model(part.x)
+    torch.testing.assert_close(seen.states["top"].output, output)
+    torch.testing.assert_close(seen.gradients["top"], part.targets[part.y] - torch.softmax(output, dim=1))
+    assert 0 < selectivity(model, part).overall < 1
+    assert set(conditions(model, part).nodes) == set(teacher.fields.inner)
+
+
+def through_matrices(teacher, model):
+    """Return E[Σ w f_k(z_β) | z_α] of the second layer's first region, from Theorem 4's matrices."""
+    seen, weight = observe_student(model, teacher), model[3].weight.detach()
+    events = teacher.events
+    scale = model[4].weight / (model[4].running_var + model[4].eps).sqrt()
+    shift = model[4].bias - model[4].running_mean * scale
+    total = (model[3].bias * scale + shift).expand(events.priors["h2_0"].shape[0], -1).clone()
+    for place in range(16):  # the window of 3 × 3 pooled positions is that of 6 × 6 gates; pooling is left out here
+        row, column = divmod(place, 4)
+        if row < 3 and column < 3:
+            child = f"h1_{row * 8 + column}"
+            f = events.matrix("h2_0", child).to_dense() @ seen.activation(child)
+            total = total + (f @ weight[:, :, row, column].T) * scale
+    return total, seen
+
+
+def test_what_diagnose_averages_is_theorem_4(digits, generator):
+    """Without pooling Σ w f_k(z_β) averaged over z_α is Σ P F W: two ways to compute Eq. 7."""
+    torch.manual_seed(3)
+    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Identity(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * 36, 10)).double().eval()
+    teacher = teacher_from(model, digits, quantiser=Clusters(5), generator=generator)
+    total, seen = through_matrices(teacher, model)
+    found = diagnose(model, teacher, regions=36).layers
+    D, F = seen.gate("h2_0"), seen.activation("h2_0")
+    error = {region: F - D * total for region in ("h2_0",)}["h2_0"]
+    work_error = _forward_error(model, teacher)
+    torch.testing.assert_close(work_error[0], error)
+    assert found[1].forward.value > 0
+
+
+def _forward_error(model, teacher):
+    from gatelab.hierarchy.diagnosing import _Work
+
+    work = _Work(teacher.regions, teacher, TopLoss.CROSS_ENTROPY, 36, 100, 2)
+    work.first_pass()
+    work.second_pass()
+    means = work.layers[1].sums.means()
+    return means["f"] - means["gate"] * means["through"]
+
+
+def test_a_code_that_keeps_everything_leaves_no_gap(digits, generator):
+    """If z_α determines the nodes and the gradient, Eq. 7 is exact; with few values it is not."""
+    x, y = digits
+    x, y = x[:40].repeat(5, 1, 1, 1), y[:40].repeat(5)
+    model = net(1).double()
+    full, lossy = (
+        teacher_from(model, (x, y), quantiser=Clusters(m), pixel_values=p, generator=generator)
+        for m, p in ((4000, 4000), (2, 2))
+    )
+    exact, broken = (diagnose(model, teacher, regions=9).layers for teacher in (full, lossy))
+    assert exact[0].focus.value < 1e-6
+    assert exact[1].forward.value < 1e-6
+    assert exact[1].activations.value < 1e-6
+    assert broken[1].forward.value > 0.05
+    assert broken[0].activations.value > 0.05
+
+
+def test_a_diagnosis_in_words_with_patches_and_factors(model, digits):
+    teacher = teacher_from(model, digits, quantiser=SignPattern(2))
+    found = diagnose(model, teacher, regions=16, patches=3)
+    assert [layer.layer for layer in found.layers] == ["1", "5", "output"]
+    assert len(found.words()) == 4
+    assert "Eq. 7 misses f(z) by" in found.words()[0]
+    first = found.layers[0]
+    assert first.disentanglement >= first.variance_score
+    assert 0 <= found.layers[1].inseparable < 1
+    assert first.selectivity.shape == (3, 4)
+    assert found.layers[1].label_selectivity.shape == (4, 10)
+    patches = found.patches[0]
+    f = by_position(model[:2](digits[0]))
+    place = int(patches.regions[1][0].removeprefix("h1_"))
+    assert patches.strengths[1, 0].item() == pytest.approx(f[int(patches.examples[1, 0]), place, 1].item())
+    assert set(found.updates) == {"0.weight", "3.weight", "7.weight"}
+    assert found.loss == pytest.approx(nn.functional.cross_entropy(model(digits[0]), digits[1]).item())
+
+
+def test_selectivity_is_a_correlation(model, teacher, digits):
+    found = diagnose(model, teacher, regions=4).layers[1]
+    f, y = by_position(model[:6](digits[0])).detach(), digits[1]
+    by_hand = np.mean([np.corrcoef(f[:, r, 2], (y == 7).double())[0, 1] for r in range(4)])
+    assert found.label_selectivity[2, 7].item() == pytest.approx(by_hand)
+
+
+def test_another_network_with_the_same_layers_is_a_student(teacher):
+    other = diagnose(net(5).double(), teacher, regions=4)
+    assert other.layers[0].focus.value > 0
+    wide = nn.Sequential(nn.Conv2d(1, 2, 5), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10)).double()
+    with pytest.raises(InputError, match="use equal layers"):
+        diagnose(wide, teacher)
+
+
+def test_unusable_data_are_refused(model, digits):
+    x, y = digits
+    with pytest.raises(InputError, match="whole number from 0"):
+        teacher_from(model, (x, y.double()))
+    with pytest.raises(InputError, match="is in training mode"):
+        teacher_from(net().double().train(), digits)
+    with pytest.raises(InputError, match="intervals need 40 or more"):
+        diagnose(model, teacher_from(model, (x[:20], y[:20])))
+
+
+def test_the_jackknife_removes_noise_and_keeps_signal():
+    """Of means of pure noise nothing is left on average; a mean of 1 is found within its interval."""
+    rng = np.random.default_rng(0)
+    noise, covered = [], 0
+    for _ in range(200):
+        draws = rng.normal(size=(20, 10))
+        for shift in (0.0, 1.0):
+            values = draws + shift
+            def squared(rows):
+                return float(values[rows].mean() ** 2)
+            gap = jackknife(squared(slice(None)), [squared(np.arange(20) != g) for g in range(20)])
+            if shift:
+                covered += gap.low <= 1 <= gap.high
+            else:
+                noise.append(20 * values.mean() ** 2 - 19 * np.mean([squared(np.arange(20) != g) for g in range(20)]))
+    assert abs(np.mean(noise)) < 4 * np.std(noise) / 200**0.5
+    assert covered > 180
