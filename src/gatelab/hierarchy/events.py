@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import ENUMERATION_LIMIT
+from gatelab.hierarchy.codes import ENUMERATION_LIMIT, decode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.inputs import ROW_TOLERANCE, check_distributions
 from gatelab.hierarchy.teacher import Teacher
@@ -162,6 +162,55 @@ def given_events(
     if targets is None:
         targets = torch.eye(len(top_prior), dtype=top_prior.dtype, device=top_prior.device)
     return Events(fields, priors, dict(matrices), targets)
+
+
+def sampled_inputs(
+    events: Events, n: int, *, values: int = 2, generator: torch.Generator | None = None
+) -> tuple[Int[Tensor, "n d"], dict[str, Int[Tensor, " n"]]]:
+    """Draw inputs from given probabilities, from the top down: z_ω, then each region's variable given its parent's.
+
+    Where a region has several parents, their matrices do not say how it depends on all of them together, so the regions
+    must form a tree.
+
+    Args:
+        events: probabilities, for example from :func:`given_events`.
+        n: number of inputs.
+        values: number of values that a position takes.
+        generator: the source of random numbers.
+
+    Returns:
+        The inputs, and region → its variable at each of them.
+
+    Example:
+        >>> from gatelab.hierarchy import string_fields
+        >>> p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> events = given_events(string_fields(2, []), torch.tensor([0.5, 0.5]), {("top", "x0"): p, ("top", "x1"): p})
+        >>> x, z = sampled_inputs(events, 5)
+        >>> bool((x == z["top"].unsqueeze(1)).all())
+        True
+    """
+    fields = events.fields
+    several = [region for region in fields.bottom_up if len(fields.parents(region)) > 1]
+    if several:
+        raise InputError(
+            f"region '{several[0]}' has {len(fields.parents(several[0]))} parents, and P(z_β | z_α) for each of them does "
+            "not determine a joint distribution; use disjoint regions, or sample a Teacher's inputs"
+        )
+    z = {fields.top: torch.multinomial(events.priors[fields.top], n, replacement=True, generator=generator)}
+    for parent in reversed(fields.inner):
+        for child in fields.children(parent):
+            rows = events.matrix(parent, child).to_dense()[z[parent]]
+            z[child] = torch.multinomial(rows, 1, generator=generator)[:, 0]
+    x = torch.zeros(n, fields.n_positions, dtype=torch.int64, device=z[fields.top].device)
+    for leaf in fields.leaves:
+        positions = fields.positions(leaf)
+        if len(events.priors[leaf]) != values ** len(positions):
+            raise InputError(
+                f"leaf '{leaf}' takes {len(events.priors[leaf])} values; {len(positions)} positions with {values} values "
+                f"each take {values ** len(positions)}: set values="
+            )
+        x[:, list(positions)] = decode(z[leaf], (values,) * len(positions))
+    return x, z
 
 
 def times(matrix: Tensor, values: Float[Tensor, "k w"], *, transposed: bool = False) -> Float[Tensor, "m w"]:
