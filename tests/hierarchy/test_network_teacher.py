@@ -9,6 +9,7 @@ from gatelab.data import load
 from gatelab.errors import InputError
 from gatelab.hierarchy import TopLoss, conditions, diagnose, observe_student, selectivity, teacher_from
 from gatelab.hierarchy.cells import jackknife
+from gatelab.hierarchy.diagnosing import _Work
 from gatelab.hierarchy.quantise import Clusters, ProductCodes, SignPattern
 from gatelab.hierarchy.reading import by_position
 
@@ -22,7 +23,7 @@ def net(seed=0):
 @pytest.fixture(scope="module")
 def digits():
     data = load("digits")
-    return data.inputs(data.train_x[:400], torch.float64), data.train_y[:400]
+    return data.inputs(data.train_x[:240], torch.float64), data.train_y[:240]
 
 
 @pytest.fixture
@@ -43,7 +44,6 @@ def test_variables_are_clusters_of_the_nodes_and_labels_are_the_top(teacher, mod
     nodes = by_position(model[:2](x))[:, 20]
     distances = torch.cdist(nodes, teacher.codebooks[1].centres)
     assert torch.equal(teacher.z["h1_20"], distances.argmin(dim=1))
-    assert torch.equal(torch.stack([code[7] for code in teacher.encode(x[7:8])[1]]), teacher.codes[1][7:8]) or True
     assert all(torch.equal(a, b) for a, b in zip(teacher.encode(x[:9]), (c[:9] for c in teacher.codes), strict=True))
 
 
@@ -54,7 +54,7 @@ def test_probabilities_are_counted_with_their_errors(teacher):
     share = int(both.sum()) / n
     assert events.matrix("h2_1", "h1_20").to_dense()[2, 1].item() == pytest.approx(share)
     assert events.error("h2_1", "h1_20")[2, 1].item() == pytest.approx((share * (1 - share) / n) ** 0.5)
-    assert events.samples == 400
+    assert events.samples == 240
 
 
 def test_information_is_entropy_in_bits(teacher):
@@ -63,8 +63,8 @@ def test_information_is_entropy_in_bits(teacher):
     for column in teacher.codes[2].T:
         counts = np.bincount(column.numpy())
         counts = counts[counts > 0]
-        plain = -(counts / 400 * np.log2(counts / 400)).sum()
-        entropies.append(plain + (len(counts) - 1) / (800 * np.log(2)))
+        plain = -(counts / 240 * np.log2(counts / 240)).sum()
+        entropies.append(plain + (len(counts) - 1) / (480 * np.log(2)))
     assert layer.bits == pytest.approx(np.mean(entropies))
     assert 0 < layer.variance < 1
     assert 0 <= layer.label_bits < layer.bits
@@ -104,7 +104,7 @@ def test_the_data_decide_not_their_order(model, digits, generator):
 
 
 def test_existing_measures_take_a_network_and_its_teacher(model, teacher):
-    part = teacher.subset(torch.arange(120))
+    part = teacher.subset(torch.arange(40))
     seen = observe_student(model, part)
     with torch.no_grad():
         output = model(part.x)
@@ -114,55 +114,45 @@ def test_existing_measures_take_a_network_and_its_teacher(model, teacher):
     assert set(conditions(model, part).nodes) == set(teacher.fields.inner)
 
 
-def through_matrices(teacher, model):
-    """Return E[Σ w f_k(z_β) | z_α] of the second layer's first region, from Theorem 4's matrices."""
-    seen, weight = observe_student(model, teacher), model[3].weight.detach()
-    events = teacher.events
-    scale = model[4].weight / (model[4].running_var + model[4].eps).sqrt()
-    shift = model[4].bias - model[4].running_mean * scale
-    total = (model[3].bias * scale + shift).expand(events.priors["h2_0"].shape[0], -1).clone()
-    for place in range(16):  # the window of 3 × 3 pooled positions is that of 6 × 6 gates; pooling is left out here
-        row, column = divmod(place, 4)
-        if row < 3 and column < 3:
-            child = f"h1_{row * 8 + column}"
-            f = events.matrix("h2_0", child).to_dense() @ seen.activation(child)
-            total = total + (f @ weight[:, :, row, column].T) * scale
-    return total, seen
-
-
 def test_what_diagnose_averages_is_theorem_4(digits, generator):
-    """Without pooling Σ w f_k(z_β) averaged over z_α is Σ P F W: two ways to compute Eq. 7."""
+    """Σ w f_k(z_β), averaged over the examples with one z_α, is Σ P F W: the network run on means against matrices."""
     torch.manual_seed(3)
-    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Identity(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    layers = (nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * 36, 10)).double().eval()
     teacher = teacher_from(model, digits, quantiser=Clusters(5), generator=generator)
-    total, seen = through_matrices(teacher, model)
-    found = diagnose(model, teacher, regions=36).layers
-    D, F = seen.gate("h2_0"), seen.activation("h2_0")
-    error = {region: F - D * total for region in ("h2_0",)}["h2_0"]
-    work_error = _forward_error(model, teacher)
-    torch.testing.assert_close(work_error[0], error)
-    assert found[1].forward.value > 0
-
-
-def _forward_error(model, teacher):
-    from gatelab.hierarchy.diagnosing import _Work
-
-    work = _Work(teacher.regions, teacher, TopLoss.CROSS_ENTROPY, 36, 100, 2)
+    seen, events = observe_student(model, teacher), teacher.events
+    scale = model[3].weight / (model[3].running_var + model[3].eps).sqrt()
+    raw = model[2].bias.expand(5, -1).clone()
+    back = torch.zeros(5, 3)
+    for place in range(9):
+        row, column = divmod(place, 3)
+        f = events.matrix("h2_0", f"h1_{row * 8 + column}").to_dense() @ seen.activation(f"h1_{row * 8 + column}")
+        raw += f @ model[2].weight[:, :, row, column].T
+        # h1_9, at row 1 and column 1, is read by h2_0, h2_1, h2_6 and h2_7, through the taps that are left over.
+        if row < 2 and column < 2:
+            parent = f"h2_{row * 6 + column}"
+            g = events.backward(parent, "h1_9").to_dense().T @ seen.gradient(parent)
+            back += (g * scale) @ model[2].weight[:, :, 1 - row, 1 - column]
+    raw = (raw - model[3].running_mean) * scale + model[3].bias
+    work = _Work(teacher.regions, teacher, TopLoss.CROSS_ENTROPY, 64, 100, 2)
     work.first_pass()
     work.second_pass()
-    means = work.layers[1].sums.means()
-    return means["f"] - means["gate"] * means["through"]
+    above, below = work.layers[1].sums.means(), work.layers[0].sums.means()
+    occurring, below_too = events.priors["h2_0"] > 0, events.priors["h1_9"] > 0
+    torch.testing.assert_close(above["through"][0][occurring], raw[occurring])
+    torch.testing.assert_close(above["gate"][0], seen.gate("h2_0"))
+    torch.testing.assert_close(below["back"][9][below_too], back[below_too])
+    torch.testing.assert_close(below["g"][9], seen.gradient("h1_9"))
 
 
 def test_a_code_that_keeps_everything_leaves_no_gap(digits, generator):
     """If z_α determines the nodes and the gradient, Eq. 7 is exact; with few values it is not."""
     x, y = digits
-    x, y = x[:40].repeat(5, 1, 1, 1), y[:40].repeat(5)
+    x, y = x[:20].repeat(4, 1, 1, 1), y[:20].repeat(4)
     model = net(1).double()
     full, lossy = (
         teacher_from(model, (x, y), quantiser=Clusters(m), pixel_values=p, generator=generator)
-        for m, p in ((4000, 4000), (2, 2))
+        for m, p in ((2000, 2000), (2, 2))
     )
     exact, broken = (diagnose(model, teacher, regions=9).layers for teacher in (full, lossy))
     assert exact[0].focus.value < 1e-6
@@ -224,12 +214,11 @@ def test_the_jackknife_removes_noise_and_keeps_signal():
         draws = rng.normal(size=(20, 10))
         for shift in (0.0, 1.0):
             values = draws + shift
-            def squared(rows):
-                return float(values[rows].mean() ** 2)
-            gap = jackknife(squared(slice(None)), [squared(np.arange(20) != g) for g in range(20)])
+            without = [float(np.delete(values, group, axis=0).mean() ** 2) for group in range(20)]
+            gap = jackknife(float(values.mean() ** 2), without)
             if shift:
                 covered += gap.low <= 1 <= gap.high
             else:
-                noise.append(20 * values.mean() ** 2 - 19 * np.mean([squared(np.arange(20) != g) for g in range(20)]))
+                noise.append(20 * values.mean() ** 2 - 19 * np.mean(without))
     assert abs(np.mean(noise)) < 4 * np.std(noise) / 200**0.5
     assert covered > 180

@@ -27,7 +27,7 @@ from gatelab.hierarchy.inputs import Empirical, Uniform, discretise
 @pytest.fixture(scope="module")
 def digits():
     data = load("digits")
-    return discretise(data.train_x[:300].double()), data.train_y[:300]
+    return discretise(data.train_x[:150].double()), data.train_y[:150]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def teacher(digits, generator):
 
 
 def test_students_of_64_pixels_are_observed(teacher, generator):
-    """2⁶⁴ contents are possible, at most 300 occur."""
+    """2⁶⁴ contents are possible, at most 150 occur."""
     student = student_for(teacher, 3, generator=generator)
     worst = conditions(student, teacher).worst
     assert all(0 <= worst[name] <= 1 for name in ("focus", "broadness"))
@@ -102,10 +102,9 @@ def test_a_network_of_torch_is_a_student(digits, generator):
     torch.testing.assert_close(seen.gradients["top"], target - net(images))
     loss = (p @ (target - net(images)).square().sum(dim=1)) / 2
     (move,) = torch.autograd.grad(loss, net[0].weight)
-    g, f = seen.gradients["h1_0"], seen.inputs
-    by_hand = -sum((p * seen.gradients[f"h1_{i}"][:, 2] * f[f"x{base}"][:, 0]).sum() for i, base in enumerate((0, 4, 32, 36)))
+    parts = [(f"h1_{i}", f"x{corner}") for i, corner in enumerate((0, 4, 32, 36))]
+    by_hand = -sum((p * seen.gradients[region][:, 2] * seen.inputs[leaf][:, 0]).sum() for region, leaf in parts)
     torch.testing.assert_close(by_hand, move[2, 0, 0, 0])
-    assert g.shape == (len(x), 3)
     assert conditions(net, teacher).worst["broadness"] > 0
 
 
@@ -125,5 +124,3 @@ def test_other_students_are_refused_in_words(teacher):
         observe_student(nn.Sequential(nn.Conv2d(1, 4, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 4)).double(), teacher)
     with pytest.raises(InputError, match="takes neither images of one channel nor vectors"):
         observe_student(nn.Sequential(nn.Conv2d(3, 4, 2), nn.ReLU()).double(), teacher)
-    with pytest.raises(InputError, match="the student is a str"):
-        observe_student("net", teacher)

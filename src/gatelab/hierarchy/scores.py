@@ -90,7 +90,7 @@ def selectivity(
     """Score how selective each hidden region's nodes are to single events z_α = a, the paper's goal (Section 1).
 
     The matrix holds max(0, Corr(f_j, [z_α = a])); 1 means that node j is on for this event and constant elsewhere.
-    Events that never occur, or always, have no column.
+    Events that never occur, or always, have no column, and regions without columns no score.
 
     Args:
         student: with any number of nodes.
@@ -112,9 +112,13 @@ def selectivity(
         p, f = seen.probability, seen.states[region].output
         events = torch.eye(seen.sizes[region], dtype=f.dtype, device=f.device)[seen.z[region]]
         events = events[:, (p @ events > 0) & (p @ events < 1)]
+        if not events.shape[1]:
+            continue
         covariance = (f - p @ f).T @ (p.unsqueeze(1) * (events - p @ events))
         deviations = _variance(f, p).sqrt().unsqueeze(1) * _variance(events, p).sqrt()
         scores[region] = match(_share(covariance.clamp(min=0), deviations))
+    if not scores:
+        raise InputError("in every hidden region z has one value only, so there is no event to be selective to")
     return StudentScore(scores)
 
 
