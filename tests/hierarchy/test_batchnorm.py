@@ -113,7 +113,7 @@ def test_epsilon_enters_the_deviation():
 
 
 class PreActivation(nn.Module):
-    """A pre-activation block: the tensor that batch norm reads also goes around it, and two of them read the last one."""
+    """A pre-activation block: what batch norm reads also goes around it, and two layers read the last tensor."""
 
     def __init__(self):
         super().__init__()
@@ -148,7 +148,11 @@ FORMS = {
     "functional": (Functional, (5,), ["batch_norm"]),
     "frozen stem": (frozen_stem, (5,), ["0.1"]),
     "groups": (lambda: nn.Sequential(nn.Conv2d(2, 6, 3), nn.GroupNorm(3, 6), nn.ReLU(inplace=True)), (2, 5, 5), ["1"]),
-    "instances": (lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.InstanceNorm1d(3, affine=True), nn.ReLU()), (2, 6), ["1"]),
+    "instances": (
+        lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.InstanceNorm1d(3, affine=True), nn.ReLU()),
+        (2, 6),
+        ["1"],
+    ),
     "layers": (lambda: nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.ReLU()), (7, 5), ["1"]),
 }
 

@@ -18,7 +18,10 @@ def test_enough_parents_disentangle(generator, k):
     gammas = torch.rand(2**k - 1, generator=generator) + 0.5
     marginals = factor_marginals(prior)
     found = disentangling_weights(parents, gammas, marginals)
-    sent = sum(torch.outer(p.T @ (g * torch.tensor([-1.0, 1.0])), w) for p, g, w in zip(parents, gammas, found.weights, strict=True))
+    sent = sum(
+        torch.outer(p.T @ (g * torch.tensor([-1.0, 1.0])), w)
+        for p, g, w in zip(parents, gammas, found.weights, strict=True)
+    )
     torch.testing.assert_close(sent, found.gradient)
     assert nearest_disentangled(sent, marginals).relative < 1e-8
     assert (found.residual < 1e-10, found.rank) == (True, 2**k - 1)

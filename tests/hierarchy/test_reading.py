@@ -67,6 +67,17 @@ def test_the_regions_of_a_sequential_are_those_of_fields_of():
     assert set(read.edges) == set(listed.edges)
 
 
+def test_gates_times_sums_are_the_nodes():
+    net = nn.Sequential(
+        nn.Conv1d(1, 3, 2), nn.PReLU(3), nn.Flatten(), nn.Linear(9, 4), nn.LeakyReLU(0.2), nn.Linear(4, 2)
+    )
+    nn.init.uniform_(net[1].weight)
+    regions, x = regions_of(net, torch.randn(2, 1, 4)), torch.randn(9, 1, 4)
+    raws, outputs, _ = regions.run(x)
+    for index in range(2):
+        torch.testing.assert_close(regions.gate(index, raws[index]) * raws[index], outputs[index])
+
+
 def test_replaced_layers_are_seen_by_the_layers_above():
     net = NETS["padded"][0]()
     regions, x = regions_of(net, torch.randn(2, 1, 5, 5)), torch.randn(3, 1, 5, 5)

@@ -110,7 +110,9 @@ def test_a_network_of_torch_is_a_student(digits, generator):
 
 def test_a_padded_network_is_a_student(digits, generator):
     x, _ = digits
-    net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(8, 4)).double()
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(8, 4)
+    ).double()
     fields = fields_of(nn.Sequential(net[0]), (8, 8))
     teacher = Teacher(fields, rules.quantised_convolution(2, generator), Empirical(x[:60]))
     assert len(fields.positions("h1_0")) == 4
@@ -121,6 +123,8 @@ def test_a_padded_network_is_a_student(digits, generator):
 
 def test_other_students_are_refused_in_words(teacher):
     with pytest.raises(InputError, match=r"the network's gates form .* the teacher has"):
-        observe_student(nn.Sequential(nn.Conv2d(1, 4, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 4)).double(), teacher)
+        observe_student(
+            nn.Sequential(nn.Conv2d(1, 4, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 4)).double(), teacher
+        )
     with pytest.raises(InputError, match="takes neither images of one channel nor vectors"):
         observe_student(nn.Sequential(nn.Conv2d(3, 4, 2), nn.ReLU()).double(), teacher)

@@ -6,7 +6,8 @@ one assumption (Φ of focus, B of broadness, C of decorrelation, K of the covari
 .. math::
     F_\alpha &= D_\alpha \circ \Bigl(\sum_\beta (P_{\alpha\beta} F_\beta - \Phi_{\alpha\beta}) W_{\beta\alpha} + b\Bigr)
         + C_\alpha \\
-    G_\beta &= D_\beta \circ \sum_\alpha (P^{bT}_{\alpha\beta} G_\alpha - B_{\beta\alpha}) W_{\beta\alpha}^T + C'_\beta \\
+    G_\beta &= D_\beta \circ \sum_\alpha (P^{bT}_{\alpha\beta} G_\alpha - B_{\beta\alpha}) W_{\beta\alpha}^T
+        + C'_\beta \\
     \Delta W_{\beta\alpha} &= (P_{\alpha\beta} F_\beta - \Phi_{\alpha\beta})^T \Lambda_\alpha G_\alpha + K_{\beta\alpha}
 
 With all four the recursion gives the true ΔW, with none the reformulated one. An assumption's part of the error is its
@@ -18,7 +19,7 @@ from itertools import combinations
 from math import factorial
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int
 from torch import Tensor
 
 from gatelab.errors import InputError
@@ -52,9 +53,7 @@ class ErrorBudget:
 
 
 @torch.no_grad()
-def error_budget(
-    student: LocalNetwork, teacher: Teacher, x: Shaped[Tensor, "n d"] | None = None
-) -> ErrorBudget:
+def error_budget(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] | None = None) -> ErrorBudget:
     """Split the error of the reformulated update into its causes.
 
     Args:
@@ -80,7 +79,9 @@ def error_budget(
     if student.loss is not TopLoss.SQUARED:
         raise InputError("the budget needs the squared loss: the mean of a softmax is not the softmax of the mean")
     terms = _Terms(student, teacher, observe_student(student, teacher, x))
-    subsets = [frozenset(chosen) for size in range(len(CAUSES) + 1) for chosen in combinations(CAUSES, size)]
+    subsets: list[frozenset[str]] = [
+        frozenset(chosen) for size in range(len(CAUSES) + 1) for chosen in combinations(CAUSES, size)
+    ]
     moves = {mended: terms.moves(mended) for mended in subsets}
     true = moves[frozenset(CAUSES)]
     errors = {mended: _relative(found, true) for mended, found in moves.items()}

@@ -202,8 +202,7 @@ class _Work:
         if len(kept) <= group:
             kept.append([move.detach().double() for move in moves])
         else:
-            for total, move in zip(kept[group], moves, strict=True):
-                total += move.double()
+            kept[group] = [total + move.double() for total, move in zip(kept[group], moves, strict=True)]
 
     def diagnosis(self) -> Diagnosis:
         """Put the numbers together."""

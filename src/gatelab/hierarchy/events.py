@@ -193,8 +193,8 @@ def sampled_inputs(
     several = [region for region in fields.bottom_up if len(fields.parents(region)) > 1]
     if several:
         raise InputError(
-            f"region '{several[0]}' has {len(fields.parents(several[0]))} parents, and P(z_β | z_α) for each of them does "
-            "not determine a joint distribution; use disjoint regions, or sample a Teacher's inputs"
+            f"region '{several[0]}' has {len(fields.parents(several[0]))} parents, and P(z_β | z_α) for each of them "
+            "does not determine a joint distribution; use disjoint regions, or sample a Teacher's inputs"
         )
     z = {fields.top: torch.multinomial(events.priors[fields.top], n, replacement=True, generator=generator)}
     for parent in reversed(fields.inner):
@@ -206,8 +206,8 @@ def sampled_inputs(
         positions = fields.positions(leaf)
         if len(events.priors[leaf]) != values ** len(positions):
             raise InputError(
-                f"leaf '{leaf}' takes {len(events.priors[leaf])} values; {len(positions)} positions with {values} values "
-                f"each take {values ** len(positions)}: set values="
+                f"leaf '{leaf}' takes {len(events.priors[leaf])} values; {len(positions)} positions with {values} "
+                f"values each take {values ** len(positions)}: set values="
             )
         x[:, list(positions)] = decode(z[leaf], (values,) * len(positions))
     return x, z

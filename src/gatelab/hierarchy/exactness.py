@@ -59,7 +59,7 @@ class Conditions:
 
 
 def conditions(
-    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, "n *shape"] | None = None
+    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, " n *shape"] | None = None
 ) -> Conditions:
     """Measure focus, broadness and decorrelation.
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.fx import Node
 
 from gatelab.hierarchy.cells import CellSums
 from gatelab.hierarchy.codes import all_values
 from gatelab.hierarchy.disentangle import factor_marginals, nearest_disentangled
 from gatelab.hierarchy.reading import RegionNetwork
 from gatelab.hierarchy.scores import match
+from gatelab.network import Network
 from gatelab.network.operations import Kind
 
 
@@ -42,7 +44,7 @@ class FactorScores:
 
 
 def factor_scores(sums: CellSums) -> FactorScores | None:
-    """Score a layer; None if z does not consist of two or more binary factors, or there are fewer nodes than factors."""
+    """Score a layer; None if z does not consist of binary factors, or there are fewer nodes than factors."""
     values = sums.shape[2]
     k = values.bit_length() - 1
     means, priors = sums.means(), sums.priors()
@@ -60,11 +62,10 @@ def factor_scores(sums: CellSums) -> FactorScores | None:
     chosen = f[:, :, nodes], g[:, :, nodes] * priors.unsqueeze(2)
     forward = [nearest_disentangled(own).relative for own in chosen[0]]
     backward = [
-        nearest_disentangled(own, factor_marginals(prior)).relative for own, prior in zip(chosen[1], priors, strict=True)
+        nearest_disentangled(own, factor_marginals(prior)).relative
+        for own, prior in zip(chosen[1], priors, strict=True)
     ]
-    return FactorScores(
-        definition, variance, (sum(forward) / len(forward), sum(backward) / len(backward)), nodes
-    )
+    return FactorScores(definition, variance, (sum(forward) / len(forward), sum(backward) / len(backward)), nodes)
 
 
 def _explained(f: Float[Tensor, "r m c"], priors: Float[Tensor, "r m"], bit: Int[Tensor, " m"]) -> Float[Tensor, "r c"]:
@@ -85,20 +86,25 @@ def _share(part: Tensor, whole: Tensor) -> Tensor:
 
 
 def weight_energies(own: RegionNetwork) -> dict[int, Float[Tensor, "o i"]]:
-    """Return layer (from 0) → Σ over taps of w², by channel above and channel below, where one weight layer feeds it."""
+    """Return layer (from 0) → Σ over taps of w², by channels above and below, where one weight layer feeds it."""
     found = {}
-    targets = [*(layer.before for layer in own.layers), own.network.output]
-    for index, node in enumerate(targets):
-        while node.op != "placeholder" and own.network.kind(node) is not Kind.WEIGHT:
-            sources = [source for source in node.all_input_nodes if source.meta.get("data")]
-            if len(sources) != 1 or own.network.kind(node) is not Kind.NORMALISATION:
-                break
-            (node,) = sources
-        else:
-            if node.op != "placeholder":
-                weight = own.network.call(node)["weight"]
-                below = own.layers[index - 1].channels if index else own.channels
-                if isinstance(weight, Tensor) and weight.shape[1] % below == 0:
-                    energy = weight.detach().double().square().flatten(1)
-                    found[index] = energy.view(len(energy), below, -1).sum(dim=2)
+    for index, target in enumerate([*(layer.before for layer in own.layers), own.network.output]):
+        node = _weight_layer(own.network, target)
+        weight = None if node is None else own.network.call(node)["weight"]
+        below = own.layers[index - 1].channels if index else own.channels
+        if isinstance(weight, Tensor) and weight.shape[1] % below == 0:
+            energy = weight.detach().double().square().flatten(1)
+            found[index] = energy.view(len(energy), below, -1).sum(dim=2)
     return found
+
+
+def _weight_layer(network: Network, node: Node) -> Node | None:
+    """Return the weight layer behind a node, with only normalisations in between; None if there is none."""
+    while node.op != "placeholder":
+        if network.kind(node) is Kind.WEIGHT:
+            return node
+        sources = [source for source in node.all_input_nodes if source.meta.get("data")]
+        if len(sources) != 1 or network.kind(node) is not Kind.NORMALISATION:
+            return None
+        (node,) = sources
+    return None

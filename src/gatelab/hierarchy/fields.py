@@ -45,7 +45,9 @@ class ReceptiveFields:
             self.top = self._find_top()
             self._parents = self._find_parents()
             self._children = {
-                name: tuple(sorted((c for c in self._parents if name in self._parents[c]), key=self.regions.__getitem__))
+                name: tuple(
+                    sorted((c for c in self._parents if name in self._parents[c]), key=self.regions.__getitem__)
+                )
                 for name in self.regions
             }
             self._check_cover()

@@ -143,8 +143,9 @@ class Empirical(Inputs):
         clash = (found[index] != labels).nonzero()
         if len(clash):
             raise InputError(
-                f"example {int(clash[0])} has the label {int(labels[clash[0]])}, an equal one {int(found[index][clash[0]])}"
-                f" ({len(clash)} such examples): the label must be a function of x; use more levels, or drop them"
+                f"example {int(clash[0])} has the label {int(labels[clash[0]])}, an equal one "
+                f"{int(found[index][clash[0]])} ({len(clash)} such examples): the label must be a function of x; "
+                "use more levels, or drop them"
             )
         return found
 

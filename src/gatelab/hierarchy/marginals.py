@@ -13,7 +13,7 @@ from gatelab.hierarchy.teacher import Teacher
 
 
 def observe_student(
-    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, "n *shape"] | None = None
+    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, " n *shape"] | None = None
 ) -> Observation:
     """Run the student forward and backward and keep every node at every input.
 

@@ -14,7 +14,7 @@ from gatelab.hierarchy.top_loss import TopLoss
 
 
 def observe_network(
-    model: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, "n *shape"] | None
+    model: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, " n *shape"] | None
 ) -> Observation:
     """Run a network forward and backward on a teacher's inputs; see :func:`~gatelab.hierarchy.observe_student`.
 
@@ -70,7 +70,7 @@ def observe_network(
 
 def _passes(
     regions: RegionNetwork,
-    x: Float[Tensor, "n *shape"],
+    x: Float[Tensor, " n *shape"],
     target: Float[Tensor, "n k"],
     probability: Float[Tensor, " n"],
     kind: TopLoss,
@@ -79,7 +79,9 @@ def _passes(
     with torch.enable_grad():
         raws, outputs, top = regions.run(x.detach().requires_grad_())
         if top.shape != target.shape:
-            raise InputError(f"the network returns {tuple(top.shape[1:])}, the teacher's targets {target.shape[1]} numbers")
+            raise InputError(
+                f"the network returns {tuple(top.shape[1:])}, the teacher's targets {target.shape[1]} numbers"
+            )
         loss = kind.mean(top, target, probability)
         wanted = [tensor for pair in zip(raws, outputs, strict=True) for tensor in pair]
         found = torch.autograd.grad(loss, [*wanted, top])

@@ -56,7 +56,7 @@ class NetworkTeacher:
 
     regions: RegionNetwork
     codebooks: tuple[Codebook, ...]
-    x: Float[Tensor, "n *shape"]
+    x: Float[Tensor, " n *shape"]
     y: Int[Tensor, " n"]
     codes: tuple[Int[Tensor, "n _"], ...]
     information: tuple[LayerInformation, ...]
@@ -104,7 +104,7 @@ class NetworkTeacher:
         codes = tuple(code[rows] for code in self.codes)
         return replace(self, x=self.x[rows], y=self.y[rows], codes=codes)
 
-    def encode(self, x: Float[Tensor, "n *shape"], batch: int = 500) -> tuple[Int[Tensor, "n _"], ...]:
+    def encode(self, x: Float[Tensor, " n *shape"], batch: int = 500) -> tuple[Int[Tensor, "n _"], ...]:
         """Return z at every position of new examples, for the input and each layer."""
         found: list[list[Tensor]] = [[] for _ in self.codebooks]
         for part in batches(len(x), batch):
@@ -112,7 +112,7 @@ class NetworkTeacher:
                 found[place].append(_codes(self.codebooks[place], nodes))
         return tuple(map(torch.cat, found))
 
-    def numbered_contents(self, region: str, x: Shaped[Tensor, "n *shape"]) -> Int[Tensor, " n"]:
+    def numbered_contents(self, region: str, x: Shaped[Tensor, " n *shape"]) -> Int[Tensor, " n"]:
         """Return a number for the content x_α of a region, equal for equal contents."""
         return numbered(self.regions.pixels(x)[:, list(self.fields.positions(region))].flatten(1))
 
@@ -167,7 +167,7 @@ def teacher_from(
     return replace(teacher, information=tuple(_information(teacher)))
 
 
-def layer_nodes(regions: RegionNetwork, x: Float[Tensor, "n *shape"]) -> list[Float[Tensor, "n _ _"]]:
+def layer_nodes(regions: RegionNetwork, x: Float[Tensor, " n *shape"]) -> list[Float[Tensor, "n _ _"]]:
     """Return the pixels and every layer's f, by position."""
     with torch.no_grad():
         _, outputs, _ = regions.run(x)

@@ -29,7 +29,7 @@ class Observation:
     """
 
     fields: ReceptiveFields
-    x: Shaped[Tensor, "n *shape"]
+    x: Shaped[Tensor, " n *shape"]
     probability: Float[Tensor, " n"]
     z: dict[str, Int[Tensor, " n"]]
     contents: dict[str, Int[Tensor, " n"]]

@@ -1,7 +1,7 @@
 r"""Weights of several parents that make a back-propagated gradient disentangled (hierarchy, Section 8.7.3, Eq. 109).
 
-The factors S of a child β are read by parents α, each with one factor of its own. With centred gradients g̃_α = γ_α (−1, 1)
-node i of β receives
+The factors S of a child β are read by parents α, each with one factor of its own. With centred gradients
+g̃_α = γ_α (−1, 1) node i of β receives
 
 .. math:: \tilde G_{\beta,i} = \sum_\alpha P_{\alpha,S}^T \tilde g_\alpha w_{\alpha i}
           = \sum_\alpha c_{\alpha i} (v^+_\alpha - v^-_\alpha), \qquad c_{\alpha i} = \gamma_\alpha w_{\alpha i}.
@@ -64,7 +64,8 @@ def disentangling_weights(
     """
     if not len(matrices) or len(matrices) != len(gradients) or bool((gradients == 0).any()):
         raise InputError(
-            f"{len(matrices)} parents, {len(gradients)} gradients; give one for each of one or more parents, none of them 0"
+            f"{len(matrices)} parents, {len(gradients)} gradients; give one for each of one or more parents, none of "
+            "them 0"
         )
     k = n_factors(matrices[0].shape[1], "z_β")
     if marginals.shape != (k, 2) or any(matrix.shape != (2, 2**k) for matrix in matrices):

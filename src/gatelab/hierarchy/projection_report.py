@@ -1,4 +1,4 @@
-"""How much of the gradient each normalisation of a user's network removes (hierarchy, Thm. 5), once and over training."""
+"""How much of the gradient each normalisation of a network removes (hierarchy, Thm. 5), once and over training."""
 
 import inspect
 from collections import Counter
@@ -110,7 +110,9 @@ def batchnorm_projection_report(
             with _Watch(place) as watch:
                 value = loss(run(x))
             if not watch.uses:
-                raise UnsupportedModelError(f"{type(model).__name__} has no batch-norm layer; there is nothing to report")
+                raise UnsupportedModelError(
+                    f"{type(model).__name__} has no batch-norm layer; there is nothing to report"
+                )
             if value.ndim != 0:
                 raise InputError(f"loss returned a tensor of shape {tuple(value.shape)}; it must return a scalar")
             wanted = [tensor for use in watch.uses for tensor in (use.f, use.output)]
@@ -212,7 +214,7 @@ def _projection(use: _Use, outer: Tensor | None, inner: Tensor | None) -> BatchN
     if use.kind != "batch_norm":  # channels that share one σ have different c₁, so c₁ belongs to the gradient
         per_entry = scale if use.kind == "layer_norm" or scale.ndim == 0 else scale.view(-1, *(1,) * (f.ndim - 2))
         outer, scale = outer * per_entry, torch.ones(()).to(f)
-    batch, gradient, found = (_columns(use, values) for values in (f, outer, inner))
+    batch, gradient, found = _columns(use, f), _columns(use, outer), _columns(use, inner)
     channels = _channels(use, f)
     forward = standardise(batch, eps=eps)
     centred = batch - forward.mean

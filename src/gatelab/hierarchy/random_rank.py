@@ -1,4 +1,4 @@
-"""The rank of a layer with random weights: does training the layer above suffice? (hierarchy, after Thm. 7)"""
+"""A layer with random weights (hierarchy, after Thm. 7): does training the layer above suffice?"""
 
 import torch
 from jaxtyping import Float

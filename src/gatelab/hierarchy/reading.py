@@ -70,12 +70,12 @@ class RegionNetwork:
         leaves = tuple(f"x{index}" for index in range(prod(self.grid)))
         return (leaves, *(layer.regions for layer in self.layers), (self.fields.top,))
 
-    def pixels(self, x: Float[Tensor, "n *shape"]) -> Float[Tensor, "n p c"]:
+    def pixels(self, x: Float[Tensor, " n *shape"]) -> Float[Tensor, "n p c"]:
         """Return the input by position."""
         return x.reshape(len(x), self.channels, -1).transpose(1, 2)
 
     def run(
-        self, x: Float[Tensor, "n *shape"], replace: Callable[[int, Tensor], Tensor] | None = None
+        self, x: Float[Tensor, " n *shape"], replace: Callable[[int, Tensor], Tensor] | None = None
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Run the network.
 
@@ -94,11 +94,11 @@ class RegionNetwork:
         *found, output = self.network.interpreter.run(model, [*targets, self.network.output], x, None, instead)
         return found[::2], found[1::2], output
 
-    def gate(self, index: int, raw: Float[Tensor, "n *shape"]) -> Float[Tensor, "n *shape"]:
+    def gate(self, index: int, raw: Float[Tensor, " n *shape"]) -> Float[Tensor, " n *shape"]:
         """Return f' of a layer: 1 where its gates are open, else what they pass when closed (0 for a ReLU)."""
-        slope = self.network.slope(self.layers[index].node)
-        closed = slope.to(raw) if isinstance(slope, Tensor) else torch.full_like(raw, float(slope))
-        return torch.where(raw > 0, torch.ones_like(raw), closed)
+        slope = torch.as_tensor(self.network.slope(self.layers[index].node)).to(raw)  # a PReLU has one per channel
+        closed = slope.view(1, -1, *(1,) * (raw.ndim - 2)) if slope.numel() > 1 else slope
+        return torch.where(raw > 0, torch.ones_like(raw), closed.expand_as(raw))
 
 
 def by_position(values: Float[Tensor, "n c *grid"]) -> Float[Tensor, "n p c"]:
@@ -111,11 +111,11 @@ def as_layer(values: Float[Tensor, "n p c"], like: Float[Tensor, "n c *grid"]) -
     return values.transpose(1, 2).reshape(like.shape)
 
 
-def regions_of(model: nn.Module, x: Float[Tensor, "n *shape"]) -> RegionNetwork:
+def regions_of(model: nn.Module, x: Float[Tensor, " n *shape"]) -> RegionNetwork:
     """Read a network as a hierarchy: which input positions, and which regions below, every gate sees.
 
-    Works for every network that gatelab reads, with any padding, stride, pooling and skips: an impulse at one position of
-    a layer is followed to the layers above through a copy of the network that has positive weights and open gates.
+    Works for every network that gatelab reads, with any padding, stride, pooling and skips: an impulse at one position
+    of a layer is followed to the layers above through a copy of the network with positive weights and open gates.
 
     Args:
         model: a network in evaluation mode.
@@ -141,8 +141,8 @@ def regions_of(model: nn.Module, x: Float[Tensor, "n *shape"]) -> RegionNetwork:
         gating, shape = network.gating(node), tuple(node.meta["shape"])
         if gating.value is not gating.q or gating.bounds not in (None, (0.0, inf)):
             raise UnsupportedModelError(
-                f"{network.where(node)}: another signal decides this gate, or it bounds its values from above, so that f "
-                "is not f' times f^raw; the hierarchy is about ReLUs"
+                f"{network.where(node)}: another signal decides this gate, or it bounds its values from above, so that "
+                "f is not f' times f^raw; the hierarchy is about ReLUs"
             )
         grid = tuple(int(size) for size in shape[2:])
         names = tuple(f"h{number}_{index}" for index in range(prod(grid)))
@@ -171,7 +171,7 @@ def _fields(names: Sequence[tuple[str, ...]], edges: Mapping[tuple[int, int], Te
 def _edges(
     network: Network, layers: Sequence[RegionLayer], x: Tensor, grid: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, int], Tensor]]:
-    """Yield (lower, upper) → which positions of the upper layer an impulse at each position of the lower one reaches."""
+    """Yield (lower, upper) → which positions of the upper layer an impulse at each of the lower one reaches."""
     model = _positive(network.model)
     # Any positive input will do; its entries differ, so that no difference of them vanishes.
     start = torch.linspace(1, 2, x.numel(), dtype=torch.float64, device=x.device).view(x.shape)

@@ -43,7 +43,7 @@ class StudentScore:
 def disentanglement_score(
     student: nn.Module,
     teacher: Teacher | NetworkTeacher,
-    x: Shaped[Tensor, "n *shape"] | None = None,
+    x: Shaped[Tensor, " n *shape"] | None = None,
     *,
     over_inputs: bool = False,
 ) -> StudentScore:
@@ -85,7 +85,7 @@ def disentanglement_score(
 
 
 def selectivity(
-    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, "n *shape"] | None = None
+    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, " n *shape"] | None = None
 ) -> StudentScore:
     """Score how selective each hidden region's nodes are to single events z_α = a, the paper's goal (Section 1).
 

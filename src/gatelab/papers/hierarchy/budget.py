@@ -99,7 +99,7 @@ def _table(
         (str(size), totals[i].text(), *(parts[cause][i].text() for cause in CAUSES)) for i, size in enumerate(sizes)
     )
     title = f"Relative error of ΔW against {name}"
-    return Table(title, (name.split(",")[0], "error", *CAUSES), rows, f"± over {runs} teachers.")
+    return Table(title, (name.split(",", maxsplit=1)[0], "error", *CAUSES), rows, f"± over {runs} teachers.")
 
 
 def _figure(
@@ -120,7 +120,9 @@ def _claims(
         Claim("The error grows with depth", greater(deep[-1], deep[0], paired=True)),
         Claim("Training raises the error (deepest student)", greater(totals["trained"][-1], deep[-1], paired=True)),
         Claim("The error shrinks with width", greater(wide[0], wide[-1], paired=True)),
-        Claim("The error shrinks with information in z", greater(kept[0], kept[min(fullest, len(kept)) - 1], paired=True)),
+        Claim(
+            "The error shrinks with information in z", greater(kept[0], kept[min(fullest, len(kept)) - 1], paired=True)
+        ),
     ]
     for cause in CAUSES:
         others = [parts["depth"][other][-1] for other in CAUSES if other != cause]
@@ -137,7 +139,16 @@ BUDGET = experiment(
     cell_per_run,
     _work,
     _findings,
-    smoke={"runs": 2, "bits": 4, "depth": 1, "depths": (1, 2), "widths": (2, 4), "keeps": (0, 4), "steps": 3, "nodes": 3},
+    smoke={
+        "runs": 2,
+        "bits": 4,
+        "depth": 1,
+        "depths": (1, 2),
+        "widths": (2, 4),
+        "keeps": (0, 4),
+        "steps": 3,
+        "nodes": 3,
+    },
     paper={"runs": 30, "bits": 10, "depths": (1, 2, 3, 4, 5), "widths": (2, 4, 8, 16, 32, 64), "steps": 2000},
 )
 EXPERIMENTS = (BUDGET,)

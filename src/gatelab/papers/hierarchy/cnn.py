@@ -1,6 +1,7 @@
 """Where the theory's assumptions break in a convolutional network that was trained on images, or in your own."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -99,11 +100,15 @@ def _work(config: CnnConfig, cell: Cell, context: Context) -> Result:
     trained = [{name: value.clone() for name, value in net.state_dict().items()} for net in nets]
     net, other = (model.eval() for model in nets)
     found: dict[str, Any] = {}
-    for stage, model, weights in zip(STAGES, (net, net, other, other), (starts[0], trained[0], starts[1], trained[1]), strict=True):
+    teacher: NetworkTeacher | None = None
+    for stage, model, weights in zip(
+        STAGES, (net, net, other, other), (starts[0], trained[0], starts[1], trained[1]), strict=True
+    ):
         model.load_state_dict(weights)
         if stage in STAGES[:2]:
             generator = torch.Generator().manual_seed(seed)
             teacher = teacher_from(net, data, quantiser=config.quantiser(), limit=config.examples, generator=generator)
+        assert teacher is not None
         context.tell(0.9, f"diagnosis: {stage}")
         seen = diagnose(model, teacher, regions=config.regions)
         found[stage] = record(seen, teacher)
@@ -119,7 +124,8 @@ def _trained(config: CnnConfig, nets: list[nn.Module], data: Dataset, seed: int,
     def removed(model: nn.Module, _epoch: int = 0, _place: int = 0) -> Look:
         if not any(True for _ in _normalisations(model)):
             return {"shares": [], "residual": 0.0, "layers": []}
-        report = batchnorm_projection_report(model, x, lambda out: nn.functional.cross_entropy(out, y))
+        exact = deepcopy(model).double()  # float32 would measure its own rounding
+        report = batchnorm_projection_report(exact, x.double(), lambda out: nn.functional.cross_entropy(out, y))
         return {
             "shares": [layer.share for layer in report],
             "layers": [layer.layer for layer in report],
@@ -219,7 +225,8 @@ def _cut(teacher: NetworkTeacher, example: int, region: str) -> list[list[float]
 
 
 def _findings(config: CnnConfig, results: Mapping[str, Result]) -> Findings:
-    return cnn_findings(config.data, config.runs, list(results.values()))
+    del config
+    return cnn_findings(list(results.values()))
 
 
 CNN = experiment(
@@ -230,8 +237,15 @@ CNN = experiment(
     _work,
     _findings,
     smoke={
-        **{"runs": 1, "data": "digits", "depth": 2, "width": 4, "epochs": 1, "epoch_examples": 300},
-        **{"examples": 120, "values": 4, "regions": 4},
+        "runs": 1,
+        "data": "digits",
+        "depth": 2,
+        "width": 4,
+        "epochs": 1,
+        "epoch_examples": 300,
+        "examples": 120,
+        "values": 4,
+        "regions": 4,
     },
     paper={"runs": 10, "epochs": 20, "epoch_examples": 60_000, "examples": 10_000, "values": 64},
 )

@@ -184,15 +184,20 @@ def _rank_findings(config: RandomRankConfig, results: Mapping[str, Result]) -> F
         "Share of draws in which F has full row rank",
         ("n / m", *map(name, cases)),
         tuple((f"{ratio:g}", *(full[case][i].text() for case in cases)) for i, ratio in enumerate(config.ratios)),
-        f"{config.draws} random layers in each of {config.runs} runs; without full rank the best top layer has the loss "
-        "m − rank.",
+        f"{config.draws} random layers in each of {config.runs} runs; without full rank the best top layer has the "
+        "loss m − rank.",
     )
     shares = [mean_curve(name(case), config.ratios, full[case]) for case in cases]
     lost = [mean_curve(name(case), config.ratios, missing[case]) for case in cases]
-    certain, enough = "Random W makes F full rank at n = m (share above 0.99)", "Four times as many nodes suffice (above 0.95)"
+    certain, enough = (
+        "Random W makes F full rank at n = m (share above 0.99)",
+        "Four times as many nodes suffice (above 0.95)",
+    )
     at = {ratio: [full[case][i] for case in cases] for i, ratio in enumerate(config.ratios)}
     claims = [
-        Claim(text, all_of([above(sample, level) for sample in at[ratio]]) if ratio in at else undecided("not measured"))
+        Claim(
+            text, all_of([above(sample, level) for sample in at[ratio]]) if ratio in at else undecided("not measured")
+        )
         for text, ratio, level in ((certain, 1.0, 0.99), (enough, 4.0, 0.95))
     ]
     return findings(
@@ -202,10 +207,16 @@ def _rank_findings(config: RandomRankConfig, results: Mapping[str, Result]) -> F
         f"{min(s[-1].mean for s in full.values()):.0%} or more.",
         table,
         figure("Full row rank against width", "n / m", "share of draws", shares, "Mean and standard error over runs."),
-        figure("What the top layer cannot learn", "n / m", "m − rank F", lost, "The loss ‖F W₁ − I‖² of the best top layer."),
+        figure(
+            "What the top layer cannot learn",
+            "n / m",
+            "m − rank F",
+            lost,
+            "The loss ‖F W₁ − I‖² of the best top layer.",
+        ),
         *claims,
-        "The paper says \"with probability 1\", for n = m. A ReLU that is closed for all events adds no rank, and one that is "
-        "open for all adds a linear column.",
+        'The paper says "with probability 1", for n = m. A ReLU that is closed for all events adds no rank, and one '
+        "that is open for all adds a linear column.",
     )
 
 

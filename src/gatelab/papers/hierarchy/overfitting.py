@@ -72,8 +72,8 @@ def world(bits: int, depth: int = 1) -> Teacher:
 def signals(student: LocalNetwork, teacher: Teacher, x: Tensor) -> dict[str, dict[str, float]]:
     """Return, for α and γ, what Eqs 14 and 15 are about: how distinct f_j(z) is, g_0(z), and Δw = E[f_j(z) g_0(z)].
 
-    g_0 is the gradient at the output for label 1 minus that for label 0; E[f_j g_0] is taken without the means, which do
-    not depend on z. All are RMS, over nodes and over z.
+    g_0 is the gradient at the output for label 1 minus that for label 0; E[f_j g_0] is taken without the means, which
+    do not depend on z. All are RMS, over nodes and over z.
     """
     seen = observe_student(student, teacher, x)
     top, found = seen.gradients["top"], {}
@@ -175,7 +175,9 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
     epsilons = [sample.mean for sample in samples]
     noise = runs_of("noise", results)
     ratios = {
-        (name, what): numbers(r[name][what] for r in noise) for name in ("full", "lossy") for what in ("all", "low", "high")
+        (name, what): numbers(r[name][what] for r in noise)
+        for name in ("full", "lossy")
+        for what in ("all", "low", "high")
     }
     parts = {
         (region, what): [numbers(run["signals"][region][what] for run in runs) for runs in by_size]
@@ -191,7 +193,8 @@ def _findings(config: OverfittingConfig, results: Mapping[str, Result]) -> Findi
             (label, *(ratios[name, what].text() for what in ("all", "low", "high")))
             for name, label in (("full", "determines x"), ("lossy", "lossy"))
         ),
-        f"If z determines x, both are the same numbers (Theorem 3), and what is left is the noise of {config.draws} draws.",
+        f"If z determines x, both are the same numbers (Theorem 3), and what is left is the noise of {config.draws} "
+        "draws.",
     )
     return findings(
         "hierarchy, Section 6: overfitting to an obvious spurious cause",
@@ -216,7 +219,8 @@ def _signals(config: OverfittingConfig, parts: Found) -> Table:
         "Eqs 14 and 15 at the start: what descent would do first",
         ("samples", *(f"{'α' if region == 'alpha' else 'γ'}: {names[what]}" for region, what in parts)),
         rows,
-        "RMS over nodes and over z. The paper: g₀ is ±1 on the true cause α and ±2ε on γ, but f_j is nearly constant on α.",
+        "RMS over nodes and over z. The paper: g₀ is ±1 on the true cause α and ±2ε on γ, but f_j is nearly constant "
+        "on α.",
     )
 
 
@@ -265,7 +269,9 @@ def _claims(
         numbers(b - a for a, b in zip(ratios[name, "low"].values, ratios[name, "high"].values, strict=True))
         for name in ("lossy", "full")
     ]
-    first = f"With {few} samples descent first moves the spurious cause more: E[f g₀] on γ exceeds that on α (Eqs 14, 15)"
+    first = (
+        f"With {few} samples descent first moves the spurious cause more: E[f g₀] on γ exceeds that on α (Eqs 14, 15)"
+    )
     better = f"SGD generalises better than GD after {config.steps} steps ({config.samples[middle]} samples, test loss)"
     tests = [found[name, "test"][middle] for name in ("GD", "SGD")]
     return (
@@ -281,7 +287,12 @@ def _claims(
         Claim(first, greater(parts["gamma", "update"][0], parts["alpha", "update"][0], paired=True)),
         Claim(
             "The signal g₀ on the true cause is the stronger one, at any number of samples",
-            all_of([greater(a, b, paired=True) for a, b in zip(parts["alpha", "signal"], parts["gamma", "signal"], strict=True)]),
+            all_of(
+                [
+                    greater(a, b, paired=True)
+                    for a, b in zip(parts["alpha", "signal"], parts["gamma", "signal"], strict=True)
+                ]
+            ),
         ),
     )
 

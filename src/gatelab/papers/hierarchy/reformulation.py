@@ -123,7 +123,9 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
     at_start = "Theorem 2's conditions, measured on the student at its start."
     exact, largest = "If z determines x, both trainings agree to 1e-10 (Thm. 3)", max(apart[-1].values)
     layers = f"{config.depth} hidden layer{'s' * (config.depth > 1)}"
-    better = f"Measured gating probabilities make the first update better than own ones ({layers}, {config.values} values)"
+    better = (
+        f"Measured gating probabilities make the first update better than own ones ({layers}, {config.values} values)"
+    )
     return findings(
         "hierarchy, Theorems 2–4: training on z beside training on x",
         f"As z carries from {shares[0]:.0%} to {shares[-1]:.0%} of the information, the distance between the two "

@@ -103,8 +103,8 @@ def _disentangle_findings(config: DisentangleConfig, results: Mapping[str, Resul
             )
             for norm in Norm
         ),
-        f"Definition 3's score: the share of Var E[f | z] that a node's factor explains. As a share of Var f it also rises "
-        f"when nodes merely come to depend on z. ± over {config.runs} runs; batches of {config.batch}.",
+        f"Definition 3's score: the share of Var E[f | z] that a node's factor explains. As a share of Var f it also "
+        f"rises when nodes merely come to depend on z. ± over {config.runs} runs; batches of {config.batch}.",
     )
     curves = [mean_curve(_label(norm), tuple(map(float, steps)), samples) for norm, samples in scores.items()]
     variances = [mean_curve(_label(norm), tuple(map(float, steps)), samples) for norm, samples in shares.items()]
@@ -123,7 +123,11 @@ def _disentangle_findings(config: DisentangleConfig, results: Mapping[str, Resul
         table,
         figure("Score over training", "step", "Definition 3's score", curves, "Mean and its standard error."),
         figure(
-            "As a share of the nodes' variance", "step", "share of Var f", variances, "The share that z explains rises, too."
+            "As a share of the nodes' variance",
+            "step",
+            "share of Var f",
+            variances,
+            "The share that z explains rises, too.",
         ),
         *raised,
         *helped,

@@ -42,7 +42,7 @@ def _lossy(seed: int, depth: int = 2) -> tuple[torch.Generator, Teacher]:
     "Decorrelation is about gates: without a ReLU nothing can violate it; with one, a variable that forgets does",
 )
 def decorrelation_needs_gates(seed: int) -> Measurement:
-    """Measure the covariances of f' with f^raw and g^raw in a linear student, in a ReLU student, and at its linear top."""
+    """Measure the covariances of f' with f^raw and g^raw: a linear student, a ReLU student, and its linear top."""
     generator, teacher = _lossy(seed)
     found = {}
     for relu in (False, True):
@@ -115,7 +115,9 @@ def softmax_on_top(seed: int) -> Measurement:
         against(ours, theirs, "Δw_jk under cross-entropy"),
         identity("ΔW against autograd", ours, theirs),
         Check("loss on z − loss on x", abs(found.loss - observe_student(student, full).loss), IDENTITY, EXACT),
-        at_least("lossy z_ω: softmax of the mean − mean of the softmax", relative_error(of_mean, mean_of), 1e-3, "convexity"),
+        at_least(
+            "lossy z_ω: softmax of the mean − mean of the softmax", relative_error(of_mean, mean_of), 1e-3, "convexity"
+        ),
     )
 
 

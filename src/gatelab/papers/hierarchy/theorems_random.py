@@ -1,4 +1,4 @@
-"""Statements that the paper makes in passing: random weights, batch norm in linear networks, parents that disentangle."""
+"""What the paper says in passing: random weights, batch norm in linear networks, parents that disentangle."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def _with_identity(events: Events) -> Events:
 @theorem(
     "hierarchy-7-random",
     "After Theorem 7",
-    "Random weights make F full rank with probability 1 only with more nodes than events: ReLUs that never open add nothing",
+    "Random weights make F full rank only with more nodes than events: ReLUs that never open add nothing",
 )
 def random_weights_and_rank(seed: int) -> Measurement:
     """Draw hidden layers over 4 bits with n = m and n = 4 m nodes, and train the layer above exactly."""
@@ -83,8 +83,15 @@ def random_weights_and_rank(seed: int) -> Measurement:
     curve = line("full row rank", [float(factor) for factor in shares], list(shares.values()))
     return measurement(
         Plot("n / m", "share of draws", (curve,)),
-        Check("loss of the trained top layer against m − rank", float((pairs[:, 0] - pairs[:, 1]).abs().max()), 1e-8, EXACT),
-        at_least("1 − share of full rank at n = m", 1 - shares[1], 0.5, "the paper's \"with probability 1\" is not true here"),
+        Check(
+            "loss of the trained top layer against m − rank",
+            float((pairs[:, 0] - pairs[:, 1]).abs().max()),
+            1e-8,
+            EXACT,
+        ),
+        at_least(
+            "1 − share of full rank at n = m", 1 - shares[1], 0.5, 'the paper\'s "with probability 1" is not true here'
+        ),
         at_least("share of full rank at n = 4 m", shares[4], 0.9, "enough nodes open"),
         at_least("m − rank without ReLUs, n = 4 m", m - linear, 1, "the ReLU makes the rank, not the number of nodes"),
         note=f"full row rank in {shares[1]:.0%} of {draws} draws at n = m, {shares[4]:.0%} at n = 4 m.",
@@ -130,7 +137,9 @@ def parents_that_disentangle(seed: int) -> Measurement:
             Check(f"|S| = {k}: {enough} parents, distance from disentangled, rel.",
                   nearest_disentangled(torch.as_tensor(sent), marginals).relative, 1e-8, "a linear system's rounding"),
         ]  # fmt: skip
-        contrasts.append(at_least(f"|S| = {k}: {enough // 2} parents, distance", half.residual, 0.1, "they cannot span it"))
+        contrasts.append(
+            at_least(f"|S| = {k}: {enough // 2} parents, distance", half.residual, 0.1, "they cannot span it")
+        )
         counts = range(1, enough + 1)
         points[k] = (counts, [disentangling_weights(parents[:n], gammas[:n], marginals).residual for n in counts])
     curves = tuple(

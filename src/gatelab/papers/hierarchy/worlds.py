@@ -23,7 +23,9 @@ def windows(length: int, depth: int, first: tuple[int, int] = (2, 1), *, leaf: i
     if depth == 1:
         return string_fields(length * leaf, [first[0]], [first[1]], leaf=leaf)
     if depth > length - 2:
-        raise InputError(f"{length} leaves have at most {length - 2} layers of windows, not {depth}; use more, or depth=…")
+        raise InputError(
+            f"{length} leaves have at most {length - 2} layers of windows, not {depth}; use more, or depth=…"
+        )
     return string_fields(length * leaf, [2] * depth, [1] * depth, leaf=leaf)
 
 
