@@ -210,11 +210,11 @@ def _projection(use: _Use, outer: Tensor | None, inner: Tensor | None) -> BatchN
     scale = torch.ones(()).to(f) if weight is None else weight.detach()
     if use.frozen:
         return _frozen(use, outer, inner, scale)
-    eps = use.arguments["eps"]
+    eps, incoming = use.arguments["eps"], outer
     if use.kind != "batch_norm":  # channels that share one σ have different c₁, so c₁ belongs to the gradient
         per_entry = scale if use.kind == "layer_norm" or scale.ndim == 0 else scale.view(-1, *(1,) * (f.ndim - 2))
-        outer, scale = outer * per_entry, torch.ones(()).to(f)
-    batch, gradient, found = _columns(use, f), _columns(use, outer), _columns(use, inner)
+        incoming, scale = outer * per_entry, torch.ones(()).to(f)
+    batch, gradient, found = _columns(use, f), _columns(use, incoming), _columns(use, inner)
     channels = _channels(use, f)
     forward = standardise(batch, eps=eps)
     centred = batch - forward.mean

@@ -72,7 +72,8 @@ class Clusters(Quantiser):
         if len(different) <= self.values:
             return NearestCentre(different.to(nodes))
         seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-        found = KMeans(self.values, n_init=1, random_state=seed, max_iter=50)  # pyright: ignore[reportArgumentType].fit(points.numpy())
+        means = KMeans(self.values, n_init=1, random_state=seed, max_iter=50)  # pyright: ignore[reportArgumentType]
+        found = means.fit(points.numpy())
         return NearestCentre(torch.as_tensor(found.cluster_centers_).to(nodes))
 
 
