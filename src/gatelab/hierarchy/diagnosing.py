@@ -232,8 +232,8 @@ class _Work:
         occurring = priors.clamp(min=1e-300)
         bits = -(priors * occurring.log2()).sum(dim=1).mean().item()
 
-        def backward(difference: str) -> Gap | None:
-            return None if last else sums.gap(_DIFFERENCES[difference], "g" if difference != "broadness" else "g_raw")
+        def gap(difference: str, relative_to: str, *, of_means: bool = False) -> Gap:
+            return sums.gap(_DIFFERENCES[difference], relative_to, of_means=of_means)
 
         return LayerDiagnosis(
             name,
@@ -241,12 +241,12 @@ class _Work:
             sums.means()["f"].shape[2],
             layer.values,
             bits,
-            sums.gap(_DIFFERENCES["focus"], "raw"),
-            backward("broadness"),
-            None if last else sums.gap(_DIFFERENCES["activations"], "f"),
-            backward("gradients"),
-            sums.gap(_DIFFERENCES["forward"], "f"),
-            backward("backward"),
+            gap("focus", "raw"),
+            None if last else gap("broadness", "g_raw"),
+            None if last else gap("activations", "f"),
+            None if last else gap("gradients", "g"),
+            gap("forward", "f", of_means=True),
+            None if last else gap("backward", "g", of_means=True),
             _selectivity(sums.means()["f"], priors, sums.power("f")),
             self._label_selectivity(layer),
             *((None, None, None) if factors is None else (factors.definition, factors.variance, factors.entangled)),

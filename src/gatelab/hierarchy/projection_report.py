@@ -319,11 +319,13 @@ def projection_plot(shares: dict[int, list[float]], step: str = "step") -> Panel
         Curve(f"layer {place}", tuple(map(float, steps)), tuple(shares[at][place - 1] for at in steps), line=True)
         for place in depth
     ]
-    label = "share of the gradient's energy removed"
+    label = "share removed"
+    # Shares differ by orders of magnitude: of v entries two directions are 2/v. A frozen layer's is 0, no logarithm.
+    log = min(map(min, shares.values()), default=0.0) > 0
     return Panels(
         (
-            Plot("layer, from the input up", label, tuple(over_depth), title="Over depth"),
-            Plot(step, label, tuple(over_steps), title="Over training"),
+            Plot("layer, from the input up", label, tuple(over_depth), title="Over depth", log_y=log),
+            Plot(step, label, tuple(over_steps), title="Over training", log_y=log),
         ),
         2,
     )

@@ -204,7 +204,7 @@ def _patches(seen: Diagnosis, teacher: NetworkTeacher, place: int, nodes: int = 
     order = best.argsort(descending=True)[:nodes].tolist()
     return {
         "layer": patches.layer,
-        "nodes": [f"{node}: {int(labels[node])} ({best[node]:.2f})" for node in order],
+        "nodes": [f"node {node}: '{int(labels[node])}'\n({best[node]:.2f})" for node in order],
         "images": [
             [
                 _cut(teacher, int(patches.examples[node, k]), patches.regions[node][k])

@@ -33,7 +33,7 @@ def cnn_findings(results: Sequence[Result]) -> Findings:
     return findings(
         f"hierarchy on {first['data']}: where the assumptions break in a trained network",
         f"Eq. 7 misses the true means f(z) by {readable(min(e.mean for e in errors))} to "
-        f"{readable(max(e.mean for e in errors))} of their RMS. The assumption that breaks most is "
+        f"{readable(max(e.mean for e in errors))} of their length. The assumption that breaks most is "
         f"{_NAMES[worst[1]]} at layer {worst[2]} ({worst[0]:.2f}).",
         _gaps_table("after training", trained),
         _gaps_table("at the start", start),
@@ -44,8 +44,9 @@ def cnn_findings(results: Sequence[Result]) -> Findings:
         *first["trained"]["words"],
         f"Accuracy on the test data: {numbers(100 * own['accuracy'][0] for own in results).text()} % (teacher), "
         f"{numbers(100 * own['accuracy'][1] for own in results).text()} % (student).",
-        "The gaps are relative to the RMS over examples and corrected for sampling noise; in words, above, with their "
-        "95 % intervals over examples for run 0.",
+        "The assumptions' gaps are relative to the RMS of the nodes over examples, the errors of f(z) and g(z) to "
+        "these means themselves; all are corrected for sampling noise. The sentences above are about run 0, with 95 % "
+        "intervals over examples.",
         'All claims are ours: the paper calls its assumptions "practically reasonable" and prints no numbers.',
     )
 
@@ -136,8 +137,9 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
             FigureFacts(
                 "What batch norm removes of the gradient",
                 projection_plot(shares, "epoch"),
-                f"Run 0, a batch of 256, mean over channels: from {min(shares[0]):.1%} to {max(shares[0]):.1%} at the "
-                f"first look, {min(shares[max(shares)]):.1%} to {max(shares[max(shares)]):.1%} at the last.",
+                f"Run 0, a batch of 256, mean over channels: from {min(shares[0]):.1e} to {max(shares[0]):.1e} at the "
+                f"first look, {min(shares[max(shares)]):.1e} to {max(shares[max(shares)]):.1e} at the last. A channel "
+                "is a vector over examples and positions; of v entries two directions hold 2/v by chance.",
             )
         )
     return shown
