@@ -14,9 +14,9 @@ _SMALL, _LARGE = 0.1, 0.5
 class LayerDiagnosis:
     """Theorem 2's assumptions at one layer of gates, or at the output, measured by what they do to its nodes.
 
-    All gaps are RMS over values of z, regions and nodes. The assumptions' are relative to the nodes: of focus and of
-    the activations to the RMS of f^raw and f over examples, of broadness and of the gradients to that of g^raw and g. The
-    errors of Eq. 7 are relative to the true means f(z) and g(z) themselves.
+    All gaps are RMS over values of z, regions and nodes. The assumptions' gaps are relative to the nodes: of focus and
+    of the activations to the RMS of f^raw and f over examples, of broadness and of the gradients to that of g^raw and
+    g. The errors of Eq. 7 are relative to the true means f(z) and g(z) themselves.
 
     Attributes:
         layer: the gate's name; "output" for the top.
