@@ -87,24 +87,12 @@ class CellSums:
         assert self._counts is not None
         return self._counts
 
-    def gap(
-        self, difference: Callable[[Means], Float[Tensor, "r m c"]], relative_to: str, *, of_means: bool = False
-    ) -> Gap:
-        """Return the RMS of a difference of means over z, relative to that of a quantity over examples, or of its mean.
-
-        Args:
-            difference: takes the means of all quantities.
-            relative_to: the name of a quantity.
-            of_means: whether the mean of that quantity given z counts, instead of the quantity itself.
-        """
+    def gap(self, difference: Callable[[Means], Float[Tensor, "r m c"]], relative_to: str) -> Gap:
+        """Return the RMS of a difference of means over z, relative to the RMS of the mean of a quantity given z."""
 
         def squared(without: int | None) -> float:
             means, weights = self.means(without), self.priors(without).unsqueeze(2)
-            part = (weights * difference(means).square()).sum().item()
-            if of_means:
-                whole = (weights * means[relative_to].square()).sum().item()
-            else:
-                whole = self.power(relative_to, without).sum().item()
+            part, whole = ((weights * v.square()).sum().item() for v in (difference(means), means[relative_to]))
             return part / whole if whole > 0 else 0.0
 
         return jackknife(squared(None), [squared(group) for group in range(self.shape[0])])

@@ -232,8 +232,8 @@ class _Work:
         occurring = priors.clamp(min=1e-300)
         bits = -(priors * occurring.log2()).sum(dim=1).mean().item()
 
-        def gap(difference: str, relative_to: str, *, of_means: bool = False) -> Gap:
-            return sums.gap(_DIFFERENCES[difference], relative_to, of_means=of_means)
+        def gap(difference: str, relative_to: str) -> Gap:
+            return sums.gap(_DIFFERENCES[difference], relative_to)
 
         return LayerDiagnosis(
             name,
@@ -245,8 +245,8 @@ class _Work:
             None if last else gap("broadness", "g_raw"),
             None if last else gap("activations", "f"),
             None if last else gap("gradients", "g"),
-            gap("forward", "f", of_means=True),
-            None if last else gap("backward", "g", of_means=True),
+            gap("forward", "f"),
+            None if last else gap("backward", "g"),
             _selectivity(sums.means()["f"], priors, sums.power("f")),
             self._label_selectivity(layer),
             *((None, None, None) if factors is None else (factors.definition, factors.variance, factors.entangled)),

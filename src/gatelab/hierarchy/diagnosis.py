@@ -14,9 +14,9 @@ _SMALL, _LARGE = 0.1, 0.5
 class LayerDiagnosis:
     """Theorem 2's assumptions at one layer of gates, or at the output, measured by what they do to its nodes.
 
-    All gaps are RMS over values of z, regions and nodes. The assumptions' gaps are relative to the nodes: of focus and
-    of the activations to the RMS of f^raw and f over examples, of broadness and of the gradients to that of g^raw and
-    g. The errors of Eq. 7 are relative to the true means f(z) and g(z) themselves.
+    All gaps are RMS over values of z, regions and nodes, relative to the RMS of the true means given z: of focus to
+    E[f^raw | z], of the activations to f(z), of broadness to E[g^raw | z], of the gradients to g(z). 1 means that an
+    assumption is as wrong as the mean is large.
 
     Attributes:
         layer: the gate's name; "output" for the top.
@@ -87,23 +87,18 @@ class Diagnosis:
         """Say where Theorem 2's assumptions break in this network, and by how much."""
         said = []
         for layer in self.layers:
-            broken = [
-                (gap, name)
-                for gap, name in (
-                    (layer.focus, "focus"),
-                    (layer.broadness, "broadness"),
-                    (layer.activations, "decorrelation of activations"),
-                    (layer.gradients, "decorrelation of gradients"),
-                )
-                if gap is not None
-            ]
-            worst, name = max(broken, key=lambda pair: pair[0].value)
-            rest = [f"{other} {gap.value:.2f}" for gap, other in broken if other != name]
+            gaps = {
+                "focus": layer.focus,
+                "broadness": layer.broadness,
+                "decorrelation of activations": layer.activations,
+                "decorrelation of gradients": layer.gradients,
+            }
+            known = [f"{name} {gap}" for name, gap in gaps.items() if gap is not None]
+            worse = max((gap for gap in (layer.forward, layer.backward) if gap is not None), key=lambda gap: gap.value)
             said.append(
-                f"{layer.layer}: {_degree(worst)} {name} is off by {worst} of the RMS"
-                + (f"; {', '.join(rest)}" if rest else "")
-                + f". Eq. 7 misses f(z) by {layer.forward} of its length"
-                + (f" and g(z) by {layer.backward}." if layer.backward else ".")
+                f"Layer {layer.layer}: {_degree(worse)} Eq. 7 misses f(z) by {layer.forward} of its length"
+                + (f" and g(z) by {layer.backward}" if layer.backward is not None else "")
+                + f". Gaps: {', '.join(known)}."
             )
         if self.updates:
             weight, gap = max(self.updates.items(), key=lambda pair: pair[1].value)
@@ -115,9 +110,9 @@ class Diagnosis:
 
 
 def _degree(gap: Gap) -> str:
-    """Say how much an assumption is broken, from the interval."""
+    """Say how far the assumptions are from true, by the interval of the larger error."""
     if gap.high < _SMALL:
-        return "the assumptions nearly hold;"
+        return "the assumptions nearly hold:"
     if gap.low > _LARGE:
         return "the assumptions break badly:"
-    return "the assumptions break:" if gap.low > 0 else "not told from noise:"
+    return "the assumptions break:" if gap.low > 0 else "no error can be told from noise:"

@@ -37,6 +37,7 @@ _EXPERIMENTS = {
     "hierarchy.overfitting": "hierarchy-overfitting",
     "hierarchy.cnn": "hierarchy-cnn",
     "hierarchy.budget": "hierarchy-budget",
+    "hierarchy.parents": "hierarchy-parents",
 }
 _THEOREMS = {
     "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-4.1 npk-C.2",

@@ -4,13 +4,23 @@ import pytest
 import torch
 
 from gatelab.errors import InputError
-from gatelab.hierarchy import Teacher, exact_events, full_information, string_fields, student_for
+from gatelab.hierarchy import (
+    LocalNetwork,
+    Teacher,
+    exact_events,
+    full_information,
+    reformulate,
+    string_fields,
+    student_for,
+)
 from gatelab.hierarchy.rules import parity
 from gatelab.lab.findings import mean_curve
 from gatelab.lab.verdicts import Outcome, Sample, greater
 from gatelab.papers import find_experiment
 from gatelab.papers.hierarchy.overfitting import reliance, signals, world
+from gatelab.papers.hierarchy.parents import arriving, parents_of_one_child
 from gatelab.papers.hierarchy.reformulation import information
+from gatelab.papers.hierarchy.theorems_random import random_parents
 from gatelab.papers.hierarchy.worlds import windows
 from tests.lab.test_experiments import _run
 
@@ -33,6 +43,7 @@ def _single_precision():
         ("overfitting", 9, 1, ()),
         ("selectivity", 2, 2, ()),
         ("budget", 8, 4, ()),
+        ("parents", 3, 1, (0,)),
         ("cnn", 5, 4, (4,)),
     ],
 )
@@ -156,3 +167,21 @@ def test_the_signals_of_equations_14_and_15_by_hand():
     # z_γ is 0 with label 0 and 1 with label 1: g₀ = ∓1, f = (1, 0) or (0, 1), with probabilities 1/3 and 2/3.
     assert found["gamma"]["update"] == pytest.approx(2 * 1 * 2 / 9)
     assert found["gamma"]["signal"] == pytest.approx((4 * 2 / 9) ** 0.5)
+
+
+def test_what_arrives_at_a_child_is_the_derivative_of_the_loss_on_z():
+    """Σ Pᵀ G̃ Wᵀ against the loss of two students whose child's nodes differ a little."""
+    generator = torch.Generator().manual_seed(0)
+    prior, given = random_parents(2, 3, generator)
+    events = parents_of_one_child(prior, given)
+    code = torch.randn(4, 2, generator=generator, dtype=torch.float64)
+
+    def student(change):
+        seeded = torch.Generator().manual_seed(1)
+        fields, codes = events.fields, {"beta": code + change}
+        return LocalNetwork(fields, 2, 2, encodings=codes, dtype=torch.float64, generator=seeded)
+
+    step = torch.zeros(4, 2, dtype=torch.float64)
+    step[2, 1] = 1e-6
+    losses = [reformulate(student(sign * step), events).loss for sign in (1, -1)]
+    assert (losses[1] - losses[0]) / 2e-6 == pytest.approx(arriving(student(0 * step), events)[2, 1].item(), rel=1e-5)

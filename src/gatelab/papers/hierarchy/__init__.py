@@ -10,7 +10,7 @@ Theorems, measured by ``gatelab theorems hierarchy``:
 - ``theorems_random``: remarks (random weights, linear networks with batch norm, parents that disentangle).
 
 Experiments, started by ``gatelab run ID``: ``reformulation``, ``batchnorm``, ``expressibility`` and random layers,
-``overfitting``, ``budget``, ``cnn`` on real images, and in ``scores`` disentanglement and selectivity. The mathematics
+``overfitting``, ``budget``, ``parents``, ``cnn`` on real images, and in ``scores`` disentanglement and selectivity. The mathematics
 is in :mod:`gatelab.hierarchy`.
 """
 
@@ -70,6 +70,7 @@ _ITEMS = {
     "hierarchy-9": "Theorem 9; Eq. 97; Eq. 100",
     "hierarchy-8.7.3": "Section 8.7.3; Eq. 102; Eq. 105",
     "gatelab.hierarchy.parents.disentangling_weights": "Eq. 109",
+    "hierarchy-parents": "Eq. 109, under descent",
     # Section 6: common behaviour
     "hierarchy-overfitting": "Section 6; Eq. 12; Eq. 13; Eq. 14; Eq. 15",
 }
