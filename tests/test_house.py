@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 from tools import api, house
 
-BUDGET = 160  # names that the packages export, all together
+BUDGET = 164  # names that the packages export, all together
 PERMITTED_DRIFT = 0.1  # of a room's lines, before the drawing must be made again
 
 

@@ -108,5 +108,7 @@ def jackknife(whole: float, without: list[float]) -> Gap:
     estimate = groups * whole - (groups - 1) * middle  # the noise of n examples adds about 1/n, which this removes
     variance = (groups - 1) / groups * sum((value - middle) ** 2 for value in without)
     half = float(student_t.ppf(0.975, groups - 1)) * variance**0.5
-    value, low, high = (max(0.0, square) ** 0.5 for square in (estimate, estimate - half, estimate + half))
+    # Where noise is larger than what it hides, the correction may overshoot; the plain gap is then the upper end.
+    high = estimate + half if estimate + half > 0 else whole
+    value, low, high = (max(0.0, square) ** 0.5 for square in (estimate, estimate - half, high))
     return Gap(value, low, high)

@@ -139,7 +139,7 @@ def teacher_from(
             ``ProductCodes`` or ``SignPattern``.
         pixel_values: clusters of the pixels, the variables of the leaves.
         limit: the number of examples to use at most, the first ones.
-        generator: for the clusters.
+        generator: for the clusters; the same ones each time if left out.
 
     Returns:
         The teacher.
@@ -152,6 +152,7 @@ def teacher_from(
     """
     check_counts(pixel_values=pixel_values, limit=limit)
     refuse_generator(generator)
+    generator = generator or torch.Generator().manual_seed(0)  # the caller's random state stays as it is
     if isinstance(data, Dataset):
         like = next(model.parameters(), torch.zeros(()))
         x, y = data.inputs(data.train_x[:limit], like.dtype).to(like.device), data.train_y[:limit].to(like.device)

@@ -10,8 +10,8 @@ Theorems, measured by ``gatelab theorems hierarchy``:
 - ``theorems_random``: remarks (random weights, linear networks with batch norm, parents that disentangle).
 
 Experiments, started by ``gatelab run ID``: ``reformulation``, ``batchnorm``, ``expressibility`` and random layers,
-``overfitting``, ``budget``, ``parents``, ``cnn`` on real images, and in ``scores`` disentanglement and selectivity. The mathematics
-is in :mod:`gatelab.hierarchy`.
+``overfitting``, ``budget``, ``parents``, ``cnn`` on real images, and in ``scores`` disentanglement and selectivity. The
+mathematics is in :mod:`gatelab.hierarchy`.
 """
 
 # Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
