@@ -103,15 +103,16 @@ def test_the_data_decide_not_their_order(model, digits, generator):
     assert torch.equal(part.y, digits[1][rows])
 
 
-def test_existing_measures_take_a_network_and_its_teacher(model, teacher):
-    part = teacher.subset(torch.arange(40))
-    seen = observe_student(model, part)
+def test_existing_measures_take_a_network_and_its_teacher(digits, generator):
+    model = nn.Sequential(nn.Conv2d(1, 3, 4, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(12, 10)).double()
+    teacher = teacher_from(model, digits, quantiser=Clusters(4), generator=generator).subset(torch.arange(40))
+    seen = observe_student(model, teacher)
     with torch.no_grad():
-        output = model(part.x)
+        output = model(teacher.x)
     torch.testing.assert_close(seen.states["top"].output, output)
-    torch.testing.assert_close(seen.gradients["top"], part.targets[part.y] - torch.softmax(output, dim=1))
-    assert 0 < selectivity(model, part).overall < 1
-    assert set(conditions(model, part).nodes) == set(teacher.fields.inner)
+    torch.testing.assert_close(seen.gradients["top"], teacher.targets[teacher.y] - torch.softmax(output, dim=1))
+    assert 0 < selectivity(model, teacher).overall < 1
+    assert set(conditions(model, teacher).nodes) == set(teacher.fields.inner)
 
 
 def test_what_diagnose_averages_is_theorem_4(digits, generator):

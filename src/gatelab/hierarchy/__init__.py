@@ -17,7 +17,8 @@ from gatelab.hierarchy.field_builders import fields_of, image_fields, string_fie
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.marginals import observe_student
 from gatelab.hierarchy.network_teacher import teacher_from
-from gatelab.hierarchy.projection_report import ProjectionTracker, batchnorm_projection_report
+from gatelab.hierarchy.projection_report import batchnorm_projection_report
+from gatelab.hierarchy.projection_tracker import ProjectionTracker
 from gatelab.hierarchy.refine import full_information, refined
 from gatelab.hierarchy.reformulation import reformulate
 from gatelab.hierarchy.scores import disentanglement_score, selectivity

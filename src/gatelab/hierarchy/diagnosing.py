@@ -5,48 +5,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.cells import CellSums, Gap, Means, jackknife
-from gatelab.hierarchy.diagnosis import Diagnosis, LayerDiagnosis, Patches
+from gatelab.hierarchy.cells import Gap, Means, jackknife
+from gatelab.hierarchy.diagnosis import Diagnosis, LayerDiagnosis
 from gatelab.hierarchy.factor_scores import FactorScores, factor_scores, weight_energies
+from gatelab.hierarchy.layer_sums import GROUPS, LayerSums, Strongest, event_correlations
 from gatelab.hierarchy.network_teacher import NetworkTeacher
 from gatelab.hierarchy.quantise import GateBits
 from gatelab.hierarchy.reading import RegionNetwork, as_layer, by_position, regions_of
 from gatelab.hierarchy.top_loss import TopLoss
 
-_GROUPS = 20
 _UPDATES = 2**21  # weights whose moves are kept for each group
-
-
-class _Cells:
-    """What is added up at one layer: at every position the sums of f and g by value of z, at some positions more."""
-
-    def __init__(self, codes: Int[Tensor, "n p"], values: int, regions: int):
-        self.codes, self.values = codes, values
-        places = torch.linspace(0, codes.shape[1] - 1, min(regions, codes.shape[1]), device=codes.device)
-        self.chosen = places.round().long().unique()
-        self.sums = CellSums(_GROUPS, len(self.chosen), values)
-        self.labels: Tensor | None = None
-        self._totals: dict[str, Tensor] = {}
-        cells = codes.long() + values * torch.arange(codes.shape[1], device=codes.device)
-        self._counts = torch.bincount(cells.flatten(), minlength=values * codes.shape[1]).clamp(min=1).unsqueeze(1)
-
-    def add(self, rows: Int[Tensor, " b"], **quantities: Float[Tensor, "b p _"]) -> None:
-        """Add quantities at every position."""
-        cells = self._cells(rows)
-        for name, values in quantities.items():
-            if name not in self._totals:
-                shape = (len(self._counts), values.shape[2])
-                self._totals[name] = torch.zeros(shape, dtype=torch.float64, device=values.device)
-            self._totals[name].index_add_(0, cells, values.flatten(0, 1).double())
-
-    def mean(self, name: str, rows: Int[Tensor, " b"], like: Tensor) -> Float[Tensor, "b p c"]:
-        """Return the mean given z of a quantity, at every position of some examples."""
-        table = self._totals[name] / self._counts
-        return table[self._cells(rows)].view(len(rows), self.codes.shape[1], -1).to(like.dtype)
-
-    def _cells(self, rows: Int[Tensor, " b"]) -> Int[Tensor, " _"]:
-        codes = self.codes[rows].long()
-        return (codes + self.values * torch.arange(codes.shape[1], device=codes.device)).flatten()
 
 
 def diagnose(
@@ -87,8 +55,8 @@ def diagnose(
     own = teacher.regions if student is teacher.regions.network.model else regions_of(student, teacher.x)
     if own.fields.regions != teacher.fields.regions or set(own.fields.edges) != set(teacher.fields.edges):
         raise InputError(f"the student's gates form {own.fields}, the teacher's {teacher.fields}; use equal layers")
-    if len(teacher.y) < 2 * _GROUPS:
-        raise InputError(f"the teacher has {len(teacher.y)} examples; intervals need {2 * _GROUPS} or more")
+    if len(teacher.y) < 2 * GROUPS:
+        raise InputError(f"the teacher has {len(teacher.y)} examples; intervals need {2 * GROUPS} or more")
     work = _Work(own, teacher, loss, regions, batch, patches)
     work.first_pass()
     work.second_pass()
@@ -105,9 +73,9 @@ class _Work:
         self.model = own.network.model
         codes = [*teacher.codes[1:], teacher.y.unsqueeze(1)]
         sizes = [*(book.values for book in teacher.codebooks[1:]), teacher.n_outputs]
-        self.layers = [_Cells(code, values, regions) for code, values in zip(codes, sizes, strict=True)]
-        self.pixels = _Cells(teacher.codes[0], teacher.codebooks[0].values, 1)
-        self.total, self.patches = 0.0, [_Best(patches) for _ in own.layers]
+        self.layers = [LayerSums(code, values, regions) for code, values in zip(codes, sizes, strict=True)]
+        self.pixels = LayerSums(teacher.codes[0], teacher.codebooks[0].values, 1)
+        self.total, self.patches = 0.0, [Strongest(patches) for _ in own.layers]
         self.weights = [(n, p) for n, p in self.model.named_parameters() if p.ndim > 1 and p.is_floating_point()]
         if sum(parameter.numel() for _, parameter in self.weights) > _UPDATES:
             self.weights = []
@@ -116,7 +84,7 @@ class _Work:
     def parts(self) -> list[tuple[int, Int[Tensor, " b"]]]:
         """Return the batches: a group, and numbers of examples; each group holds every 20th example."""
         n, device = len(self.teacher.y), self.teacher.y.device
-        groups = [torch.arange(group, n, _GROUPS, device=device) for group in range(_GROUPS)]
+        groups = [torch.arange(group, n, GROUPS, device=device) for group in range(GROUPS)]
         return [(group, rows) for group, members in enumerate(groups) for rows in members.split(self.batch)]
 
     def first_pass(self) -> None:
@@ -190,7 +158,7 @@ class _Work:
         through = [value.detach() + change for value, change in zip(values, moved, strict=True)]
         return through, list(back[: len(leaves) - 1]), list(back[len(leaves) - 1 :])
 
-    def _by_label(self, layer: _Cells, rows: Tensor, f: Float[Tensor, "b r c"]) -> None:
+    def _by_label(self, layer: LayerSums, rows: Tensor, f: Float[Tensor, "b r c"]) -> None:
         """Add the nodes of the chosen regions by label."""
         if layer.labels is None:
             layer.labels = torch.zeros(self.teacher.n_outputs, *f.shape[1:], dtype=torch.float64, device=f.device)
@@ -225,7 +193,7 @@ class _Work:
         return Diagnosis(tuple(layers), self._updates(), tuple(found), n, self.total / n, passes=2)
 
     def _layer(
-        self, name: str, layer: _Cells, *, last: bool, factors: FactorScores | None, inseparable: float | None
+        self, name: str, layer: LayerSums, *, last: bool, factors: FactorScores | None, inseparable: float | None
     ) -> LayerDiagnosis:
         sums = layer.sums
         priors = sums.priors()
@@ -247,18 +215,18 @@ class _Work:
             None if last else gap("gradients", "g"),
             gap("forward", "f"),
             None if last else gap("backward", "g"),
-            _selectivity(sums.means()["f"], priors, sums.power("f")),
+            event_correlations(sums.means()["f"], priors, sums.power("f")),
             self._label_selectivity(layer),
             *((None, None, None) if factors is None else (factors.definition, factors.variance, factors.entangled)),
             inseparable,
         )
 
-    def _label_selectivity(self, layer: _Cells) -> Float[Tensor, "c k"]:
+    def _label_selectivity(self, layer: LayerSums) -> Float[Tensor, "c k"]:
         counts = torch.bincount(self.teacher.y, minlength=self.teacher.n_outputs).double()
         assert layer.labels is not None
         means = (layer.labels / counts.clamp(min=1).view(-1, 1, 1)).transpose(0, 1)
         priors = (counts / counts.sum()).expand(means.shape[0], -1)
-        return _selectivity(means, priors, layer.sums.power("f"))
+        return event_correlations(means, priors, layer.sums.power("f"))
 
     def _updates(self) -> dict[str, Gap]:
         """Return for each weight how far Δw with g_j(z_α) in place of g_j is from Δw."""
@@ -273,7 +241,7 @@ class _Work:
                     whole, part = whole - true[without], part - given[without]
                 return ((whole - part).square().sum() / whole.square().sum().clamp(min=1e-300)).item()
 
-            found[name] = jackknife(squared(None), [squared(group) for group in range(_GROUPS)])
+            found[name] = jackknife(squared(None), [squared(group) for group in range(GROUPS)])
         return found
 
 
@@ -300,42 +268,3 @@ _DIFFERENCES = {
     "forward": lambda means: means["f"] - means["gate"] * means["through"],
     "backward": lambda means: means["g"] - means["gate"] * means["back"],
 }
-
-
-def _selectivity(
-    means: Float[Tensor, "r m c"], priors: Float[Tensor, "r m"], power: Float[Tensor, "r c"]
-) -> Float[Tensor, "c m"]:
-    """Return Corr(f_j, [z = a]) = (E[f_j | a] − E f_j) √(p_a / (1 − p_a)) / σ_j, averaged over regions."""
-    middle = (priors.unsqueeze(2) * means).sum(dim=1)
-    deviation = (power - middle.square()).clamp(min=0).sqrt()
-    odds = (priors / (1 - priors).clamp(min=1e-12)).sqrt() * ((priors > 0) & (priors < 1))
-    found = (means - middle.unsqueeze(1)) * odds.unsqueeze(2) / deviation.clamp(min=1e-12).unsqueeze(1)
-    found = torch.where(deviation.unsqueeze(1) > 1e-6 * deviation.max(), found, torch.zeros_like(found))
-    return found.mean(dim=0).T
-
-
-class _Best:
-    """The strongest examples of each node, one place for each example."""
-
-    def __init__(self, count: int):
-        self.count = count
-        self.kept: tuple[Tensor, Tensor, Tensor] | None = None
-        self.names: list[str] = []
-
-    def see(self, rows: Int[Tensor, " b"], f: Float[Tensor, "b r c"], names: list[str]) -> None:
-        """Compare a batch with the best so far."""
-        self.names = names
-        strength, place = f.max(dim=1)  # over regions: (b, c)
-        example = rows.unsqueeze(1).expand_as(strength)
-        new = strength, example, place
-        if self.kept is not None:
-            new = tuple(torch.cat(pair) for pair in zip(self.kept, new, strict=True))
-        order = new[0].argsort(dim=0, descending=True)[: self.count]
-        first, second, third = (values.gather(0, order) for values in new)
-        self.kept = first, second, third
-
-    def found(self, layer: str) -> Patches:
-        """Return the best."""
-        assert self.kept is not None
-        strength, example, place = (values.T.contiguous() for values in self.kept)
-        return Patches(layer, strength, example, tuple(tuple(self.names[i] for i in row) for row in place.tolist()))

@@ -18,7 +18,7 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.hierarchy.batchnorm import row_energy
-from gatelab.hierarchy.projection_report import projection_plot
+from gatelab.hierarchy.projection_tracker import projection_plot
 from gatelab.hierarchy.rules import random_table
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve

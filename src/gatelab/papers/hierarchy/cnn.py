@@ -200,11 +200,10 @@ def _matched(matrix: Tensor) -> float:
 def _patches(seen: Diagnosis, teacher: NetworkTeacher, place: int, nodes: int = 5) -> Result:
     """Return the images that excite a layer's most label-selective nodes, cut to the receptive field."""
     patches, layer = seen.patches[place], seen.layers[place]
-    best, labels = layer.label_selectivity.max(dim=1)
-    order = best.argsort(descending=True)[:nodes].tolist()
+    order = layer.label_selectivity.amax(dim=1).argsort(descending=True)[:nodes].tolist()
     return {
         "layer": patches.layer,
-        "nodes": [f"node {node}: '{int(labels[node])}'\n({best[node]:.2f})" for node in order],
+        "nodes": [f"node {node}\n{' '.join(map(str, teacher.y[patches.examples[node]].tolist()))}" for node in order],
         "images": [
             [
                 _cut(teacher, int(patches.examples[node, k]), patches.regions[node][k])

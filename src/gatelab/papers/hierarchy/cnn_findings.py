@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gatelab.figures import Heatmap, Panels
-from gatelab.hierarchy.projection_report import projection_plot
+from gatelab.hierarchy.projection_tracker import projection_plot
 from gatelab.lab.findings import FigureFacts, Findings, Table
 from gatelab.lab.runs import Result
 from gatelab.lab.verdicts import Claim, Sample, all_of, below, greater, readable, undecided, within
@@ -137,7 +137,7 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
                 f"Layer {patches['layer']}: what its nodes look for",
                 Panels(panels, len(patches["images"][0]), tuple(patches["nodes"])),
                 "The places in run 0's data that excite a node most, one for each image, cut to its receptive field. "
-                "At the left the node, the label it is most correlated with, and that correlation.",
+                "At the left the node and the labels of these images; nodes most correlated with a label come first.",
             )
         )
     shares = {epoch: seen["shares"] for epoch, seen in enumerate(results[0]["normalisation"])}

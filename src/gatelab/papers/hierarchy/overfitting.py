@@ -1,6 +1,6 @@
 """Section 6: a subtle true cause beside an obvious spurious one, and the noise of SGD as a noisy P."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 
 import torch
@@ -11,7 +11,6 @@ from torch.nn.utils import parameters_to_vector
 from gatelab.hierarchy import (
     GradientTrainer,
     LocalNetwork,
-    ReceptiveFields,
     Teacher,
     counted_events,
     full_information,
@@ -19,13 +18,13 @@ from gatelab.hierarchy import (
     reformulate,
     student_for,
 )
-from gatelab.hierarchy.rules import from_function, parity
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, Sample, all_of, exponents, greater, near
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.papers.common import cells_per_kind, dots, experiment, figure, findings, numbers, runs_of
+from gatelab.papers.hierarchy.worlds import world
 
 
 class OverfittingConfig(SeededConfig):
@@ -46,27 +45,6 @@ class OverfittingConfig(SeededConfig):
         if self.depth >= self.bits:
             raise ValueError(f"{self.bits} bits can be added in at most {self.bits - 1} layers")
         return self
-
-
-def world(bits: int, depth: int = 1) -> Teacher:
-    """Return a teacher whose label is the parity of α, the first positions; γ, the last two, shows its first bit.
-
-    With more than one layer the parity is added up on the way: each region below α adds bits to the one before.
-    """
-    regions: dict[str, Iterable[int]] = {f"x{position}": [position] for position in range(bits + 2)}
-    children: dict[str, tuple[str, ...]] = {}
-    ends = [round(bits * (layer + 1) / depth) for layer in range(depth)]
-    before: tuple[str, int] | None = None
-    for layer, end in enumerate(ends):
-        name = "alpha" if layer == depth - 1 else f"alpha{layer}"
-        start = 0 if before is None else before[1]
-        children[name] = (*(() if before is None else (before[0],)), *(f"x{i}" for i in range(start, end)))
-        regions[name], before = range(end), (name, end)
-    regions |= {"gamma": [bits, bits + 1], "top": range(bits + 2)}
-    children |= {"gamma": (f"x{bits}", f"x{bits + 1}"), "top": ("alpha", "gamma")}
-    first = from_function(lambda z: z[:, 0], 2)
-    sums = {name: parity for name in children if name.startswith("alpha")}
-    return Teacher(ReceptiveFields(regions, children), {**sums, "gamma": first, "top": first})
 
 
 def signals(student: LocalNetwork, teacher: Teacher, x: Tensor) -> dict[str, dict[str, float]]:
