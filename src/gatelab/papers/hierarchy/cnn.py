@@ -51,7 +51,7 @@ class CnnConfig(DataConfig):
     epoch_examples: int = Field(default=10_000, ge=100)
     batch_size: int = Field(default=64, ge=4)
     learning_rate: float = Field(default=2e-3, gt=0)
-    examples: int = Field(default=4_000, ge=100)
+    examples: int = Field(default=4_000, ge=40)
     codes: Codes = Codes.CLUSTERS
     values: int = Field(default=16, ge=2)  # of z; for product codes and sign patterns rounded down to a power of two
     regions: int = Field(default=25, ge=1)
@@ -242,9 +242,9 @@ CNN = experiment(
         "width": 4,
         "epochs": 1,
         "epoch_examples": 300,
-        "examples": 120,
+        "examples": 60,
         "values": 4,
-        "regions": 4,
+        "regions": 2,
     },
     paper={"runs": 10, "epochs": 20, "epoch_examples": 60_000, "examples": 10_000, "values": 64},
 )
