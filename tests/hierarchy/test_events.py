@@ -4,7 +4,7 @@ import torch
 from gatelab.errors import InputError, SupportTooLargeError
 from gatelab.hierarchy import Teacher, counted_events, exact_events, full_information, given_events, string_fields
 from gatelab.hierarchy import events as module
-from gatelab.hierarchy.events import times
+from gatelab.hierarchy.events import sampled_inputs, times
 from gatelab.hierarchy.inputs import MarkovChain, Uniform
 from gatelab.hierarchy.rules import joint, parity, random_table
 from tests.references.hierarchy import joint_probabilities
@@ -106,3 +106,36 @@ def test_too_many_inputs_are_refused_with_the_alternative():
     assert counted_events(teacher, Uniform(32).sample(100)).samples == 100
     with pytest.raises(InputError, match="'x0' is no parent of 'top'"):
         counted_events(teacher, Uniform(32).sample(100)).matrix("x0", "top")
+
+
+def test_given_matrices_may_have_another_precision():
+    fields = string_fields(2, [])
+    half = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float32)
+    edges = {("top", "x0"): half, ("top", "x1"): half.double()}
+    events = given_events(fields, torch.tensor([0.5, 0.5], dtype=torch.float64), edges)
+    assert {matrix.dtype for matrix in events.matrices.values()} == {torch.float64}
+
+
+def test_inputs_drawn_from_given_probabilities_have_them(generator):
+    """Frequencies of every pair of neighbours lie within five standard errors; leaves of two positions."""
+    fields = string_fields(8, [2], leaf=2)
+    rows = {edge: torch.rand(3 if edge[0] == "top" else 2, 2 if edge[1][0] == "h" else 4, generator=generator)
+            for edge in fields.edges}  # fmt: skip
+    edges = {edge: matrix / matrix.sum(dim=1, keepdim=True) for edge, matrix in rows.items()}
+    events = given_events(fields, torch.tensor([0.2, 0.3, 0.5]), edges)
+    x, z = sampled_inputs(events, 20_000, generator=generator)
+    for (parent, child), matrix in edges.items():
+        for a in range(len(matrix)):
+            own = z[parent] == a
+            share = torch.bincount(z[child][own], minlength=matrix.shape[1]) / own.sum()
+            error = (matrix[a] * (1 - matrix[a]) / own.sum()).sqrt()
+            assert bool(((share - matrix[a]).abs() < 5 * error + 1e-12).all())
+    assert torch.equal(z["x1"], 2 * x[:, 2] + x[:, 3])
+
+
+def test_overlapping_regions_cannot_be_drawn():
+    events = exact_events(Teacher(string_fields(3, [2], [1]), parity))
+    with pytest.raises(InputError, match="has 2 parents"):
+        sampled_inputs(events, 3)
+    with pytest.raises(InputError, match="set values="):
+        sampled_inputs(exact_events(Teacher(string_fields(2, []), parity)), 3, values=3)

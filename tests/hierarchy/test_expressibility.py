@@ -108,3 +108,24 @@ def test_invalid_matrices_are_refused():
     events = given_events(string_fields(2, []), torch.tensor([0.5, 0.5]), {("top", "x0"): p, ("top", "x1"): p})
     with pytest.raises(InputError, match="leaf 'x0' takes 3 values; with 2 values per position it cannot"):
         expressive_network(events)
+
+
+def test_events_that_never_occur_need_no_node():
+    """Of 16 pairs of overlapping regions' values 8 contradict each other: they have no row, and the rest is exact."""
+    able = expressibility(exact_events(Teacher(string_fields(3, [2], [1]), joint)))
+    assert (able.events, able.rank) == (8, 4)
+    assert able.relu < 1e-12
+    assert able.linear == pytest.approx(4)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_vertices_do_not_depend_on_the_unit(generator, scale, dtype):
+    corners = torch.rand(5, 3, generator=generator, dtype=torch.float64)
+    inside = torch.softmax(torch.randn(3, 5, generator=generator, dtype=torch.float64), dim=1) @ corners
+    matrix = torch.cat([corners, inside])
+    expected = vertices(matrix)
+    assert not bool(expected[5:].any())
+    assert torch.equal(vertices((scale * matrix).to(dtype)), expected)
+    weight, bias = relu_weights(scale * matrix[expected])
+    torch.testing.assert_close(torch.relu(scale * matrix[expected] @ weight + bias), torch.eye(int(expected.sum())))

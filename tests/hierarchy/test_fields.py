@@ -104,8 +104,7 @@ def test_kernels_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (nn.Sequential(nn.Conv1d(1, 1, 3, padding=1)), "padding=0, dilation=1"),
-        (nn.Sequential(nn.Conv1d(1, 1, 3, padding="same")), "padding 'same'"),
+        (nn.Sequential(nn.Conv1d(1, 1, 4, padding="same")), "'same', even kernel"),
         (nn.Sequential(nn.LSTM(3, 3)), r"'0' \(LSTM\) is not a local layer"),
     ],
 )

@@ -11,6 +11,7 @@ from gatelab.hierarchy import (
     Norm,
     ReformulatedTrainer,
     Teacher,
+    TopLoss,
     conditions,
     counted_events,
     exact_events,
@@ -176,3 +177,39 @@ def test_a_node_that_does_not_vary_over_z_is_refused(lossy):
         student.weights["h1_2"].fill_(1.0)
     with pytest.raises(InputError, match="region 'h1_2', node 0"):
         reformulate(student, exact_events(lossy))
+
+
+def test_a_student_without_gates_has_nothing_to_decorrelate(lossy, generator):
+    """The top is linear by default, and a linear student has no gate at all: both gaps are 0."""
+    linear = student_for(lossy, 3, hidden=NodeOptions(relu=False), generator=generator)
+    worst = conditions(linear, lossy).worst
+    assert worst["decorrelation of activations"] == worst["decorrelation of gradients"] == 0
+    node = conditions(student_for(lossy, 3, generator=generator), lossy).nodes["top"]
+    assert float(node.activation.max()) == float(node.gradient.max()) == 0
+    assert bool((observe_student(linear, lossy).gate("h1_0") == 1).all())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_single_precision_networks_take_double_tables(generator, monkeypatch, sparse):
+    """Encodings and probabilities may come in float64; the student decides."""
+    if sparse:
+        monkeypatch.setattr(events_module, "DENSE_LIMIT", 0)
+    teacher = Teacher(string_fields(4, [2]), parity)
+    codes = {leaf: torch.eye(2, dtype=torch.float64) for leaf in teacher.fields.leaves}
+    student = LocalNetwork(teacher.fields, 3, 2, encodings=codes, dtype=torch.float32, generator=generator)
+    found = reformulate(student, exact_events(teacher), gates_from=teacher)
+    assert found.weights["h1_0"].dtype == torch.float32
+    assert student(torch.tensor([[0, 1, 1, 0]])).dtype == torch.float32
+
+
+def test_training_under_a_softmax_agrees_when_z_determines_x(lossy, generator):
+    teacher = full_information(lossy)
+    student = student_for(teacher, 6, loss=TopLoss.CROSS_ENTROPY, generator=generator)
+    twin = deepcopy(student)
+    on_z, on_x = ReformulatedTrainer(twin, exact_events(teacher), 0.5), GradientTrainer(student, teacher, 0.5)
+    losses = [(on_z.step(), on_x.step()) for _ in range(10)]
+    assert losses[-1][0] == pytest.approx(losses[-1][1], abs=1e-12)
+    x, p = teacher.inputs.support()
+    by_torch = torch.nn.functional.cross_entropy(student(x), teacher.label(x), reduction="none") @ p
+    assert observe_student(student, teacher).loss == pytest.approx(by_torch.item())
+    torch.testing.assert_close(parameters(twin), parameters(student), atol=1e-10, rtol=0)

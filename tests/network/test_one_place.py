@@ -18,8 +18,7 @@ REASONS = {
     ("convert/branch.py", "_DropoutNd"): "writes a functional dropout as a module",
     ("lab/team.py", "Linear"): "puts a stacked layer in its place",
     ("lab/team.py", "Flatten"): "puts one behind the axis of members in its place",
-    ("hierarchy/batchnorm.py", "_BatchNorm"): "is about batch-norm layers",
-    ("hierarchy/fields.py", "Sequential"): "reads receptive fields off a list of layers",
+    ("hierarchy/field_builders.py", "Sequential"): "reads receptive fields off a list of layers",
 }
 NOT_LAYERS = frozenset({"Module", "Parameter"})
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from gatelab.dynamics.linear_flow import DenseFlow
 from gatelab.dynamics.population import PopulationFlow
 from gatelab.dynamics.sliding import ReluFlow
 from gatelab.gates import gated
-from gatelab.hierarchy import exactness
-from gatelab.hierarchy.marginals import Observation
+from gatelab.hierarchy import TopLoss, exactness
+from gatelab.hierarchy.budget import _Terms
+from gatelab.hierarchy.observation import Observation
 from gatelab.kernels import infinite_width
 from gatelab.kernels.tangent_moments import _Strands
 from gatelab.models import DeepGatedNetwork, MeanReadoutNetwork, MemorisationNetwork, mlp
@@ -35,8 +36,10 @@ from gatelab.papers.halfspace import figure1
 from gatelab.papers.halfspace import theorems as halfspace
 from gatelab.papers.hierarchy import theorems as hierarchy
 from gatelab.papers.hierarchy import theorems_batchnorm as batchnorm
+from gatelab.papers.hierarchy import theorems_corrections as corrections
 from gatelab.papers.hierarchy import theorems_expressibility as expressibility
 from gatelab.papers.hierarchy import theorems_factors as factors
+from gatelab.papers.hierarchy import theorems_random as random_rows
 from gatelab.papers.npk import theorems as npk
 from gatelab.papers.npk import theorems_bundles as npk_bundles
 from gatelab.papers.npk import theorems_expectations as npk_expectations
@@ -130,6 +133,38 @@ def _ungated_gradients(right: Any) -> Any:
         seen = right(student, teacher)
         seen.gradients.update(seen.raw_gradients)
         return seen
+
+    return wrong
+
+
+def _gates_everywhere(right: Any) -> Any:
+    def wrong(student: Any, teacher: Any, x: Any = None) -> Any:
+        seen = right(student, teacher, x)
+        for region, state in seen.states.items():
+            seen.states[region] = state._replace(gate=(state.gated > 0).to(state.gated.dtype))
+        return seen
+
+    return wrong
+
+
+def _without_broadness(right: Any) -> Any:
+    def wrong(self: _Terms, *args: Any) -> None:
+        right(self, *args)
+        for gap in self.backward_gap.values():
+            gap.zero_()
+
+    return wrong
+
+
+def _linear_activations(rows: torch.Tensor, nodes: int, *, bias: bool, generator: torch.Generator) -> torch.Tensor:
+    del bias
+    return rows @ torch.randn(rows.shape[1], nodes, generator=generator, dtype=rows.dtype)
+
+
+def _larger_weights(right: Any) -> Any:
+    def wrong(*args: Any) -> Any:
+        found = right(*args)
+        return replace(found, weights=1.01 * found.weights)
 
     return wrong
 
@@ -406,6 +441,37 @@ HIERARCHY = (
         "`row_energy` of the third power",
         ("hierarchy-8.6.2",),
         replaced(batchnorm, "row_energy", lambda weight: weight.abs().pow(3).sum(dim=0)),
+    ),
+    Mutation(
+        "`row_energy` forgets the bias",
+        ("hierarchy-8.6.2-bias",),
+        replaced(corrections, "row_energy", lambda weight, _bias=None: weight.square().sum(dim=0) / 2),
+    ),
+    Mutation(
+        "a gate is measured where there is none",
+        ("hierarchy-Eq6",),
+        replaced(exactness, "observe_student", _gates_everywhere(exactness.observe_student)),
+    ),
+    Mutation(
+        "the budget leaves out the gap of broadness",
+        ("hierarchy-2-budget",),
+        replaced(_Terms, "__init__", _without_broadness(_Terms.__init__)),
+    ),
+    Mutation(
+        "under a softmax the gradient is still T − F",
+        ("hierarchy-4-softmax",),
+        replaced(TopLoss, "gradient", lambda _self, output, target: target - output),
+    ),
+    Mutation("`best_linear` 10 % too small", ("hierarchy-6-batchnorm",), scaled(random_rows, "best_linear", 0.9)),
+    Mutation(
+        "`random_activations` without the ReLU",
+        ("hierarchy-7-random",),
+        replaced(random_rows, "random_activations", _linear_activations),
+    ),
+    Mutation(
+        "`disentangling_weights` 1 % too large",
+        ("hierarchy-109",),
+        replaced(random_rows, "disentangling_weights", _larger_weights(random_rows.disentangling_weights)),
     ),
     Mutation(
         "`expressibility`: a construction that misses",

@@ -8,18 +8,23 @@ as a projection, what a network can express, and whether nodes come to stand for
 Rules for teachers are in :mod:`gatelab.hierarchy.rules`, input distributions in :mod:`gatelab.hierarchy.inputs`.
 """
 
-from gatelab.hierarchy.batchnorm import batchnorm_projection_report
+from gatelab.hierarchy.diagnosing import diagnose
 from gatelab.hierarchy.disentangle import nearest_disentangled
 from gatelab.hierarchy.events import counted_events, exact_events, given_events
 from gatelab.hierarchy.exactness import conditions
 from gatelab.hierarchy.expressive_power import expressibility
-from gatelab.hierarchy.fields import ReceptiveFields, fields_of, image_fields, string_fields
+from gatelab.hierarchy.field_builders import fields_of, image_fields, string_fields
+from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.marginals import observe_student
+from gatelab.hierarchy.network_teacher import teacher_from
+from gatelab.hierarchy.projection_report import batchnorm_projection_report
+from gatelab.hierarchy.projection_tracker import ProjectionTracker
 from gatelab.hierarchy.refine import full_information, refined
 from gatelab.hierarchy.reformulation import reformulate
 from gatelab.hierarchy.scores import disentanglement_score, selectivity
 from gatelab.hierarchy.student import LocalNetwork, NodeOptions, Norm, student_for
 from gatelab.hierarchy.teacher import Teacher
+from gatelab.hierarchy.top_loss import TopLoss
 from gatelab.hierarchy.trainers import GradientTrainer, ReformulatedTrainer
 
 __all__ = [
@@ -27,12 +32,15 @@ __all__ = [
     "LocalNetwork",
     "NodeOptions",
     "Norm",
+    "ProjectionTracker",
     "ReceptiveFields",
     "ReformulatedTrainer",
     "Teacher",
+    "TopLoss",
     "batchnorm_projection_report",
     "conditions",
     "counted_events",
+    "diagnose",
     "disentanglement_score",
     "exact_events",
     "expressibility",
@@ -47,4 +55,5 @@ __all__ = [
     "selectivity",
     "string_fields",
     "student_for",
+    "teacher_from",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from gatelab.errors import InputError, SupportTooLargeError
@@ -38,6 +38,24 @@ def encode(values: Int[Tensor, "n k"], sizes: Sequence[int]) -> Int[Tensor, " n"
     for column, size in enumerate(sizes):
         code = code * size + values[:, column]
     return code
+
+
+def numbered(rows: Shaped[Tensor, "n k"]) -> Int[Tensor, " n"]:
+    """Number the different rows from 0, in lexicographic order; unlike :func:`encode` it takes rows of any length.
+
+    Example:
+        >>> numbered(torch.tensor([[1, 0], [0, 5], [1, 0]])).tolist()
+        [1, 0, 1]
+    """
+    return torch.unique(rows, dim=0, return_inverse=True)[1]
+
+
+def places(known: Shaped[Tensor, "m k"], rows: Shaped[Tensor, "n k"]) -> Int[Tensor, " n"]:
+    """Return the number of the known row that equals each row, and m where none does; known rows are all different."""
+    numbers = numbered(torch.cat([known, rows]))
+    table = torch.full((int(numbers.max()) + 1,), len(known), dtype=torch.int64, device=rows.device)
+    table[numbers[: len(known)]] = torch.arange(len(known), device=rows.device)
+    return table[numbers[len(known) :]]
 
 
 def decode(codes: Int[Tensor, " n"], sizes: Sequence[int]) -> Int[Tensor, "n k"]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import ENUMERATION_LIMIT
+from gatelab.hierarchy.codes import ENUMERATION_LIMIT, decode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.inputs import ROW_TOLERANCE, check_distributions
 from gatelab.hierarchy.teacher import Teacher
@@ -137,6 +138,9 @@ def given_events(
             f"matrices are given for {sorted(matrices)}; the hierarchy has the edges {sorted(fields.edges)}"
         )
     check_distributions(f"the prior of '{fields.top}'", top_prior.unsqueeze(0))
+    precision = reduce(torch.promote_types, (matrix.dtype for matrix in matrices.values()), top_prior.dtype)
+    top_prior = top_prior.to(precision)
+    matrices = {edge: matrix.to(precision) for edge, matrix in matrices.items()}
     priors = {fields.top: top_prior}
     for parent in reversed(fields.inner):
         for child in fields.children(parent):
@@ -160,6 +164,55 @@ def given_events(
     return Events(fields, priors, dict(matrices), targets)
 
 
+def sampled_inputs(
+    events: Events, n: int, *, values: int = 2, generator: torch.Generator | None = None
+) -> tuple[Int[Tensor, "n d"], dict[str, Int[Tensor, " n"]]]:
+    """Draw inputs from given probabilities, from the top down: z_ω, then each region's variable given its parent's.
+
+    Where a region has several parents, their matrices do not say how it depends on all of them together, so the regions
+    must form a tree.
+
+    Args:
+        events: probabilities, for example from :func:`given_events`.
+        n: number of inputs.
+        values: number of values that a position takes.
+        generator: the source of random numbers.
+
+    Returns:
+        The inputs, and region → its variable at each of them.
+
+    Example:
+        >>> from gatelab.hierarchy import string_fields
+        >>> p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> events = given_events(string_fields(2, []), torch.tensor([0.5, 0.5]), {("top", "x0"): p, ("top", "x1"): p})
+        >>> x, z = sampled_inputs(events, 5)
+        >>> bool((x == z["top"].unsqueeze(1)).all())
+        True
+    """
+    fields = events.fields
+    several = [region for region in fields.bottom_up if len(fields.parents(region)) > 1]
+    if several:
+        raise InputError(
+            f"region '{several[0]}' has {len(fields.parents(several[0]))} parents, and P(z_β | z_α) for each of them "
+            "does not determine a joint distribution; use disjoint regions, or sample a Teacher's inputs"
+        )
+    z = {fields.top: torch.multinomial(events.priors[fields.top], n, replacement=True, generator=generator)}
+    for parent in reversed(fields.inner):
+        for child in fields.children(parent):
+            rows = events.matrix(parent, child).to_dense()[z[parent]]
+            z[child] = torch.multinomial(rows, 1, generator=generator)[:, 0]
+    x = torch.zeros(n, fields.n_positions, dtype=torch.int64, device=z[fields.top].device)
+    for leaf in fields.leaves:
+        positions = fields.positions(leaf)
+        if len(events.priors[leaf]) != values ** len(positions):
+            raise InputError(
+                f"leaf '{leaf}' takes {len(events.priors[leaf])} values; {len(positions)} positions with {values} "
+                f"values each take {values ** len(positions)}: set values="
+            )
+        x[:, list(positions)] = decode(z[leaf], (values,) * len(positions))
+    return x, z
+
+
 def times(matrix: Tensor, values: Float[Tensor, "k w"], *, transposed: bool = False) -> Float[Tensor, "m w"]:
     """Return P F, or Pᵀ G̃."""
     if not matrix.is_sparse:
@@ -172,21 +225,47 @@ def times(matrix: Tensor, values: Float[Tensor, "k w"], *, transposed: bool = Fa
 
 
 def _events(teacher: Teacher, x: Int[Tensor, "n d"], weights: Float[Tensor, " n"], samples: int | None) -> Events:
-    z, sizes = teacher(x), teacher.sizes
-    priors = {region: torch.bincount(z[region], weights, sizes[region]) for region in teacher.fields.bottom_up}
+    return count_events(teacher.fields, teacher.sizes, teacher(x), weights, teacher.targets.to(x.device), samples)
+
+
+def count_events(
+    fields: ReceptiveFields,
+    sizes: Mapping[str, int],
+    z: Mapping[str, Int[Tensor, " n"]],
+    weights: Float[Tensor, " n"],
+    targets: Float[Tensor, "m k"],
+    samples: int | None,
+    dense: int | None = None,
+) -> Events:
+    """Add up the weights of inputs with each pair of values, edge by edge.
+
+    Args:
+        fields: the regions.
+        sizes: region → m_α.
+        z: region → z_α at each input.
+        weights: of the inputs; they sum to one.
+        targets: a row for each value of z_ω.
+        samples: how many inputs were drawn; None if these are all.
+        dense: matrices with more entries are kept sparse.
+
+    Returns:
+        The probabilities.
+    """
+    dense = DENSE_LIMIT if dense is None else dense
+    priors = {region: torch.bincount(z[region], weights, sizes[region]) for region in fields.bottom_up}
     matrices = {}
-    for parent, child in teacher.fields.edges:
+    for parent, child in fields.edges:
         m, k = sizes[parent], sizes[child]
         inverse = torch.where(priors[parent] > 0, 1 / priors[parent], 0)
         code = z[parent] * k + z[child]
-        if m * k <= DENSE_LIMIT:
+        if m * k <= dense:
             matrices[parent, child] = torch.bincount(code, weights, m * k).view(m, k) * inverse.unsqueeze(1)
         else:
             present, index = torch.unique(code, return_inverse=True)
             rows, columns = present // k, present % k
             values = torch.bincount(index, weights) * inverse[rows]
             matrices[parent, child] = _sparse(torch.stack([rows, columns]), values, torch.Size((m, k)))
-    return Events(teacher.fields, priors, matrices, teacher.targets.to(x.device), samples)
+    return Events(fields, priors, matrices, targets, samples)
 
 
 def _sparse(index: Int[Tensor, "2 k"], values: Float[Tensor, " k"], shape: torch.Size) -> Tensor:

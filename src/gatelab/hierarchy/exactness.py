@@ -6,11 +6,12 @@ The appendix's focus and broadness together are the main text's "onsite conditio
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
 
-from gatelab.hierarchy.marginals import Observation, observe_student
-from gatelab.hierarchy.student import LocalNetwork
+from gatelab.hierarchy.marginals import observe_student
+from gatelab.hierarchy.network_teacher import NetworkTeacher
+from gatelab.hierarchy.observation import Observation
 from gatelab.hierarchy.teacher import Teacher
 
 
@@ -57,14 +58,17 @@ class Conditions:
         }
 
 
-def conditions(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] | None = None) -> Conditions:
+def conditions(
+    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, " n *shape"] | None = None
+) -> Conditions:
     """Measure focus, broadness and decorrelation.
 
     Args:
-        student: the network.
+        student: the network; see :func:`observe_student`.
         teacher: on the same receptive fields.
         x: a sample; by default every input of the teacher. Contents that a sample holds only once look as if z
-            determined them, so take many more samples than there are contents.
+            determined them, so take many more samples than there are contents. For images, whose contents never
+            repeat, :func:`gatelab.hierarchy.diagnose` measures what the conditions do to the nodes instead.
 
     Returns:
         The gaps, edge by edge and node by node.
@@ -76,10 +80,8 @@ def conditions(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] | 
         True
     """
     seen = observe_student(student, teacher, x)
-    outputs = {leaf: student.encodings[leaf].detach()[seen.z[leaf]] for leaf in student.fields.leaves}
-    outputs |= {region: state.output for region, state in seen.states.items()}
     return Conditions(
-        {(parent, child): _edge(seen, parent, child, outputs[child]) for parent, child in student.fields.edges},
+        {(parent, child): _edge(seen, parent, child, seen.output(child)) for parent, child in seen.fields.edges},
         {region: _node(seen, region) for region in seen.states},
     )
 

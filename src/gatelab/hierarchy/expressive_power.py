@@ -13,7 +13,8 @@ from gatelab.hierarchy.events import Events
 from gatelab.hierarchy.reformulation import reformulate
 from gatelab.hierarchy.student import LocalNetwork, NodeOptions
 
-# HiGHS solves to 1e-7 by default; rows nearer than this to the hull of the others count as inside it.
+# HiGHS solves to 1e-7 by default; rows nearer than this to the hull of the others, relative to the spread of all rows,
+# count as inside it.
 _VERTEX_TOLERANCE = 1e-7
 
 
@@ -21,24 +22,38 @@ def separate(matrix: Float[Tensor, "m n"], row: int) -> tuple[Float[Tensor, " n"
     """Return the hyperplane w, b that best separates row i from the others, and w·p_i + b.
 
     The linear programme "maximise w·p_i + b subject to w·p_j + b ≤ 0 for j ≠ i and |w|∞ ≤ 1" is solved by HiGHS. Its
-    value is the row's ℓ₁ distance to the convex hull of the others; 0 inside the hull.
+    value is the row's ℓ₁ distance to the convex hull of the others; 0 inside the hull. The programme is solved for rows
+    shifted and scaled to [−1, 1], so that no unit of measure is too small for the solver.
     """
     if matrix.ndim != 2 or matrix.numel() == 0 or not bool(torch.isfinite(matrix).all()):
         raise InputError(f"a matrix of shape {tuple(matrix.shape)} with NaN, infinity or no entries has no hull")
     points = matrix.detach().cpu().double().numpy()
     if not 0 <= row < len(points):
         raise InputError(f"there is no row {row} in a matrix of {len(points)} rows")
-    others = np.delete(points, row, axis=0)
-    if len(others) == 0:
+    if len(points) == 1:
         return torch.zeros_like(matrix[0]), 1.0, 1.0
+    centre, spread = points.mean(axis=0), _spread(matrix)
+    points = (points - centre) / (spread or 1.0)
+    others = np.delete(points, row, axis=0)
     gain = np.append(points[row], 1.0)
     bounds = [(-1.0, 1.0)] * points.shape[1] + [(None, None)]
     constraints = np.hstack([others, np.ones((len(others), 1))])
     solution = linprog(-gain, A_ub=constraints, b_ub=np.zeros(len(others)), bounds=bounds, method="highs")
     if solution.x is None:
         raise RuntimeError(f"HiGHS found no hyperplane for row {row}: {solution.message}")
-    normal = torch.as_tensor(solution.x[:-1]).to(matrix)
-    return normal, float(solution.x[-1]), max(0.0, -float(solution.fun))
+    normal, offset = solution.x[:-1], spread * float(solution.x[-1]) - float(solution.x[:-1] @ centre)
+    return torch.as_tensor(normal).to(matrix), offset, spread * max(0.0, -float(solution.fun))
+
+
+def _spread(matrix: Float[Tensor, "m n"]) -> float:
+    """Return the largest distance of an entry from its column's mean."""
+    points = matrix.detach().double()
+    return (points - points.mean(dim=0)).abs().max().item()
+
+
+def _inside(matrix: Float[Tensor, "m n"]) -> float:
+    """Return the distance below which a row counts as inside the hull: the solver's precision, or the matrix's own."""
+    return max(_VERTEX_TOLERANCE, 16 * torch.finfo(matrix.dtype).eps) * _spread(matrix)
 
 
 def vertices(matrix: Float[Tensor, "m n"]) -> Bool[Tensor, " m"]:
@@ -50,15 +65,15 @@ def vertices(matrix: Float[Tensor, "m n"]) -> Bool[Tensor, " m"]:
         >>> vertices(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]])).tolist()
         [True, True, False]
     """
-    found = [separate(matrix, row)[2] > _VERTEX_TOLERANCE for row in range(len(matrix))]
-    return torch.tensor(found, device=matrix.device)
+    nearest = torch.tensor([separate(matrix, row)[2] for row in range(len(matrix))], device=matrix.device)
+    return nearest > _inside(matrix) if len(matrix) > 1 else torch.ones_like(nearest, dtype=torch.bool)
 
 
 def relu_weights(matrix: Float[Tensor, "m n"], place: str = "P") -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
     """Find W and b with relu(P W + b) = I, from a separating hyperplane for each row (hierarchy, Thm. 6)."""
     planes = [separate(matrix, row) for row in range(len(matrix))]
     for row, (_, _, distance) in enumerate(planes):
-        if distance <= _VERTEX_TOLERANCE:
+        if len(planes) > 1 and distance <= _inside(matrix):
             raise InputError(
                 f"{place}: row {row} lies in the convex hull of the others (distance {distance:.1e}), so "
                 "no node can single it out; Theorem 6 needs every row to be a vertex"
@@ -72,7 +87,8 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
 
     The paper asks that each P_αβ alone be all-vert. That excludes regions that know more than one child does: where
     z_α = (z_β, z_γ), rows of P_αβ repeat. It is enough that the rows of all children side by side, [P_αβ, P_αγ, …],
-    are vertices, and this function needs no more; both conditions give F_α = I by induction from below.
+    are vertices, and this function needs no more; both conditions give F_α = I by induction from below. Values that
+    never occur (where regions overlap, children cannot disagree) have no row, and their nodes stay 0.
     """
     fields = events.fields
     sizes = {region: len(events.priors[region]) for region in fields.bottom_up}
@@ -85,9 +101,10 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
     with torch.no_grad():
         for region in fields.inner:
             rows = torch.cat([events.matrix(region, child).to_dense() for child in fields.children(region)], dim=1)
-            weight, bias = relu_weights(rows, f"region '{region}'")
-            network.weights[region].copy_(weight)
-            network.biases[region].copy_(bias)
+            occurring = (events.priors[region] > 0).nonzero()[:, 0]
+            weight, bias = relu_weights(rows[occurring], f"region '{region}'")
+            network.weights[region].zero_().index_copy_(1, occurring, weight)
+            network.biases[region].zero_().index_copy_(0, occurring, bias)
     return network
 
 
@@ -95,7 +112,8 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
 class Expressibility:
     """The losses ‖F_ω − I‖² of the constructed ReLU network and of the best linear one, of any width and with biases.
 
-    ``events`` is m_ω, also the loss of F = 0; ``rank`` that of the best linear F_ω. Eckart–Young: linear ≥ m_ω − rank.
+    ``events`` is m_ω, the number of values of z_ω that occur, also the loss of F = 0; ``rank`` that of the best linear
+    F_ω. Eckart–Young: linear ≥ m_ω − rank.
     """
 
     events: int
@@ -130,8 +148,9 @@ def expressibility(events: Events, *, values: int = 2) -> Expressibility:
     identity = torch.eye(len(events.priors[top])).to(events.priors[top])
     output = reformulate(network, replace(events, targets=identity)).activations[top]
     best = best_linear(events)
-    relu, linear = ((f - identity).square().sum().item() for f in (output, best))
-    return Expressibility(len(output), relu, linear, int(torch.linalg.matrix_rank(best)))
+    occurring = events.priors[top] > 0
+    relu, linear = ((f - identity)[occurring][:, occurring].square().sum().item() for f in (output, best))
+    return Expressibility(int(occurring.sum()), relu, linear, int(torch.linalg.matrix_rank(best)))
 
 
 def best_linear(events: Events) -> Float[Tensor, "m m"]:

@@ -1,18 +1,9 @@
-"""Receptive fields: regions of the input, ordered by inclusion (hierarchy, Section 2.1), and how to build them."""
+"""Receptive fields: regions of the input, ordered by inclusion (hierarchy, Section 2.1), or as a network joins them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from math import prod
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 
-from torch import nn
-
-from gatelab.errors import InputError, UnsupportedModelError
-from gatelab.models.init import check_counts
-
-_LOCAL = (nn.Conv1d, nn.Conv2d, nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
-_GLOBAL = (nn.Linear, nn.Flatten, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
-_PASSING = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d)
+from gatelab.errors import InputError
 
 
 class ReceptiveFields:
@@ -20,6 +11,10 @@ class ReceptiveFields:
 
     The top region covers everything and has layer number 0; a child's layer number is its parent's plus one. Siblings
     may overlap. Regions without children are leaves; their variables are read from the input.
+
+    Inclusion says nothing about a network with padding: the smaller window at the border lies inside its neighbour, yet
+    does not feed it. ``children`` then says which regions a region is computed from. Regions may be equal, a child is
+    only required to lie inside its parent, and a region's layer number is its longest way from the top.
 
     Attributes:
         regions: name → positions, ascending.
@@ -34,6 +29,7 @@ class ReceptiveFields:
 
     Args:
         regions: name → positions, in any order.
+        children: region → the regions it is computed from; by inclusion if left out.
 
     Example:
         >>> fields = ReceptiveFields({"a": [0], "b": [1], "c": [2], "ab": [0, 1], "bc": [1, 2], "all": [0, 1, 2]})
@@ -41,18 +37,26 @@ class ReceptiveFields:
         (('ab', 'bc'), ('ab', 'bc'), 2)
     """
 
-    def __init__(self, regions: Mapping[str, Iterable[int]]):
+    def __init__(self, regions: Mapping[str, Iterable[int]], children: Mapping[str, Iterable[str]] | None = None):
         self.regions = {name: tuple(sorted(set(positions))) for name, positions in regions.items()}
-        self._check_regions()
+        self._check_regions(equal=children is not None)
         self.bottom_up = tuple(sorted(self.regions, key=lambda name: (len(self.regions[name]), self.regions[name])))
-        self.top = self._find_top()
-        self._parents = self._find_parents()
-        self._children = {
-            name: tuple(sorted((c for c in self._parents if name in self._parents[c]), key=lambda c: self.regions[c]))
-            for name in self.regions
-        }
-        self._check_cover()
-        self._layers = self._find_layers()
+        if children is None:
+            self.top = self._find_top()
+            self._parents = self._find_parents()
+            self._children = {
+                name: tuple(
+                    sorted((c for c in self._parents if name in self._parents[c]), key=self.regions.__getitem__)
+                )
+                for name in self.regions
+            }
+            self._check_cover()
+            self._layers = self._find_layers()
+        else:
+            self._children = {name: tuple(children.get(name, ())) for name in self.regions}
+            self._parents = self._given_parents()
+            self.bottom_up, self._layers = self._ordered()
+            self.top = self._find_top()
         self.n_positions = len(self.regions[self.top])
         self.leaves = tuple(name for name in self.bottom_up if not self._children[name])
         self.inner = tuple(name for name in self.bottom_up if self._children[name])
@@ -87,7 +91,7 @@ class ReceptiveFields:
             raise InputError(f"there is no region '{name}'; the regions are {', '.join(self.bottom_up)}")
         return name
 
-    def _check_regions(self) -> None:
+    def _check_regions(self, *, equal: bool) -> None:
         if not self.regions:
             raise InputError("no regions were given; a hierarchy needs at least one region")
         names: dict[tuple[int, ...], str] = {}
@@ -99,7 +103,7 @@ class ReceptiveFields:
                 raise InputError(f"region '{name}' is empty; give it positions or leave it out")
             if not all(isinstance(position, Integral) for position in positions):
                 raise InputError(f"region '{name}': positions are {list(positions)}; give whole numbers 0 … d−1")
-            if positions in names:
+            if positions in names and not equal:
                 raise InputError(
                     f"regions '{names[positions]}' and '{name}' cover the same positions {list(positions)}; "
                     "merge them into one region, whose nodes share one receptive field"
@@ -151,152 +155,38 @@ class ReceptiveFields:
             layers[name] = next(iter(candidates.values()))
         return layers
 
+    def _given_parents(self) -> dict[str, tuple[str, ...]]:
+        """Turn the given children round, and check that they are regions inside their parents."""
+        sets = {name: frozenset(positions) for name, positions in self.regions.items()}
+        parents: dict[str, list[str]] = {name: [] for name in self.regions}
+        for parent, children in self._children.items():
+            for child in children:
+                if child not in sets or not sets[child] <= sets[parent] or child == parent:
+                    raise InputError(
+                        f"region '{parent}' names the child '{child}', which is no region inside it; the positions of "
+                        "a region are the union of its children's"
+                    )
+                parents[child].append(parent)
+        return {name: tuple(found) for name, found in parents.items()}
 
-def string_fields(
-    length: int, kernels: Sequence[int], strides: Sequence[int] | None = None, *, leaf: int = 1
-) -> ReceptiveFields:
-    """Build the hierarchy of a string: one layer for each kernel, and a top region that covers everything.
-
-    Args:
-        length: number of positions.
-        kernels: how many neighbouring regions each region of the next layer joins, lowest layer first.
-        strides: distance between neighbours in each layer; by default the kernels, which makes regions disjoint.
-        leaf: positions in each leaf.
-
-    Returns:
-        The regions: leaves "x0", "x1", …, layer 1 "h1_0", "h1_1", …, and "top".
-
-    Example:
-        >>> fields = string_fields(4, [2])
-        >>> fields.bottom_up, fields.children("top")
-        (('x0', 'x1', 'x2', 'x3', 'h1_0', 'h1_1', 'top'), ('h1_0', 'h1_1'))
-    """
-    check_counts(length=length, leaf=leaf)
-    if not isinstance(kernels, Sequence):
-        raise InputError(f"kernels is {kernels!r}; give a list with one for each layer, such as [2, 2]")
-    if length % leaf:
-        raise InputError(f"a string of {length} positions does not split into leaves of {leaf}; use a divisor")
-    strides = kernels if strides is None else strides
-    return _stacked((length // leaf,), [(k,) for k in kernels], [(s,) for s in strides], leaf)
-
-
-def image_fields(
-    height: int,
-    width: int,
-    kernels: Sequence[int | tuple[int, ...]],
-    strides: Sequence[int | tuple[int, ...]] | None = None,
-) -> ReceptiveFields:
-    """Build the hierarchy of an image whose leaves are its pixels; position = row · width + column.
-
-    Args:
-        height: number of rows.
-        width: number of columns.
-        kernels: window of each layer, a number or (rows, columns), lowest layer first.
-        strides: distance between windows in each layer; by default the kernels.
-
-    Returns:
-        The regions, named as by :func:`string_fields`.
-
-    Example:
-        >>> image_fields(4, 4, [2, 2])
-        ReceptiveFields(21 regions, 16 leaves, depth 2, 16 positions)
-    """
-    check_counts(height=height, width=width)
-    kernels, strides = ([(s, s) if isinstance(s, int) else s for s in sizes] for sizes in (kernels, strides or kernels))
-    return _stacked((height, width), kernels, strides)
-
-
-def fields_of(model: nn.Module, shape: Sequence[int]) -> ReceptiveFields:
-    """Read the hierarchy off a network of local layers: convolutions and pooling in sequence, then a global head.
-
-    Layers that see no more than the layer below (1×1 convolutions, ReLU, batch norm) add nodes, not regions.
-
-    Args:
-        model: an ``nn.Sequential``, possibly nested.
-        shape: positions of the input, (length,) or (height, width), without channels.
-
-    Returns:
-        The regions, named as by :func:`string_fields`.
-
-    Raises:
-        UnsupportedModelError: another kind of layer, or padding, whose smaller windows at the border would lie inside
-            their neighbours.
-
-    Example:
-        >>> fields_of(nn.Sequential(nn.Conv1d(1, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)), (4,))
-        ReceptiveFields(7 regions, 4 leaves, depth 2, 4 positions)
-    """
-    kernels, strides = [], []
-    for name, module in _layers(model):
-        if isinstance(module, _PASSING):
-            continue
-        if isinstance(module, _GLOBAL):
-            break  # every node above this layer sees the whole input
-        if not isinstance(module, _LOCAL):
-            raise UnsupportedModelError(
-                f"'{name}' ({type(module).__name__}) is not a local layer that fields_of knows; "
-                "pass the regions to ReceptiveFields yourself"
-            )
-        kernel, stride, padding, dilation = (
-            _per_axis(getattr(module, what, default), len(shape), name)
-            for what, default in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
-        )
-        if any(padding) or any(d != 1 for d in dilation):
-            raise UnsupportedModelError(
-                f"'{name}' ({type(module).__name__}) has padding {padding} and dilation {dilation}: windows at the "
-                "border, or with holes, do not form a hierarchy by inclusion; use padding=0, dilation=1"
-            )
-        if prod(kernel) > 1:
-            kernels.append(kernel)
-            strides.append(stride)
-    return _stacked(tuple(shape), kernels, strides)
-
-
-def _layers(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    if not isinstance(module, nn.Sequential):
-        yield prefix or "the model", module
-        return
-    for name, child in module.named_children():
-        yield from _layers(child, f"{prefix}.{name}" if prefix else name)
-
-
-def _per_axis(value: int | tuple[int, ...] | str, axes: int, name: str) -> tuple[int, ...]:
-    if isinstance(value, str):
-        raise UnsupportedModelError(f"'{name}' has padding '{value}'; use padding=0")
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes:
-        raise InputError(f"'{name}' has {len(values)} axes, the input {axes}; give the shape without channels")
-    return values
-
-
-def _stacked(
-    shape: tuple[int, ...], kernels: Sequence[tuple[int, ...]], strides: Sequence[tuple[int, ...]], leaf: int = 1
-) -> ReceptiveFields:
-    """Join windows of regions layer by layer; ``shape`` is the grid of the leaves, of ``leaf`` positions each."""
-    if len(kernels) != len(strides):
-        raise InputError(f"there are {len(kernels)} kernels and {len(strides)} strides; give one of each per layer")
-    layer = [frozenset(range(index * leaf, (index + 1) * leaf)) for index in range(prod(shape))]
-    named = {f"x{index}": region for index, region in enumerate(layer)}
-    for number, (kernel, stride) in enumerate(zip(kernels, strides, strict=True), start=1):
-        if not len(shape) == len(kernel) == len(stride):
-            raise InputError(
-                f"layer {number}: kernel {kernel}, stride {stride}; give one for each of {len(shape)} axes"
-            )
-        for size, k, s in zip(shape, kernel, stride, strict=True):
-            whole = isinstance(k, Integral) and isinstance(s, Integral)
-            if not whole or k < 1 or s < 1 or k > size or (size - k) % s:
-                raise InputError(
-                    f"layer {number}: windows of {k} with stride {s} do not fit {size} regions without a rest; "
-                    "choose (size − kernel) divisible by the stride"
-                )
-        grid = tuple((size - k) // s + 1 for size, k, s in zip(shape, kernel, stride, strict=True))
-        by_place = dict(zip(product(*map(range, shape)), layer, strict=True))
-        layer = []
-        for corner in product(*map(range, grid)):
-            axes = (range(c * s, c * s + k) for c, s, k in zip(corner, stride, kernel, strict=True))
-            layer.append(frozenset().union(*(by_place[place] for place in product(*axes))))
-        if len(layer) > 1:
-            named |= {f"h{number}_{index}": region for index, region in enumerate(layer)}
-        shape = grid
-    named["top"] = frozenset().union(*layer)
-    return ReceptiveFields(named)
+    def _ordered(self) -> tuple[tuple[str, ...], dict[str, int]]:
+        """Return the regions with children before parents, and the longest way of each from the top."""
+        heights: dict[str, int] = {}
+        waiting = {name: len(children) for name, children in self._children.items()}
+        ready = [name for name in self.bottom_up if not waiting[name]]
+        for name in ready:
+            heights[name] = 1 + max((heights[child] for child in self._children[name]), default=-1)
+            for parent in self._parents[name]:
+                waiting[parent] -= 1
+                if not waiting[parent]:
+                    ready.append(parent)
+        if len(ready) < len(self.regions):
+            circle = sorted(set(self.regions) - set(ready))
+            raise InputError(f"regions {', '.join(circle)} are computed from each other; children must come first")
+        places = {name: place for place, name in enumerate(self.regions)}
+        order = tuple(sorted(ready, key=lambda name: (heights[name], places[name])))
+        layers: dict[str, int] = {}
+        for name in reversed(order):  # what nothing reads stands as far from the top as its height allows
+            unread = heights[order[-1]] - heights[name]
+            layers[name] = max((layers[parent] + 1 for parent in self._parents[name]), default=unread)
+        return order, layers

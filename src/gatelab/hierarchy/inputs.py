@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import ENUMERATION_LIMIT, all_values, check_strings
+from gatelab.hierarchy.codes import ENUMERATION_LIMIT, all_values, check_strings, places
 from gatelab.models.init import check_counts
 
 ROW_TOLERANCE = 1e-6
@@ -114,9 +114,10 @@ class Empirical(Inputs):
     Args:
         x: (n, d) values; :func:`discretise` makes them from real data.
         values: v; by default the largest value plus one.
+        labels: the class of each example, from 0; a teacher on this data takes them as z_ω unless it has another rule.
     """
 
-    def __init__(self, x: Int[Tensor, "n d"], values: int | None = None):
+    def __init__(self, x: Int[Tensor, "n d"], values: int | None = None, labels: Int[Tensor, " n"] | None = None):
         if x.ndim != 2 or not x.numel() or x.is_floating_point() or int(x.min()) < 0:
             raise InputError(
                 f"a data set needs examples with values 0, 1, …; x is {x.dtype} of shape {tuple(x.shape)}: give (n, d) "
@@ -128,6 +129,39 @@ class Empirical(Inputs):
             raise InputError(f"x holds the value {int(x.max())}, but values = {self.values}; values run from 0")
         self._x, counts = torch.unique(x, dim=0, return_counts=True)
         self._probability = counts.double() / len(x)
+        self._labels = None if labels is None else self._one_label_each(x, labels)
+
+    def _one_label_each(self, x: Int[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
+        """Return the label of each different example; refuse examples that have two."""
+        if labels.shape != x.shape[:1] or labels.is_floating_point() or int(labels.min()) < 0:
+            raise InputError(
+                f"labels are {labels.dtype} of shape {tuple(labels.shape)}; give a whole number from 0 for each of "
+                f"{len(x)} examples"
+            )
+        index = places(self._x, x)
+        found = torch.zeros(len(self._x), dtype=torch.int64, device=x.device).index_copy_(0, index, labels.long())
+        clash = (found[index] != labels).nonzero()
+        if len(clash):
+            raise InputError(
+                f"example {int(clash[0])} has the label {int(labels[clash[0]])}, an equal one "
+                f"{int(found[index][clash[0]])} ({len(clash)} such examples): the label must be a function of x; "
+                "use more levels, or drop them"
+            )
+        return found
+
+    @property
+    def classes(self) -> int | None:
+        """Number of labels; None without labels."""
+        return None if self._labels is None else int(self._labels.max()) + 1
+
+    def label(self, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Return the label of each x, which must be among the data."""
+        assert self._labels is not None
+        index = places(self._x.to(x.device), x)
+        if int(index.max()) == len(self._x):
+            first = int((index == len(self._x)).nonzero()[0])
+            raise InputError(f"example {first} is not in the data, so its label is unknown; give a rule for the top")
+        return self._labels.to(x.device)[index]
 
     @property
     def support_size(self) -> int:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.codes import all_values, decode, encode
-from gatelab.hierarchy.rules import Rule
+from gatelab.hierarchy.inputs import Empirical
+from gatelab.hierarchy.rules import Rule, joint
 from gatelab.hierarchy.teacher import Teacher
 
 
@@ -44,6 +45,11 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
     if not isinstance(keep, Integral) or keep < 0:
         raise InputError(f"keep is {keep}; it is a number of positions, 0 for none")
     fields, v = teacher.fields, teacher.inputs.values
+    if fields.top not in teacher.rules:
+        raise InputError(
+            "z_ω is the label of a data set, which no rule computes from the regions below; use full_information, or "
+            "give the teacher a rule for the top"
+        )
     memories, rules = {}, {}
     for leaf in fields.leaves:
         positions = fields.positions(leaf)
@@ -62,8 +68,20 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
 
 
 def full_information(teacher: Teacher) -> Teacher:
-    """Return a teacher whose every z_α determines x_α: P(x_α | z_α) is a delta function (hierarchy, Thm. 3)."""
-    return refined(teacher, teacher.fields.n_positions)
+    """Return a teacher whose every z_α determines x_α: P(x_α | z_α) is a delta function (hierarchy, Thm. 3).
+
+    Of a data set only the contents that occur have a value, so regions may be as large as its images.
+    """
+    if not isinstance(teacher.inputs, Empirical):
+        return refined(teacher, teacher.fields.n_positions)
+    # With no labels of its own the new top has a rule: the joint of its children, like every other region.
+    plain = Empirical(teacher.inputs.support()[0], teacher.inputs.values)
+    numbered = Teacher(teacher.fields, joint, plain)
+    x, _ = plain.support()
+    new, old = numbered(x)[teacher.fields.top], teacher(x)[teacher.fields.top]
+    source = torch.zeros(numbered.sizes[teacher.fields.top], dtype=torch.int64).index_copy_(0, new, old)
+    labels, targets = teacher.labels[source], teacher.targets[source]
+    return Teacher(teacher.fields, numbered.rules, teacher.inputs, labels=labels, targets=targets)
 
 
 def _occurring(teacher: Teacher, region: str, kept: tuple[int, ...], base: tuple[int, ...]) -> Int[Tensor, " m"]:

@@ -6,7 +6,8 @@ r"""Gradient descent on the teacher's variables instead of the inputs (hierarchy
     \qquad \Delta W_{\beta\alpha} = (P_{\alpha\beta} F_\beta)^T \tilde G_\alpha
 
 F, D and G̃ have one row for each value of z_α and one column for each node. At the top G_ω = T − F_ω, where T holds the
-targets; at the leaves F_β is the student's encoding of the values.
+targets, or T − softmax(F_ω) if the student's loss is the cross-entropy; at the leaves F_β is the student's encoding of
+the values.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.hierarchy.batchnorm import Standardised, batch_norm_backward, standardise
 from gatelab.hierarchy.events import Events, times
-from gatelab.hierarchy.marginals import Observation, fitting_targets, observe_student, squared_loss
+from gatelab.hierarchy.marginals import fitting_targets, observe_student
+from gatelab.hierarchy.observation import Observation
 from gatelab.hierarchy.student import LocalNetwork, Norm
 from gatelab.hierarchy.teacher import Teacher
 
@@ -28,7 +30,7 @@ class Reformulated:
     """One pass of the reformulation: F_α (leaves included), D_α and G̃_α at the weighted sums, region by region.
 
     ``weights``, ``biases``, ``scales`` and ``shifts`` are the moves of W, b, c₁ and c₀, where these exist; the ΔW_βα of
-    all children are stacked as in the student. The loss is ½ Σ_z P(z_ω) ‖T − F_ω‖².
+    all children are stacked as in the student. The loss is the student's own, ½ Σ_z P(z_ω) ‖T − F_ω‖² by default.
     """
 
     activations: dict[str, Float[Tensor, "_ _"]]
@@ -71,7 +73,7 @@ def reformulate(student: LocalNetwork, events: Events, gates_from: Teacher | Non
     activations, gates, norms = _forward(student, events, measured)
     output, target, prior = activations[top], fitting_targets(student, events.targets), events.priors[top]
     gradients, weights, biases, scales, shifts = ({} for _ in range(5))
-    arriving = {top: prior.unsqueeze(1) * (target - output)}
+    arriving = {top: prior.unsqueeze(1) * student.loss.gradient(output, target)}
     for region, options in reversed(student.options.items()):
         gradient, gate = arriving.pop(region), gates[region]
         if options.norm is not Norm.AFTER_RELU:
@@ -97,7 +99,7 @@ def reformulate(student: LocalNetwork, events: Events, gates_from: Teacher | Non
     gradients, weights, biases, scales, shifts = (
         dict(reversed(by_region.items())) for by_region in (gradients, weights, biases, scales, shifts)
     )
-    loss = squared_loss(output, target, prior).item()
+    loss = student.loss.mean(output, target, prior).item()
     return Reformulated(activations, gates, gradients, weights, biases, scales, shifts, loss)
 
 

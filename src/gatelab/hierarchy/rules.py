@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from gatelab.errors import InputError
-from gatelab.hierarchy.codes import decode, encode
+from gatelab.errors import InputError, SupportTooLargeError
+from gatelab.hierarchy.codes import ENUMERATION_LIMIT, decode, encode, places
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.models.init import check_counts
 
@@ -31,11 +31,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleContext:
-    """What a rule maker knows: the region, and how many values each of its children takes."""
+    """What a rule maker knows: the region, how many values each of its children takes, and which occur together.
+
+    ``seen`` holds the children's values in the data if the inputs are a data set, a row for each example; else None.
+    """
 
     fields: ReceptiveFields
     region: str
     children: tuple[int, ...]
+    seen: Int[Tensor, "n c"] | None = None
 
 
 RuleMaker = Callable[[RuleContext], Rule]
@@ -72,8 +76,21 @@ def random_table(values: int, generator: torch.Generator | None = None) -> RuleM
 
 
 def joint(context: RuleContext) -> Rule:
-    """Keep everything: one value for each combination of the children's values."""
-    return Rule(lambda z: encode(z, context.children), context.children, prod(context.children))
+    """Keep everything: one value for each combination of the children's values.
+
+    If there are too many, only those that occur in the data have a value; all others share the last one.
+    """
+    count = prod(context.children)
+    if count <= ENUMERATION_LIMIT:
+        return Rule(lambda z: encode(z, context.children), context.children, count)
+    if context.seen is None:
+        raise SupportTooLargeError(
+            f"region '{context.region}': its children take {count:,} values together, more than the limit of "
+            f"{ENUMERATION_LIMIT:,}; use a coarser rule, smaller regions, or inputs.Empirical, of which only the "
+            "combinations that occur are numbered"
+        )
+    known = torch.unique(context.seen, dim=0)
+    return Rule(lambda z: places(known.to(z.device), z), context.children, len(known) + 1)
 
 
 def parity(context: RuleContext) -> Rule:

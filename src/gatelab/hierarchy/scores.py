@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
+from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.hierarchy.codes import decode, n_factors
-from gatelab.hierarchy.marginals import Observation, conditional_mean, observe_student
-from gatelab.hierarchy.student import LocalNetwork
+from gatelab.hierarchy.marginals import observe_student
+from gatelab.hierarchy.network_teacher import NetworkTeacher
+from gatelab.hierarchy.observation import Observation, conditional_mean
 from gatelab.hierarchy.teacher import Teacher
 
 
@@ -39,16 +40,27 @@ class StudentScore:
         return sum(region.score for region in self.regions.values()) / len(self.regions)
 
 
-def disentanglement_score(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] | None = None) -> StudentScore:
-    """Score how far each hidden region's nodes stand for single binary factors of z_α.
+def disentanglement_score(
+    student: nn.Module,
+    teacher: Teacher | NetworkTeacher,
+    x: Shaped[Tensor, " n *shape"] | None = None,
+    *,
+    over_inputs: bool = False,
+) -> StudentScore:
+    """Score how far each hidden region's nodes stand for single binary factors of z_α (Definition 3).
 
-    The matrix holds Var(E[f_j | factor i]) / Var(f_j), the share of a node's variance over the inputs that factor i
-    alone explains. A score of 1 means that every factor has a node that depends on this factor and on nothing else.
+    Definition 3 is about F_α = E[f | z_α]. The matrix holds Var(E[f_j | factor i]) / Var(E[f_j | z_α]): the share of
+    what node j says about z_α that factor i alone explains. A score of 1 means that every factor has a node whose mean
+    depends on this factor and on nothing else of z_α.
+
+    With ``over_inputs`` the share is of Var(f_j), the variance over the inputs. That is the score above times the share
+    of the node's variance that z_α explains, and so also rises when a node merely comes to depend on z_α.
 
     Args:
         student: with any number of nodes.
         teacher: z_α must take 2^k values in the hidden regions.
         x: a sample; every input of the teacher by default.
+        over_inputs: whether the whole variance of a node counts, or only that of its mean given z_α.
 
     Returns:
         The score of each hidden region, and their mean ``overall``.
@@ -61,20 +73,24 @@ def disentanglement_score(student: LocalNetwork, teacher: Teacher, x: Int[Tensor
     """
     seen = observe_student(student, teacher, x)
     scores = {}
-    for region in _hidden(student):
+    for region in _hidden(seen):
         bits = n_factors(teacher.sizes[region], f"region '{region}'")
         f, p = seen.states[region].output, seen.probability
+        if not over_inputs:
+            f = seen.given_z(f, region)[seen.z[region]]
         means = (conditional_mean(f, factor, 2, p)[factor] for factor in decode(seen.z[region], (2,) * bits).T)
         explained = [_share(_variance(mean, p), _variance(f, p)) for mean in means]
         scores[region] = match(torch.stack(explained, dim=1))
     return StudentScore(scores)
 
 
-def selectivity(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] | None = None) -> StudentScore:
+def selectivity(
+    student: nn.Module, teacher: Teacher | NetworkTeacher, x: Shaped[Tensor, " n *shape"] | None = None
+) -> StudentScore:
     """Score how selective each hidden region's nodes are to single events z_α = a, the paper's goal (Section 1).
 
     The matrix holds max(0, Corr(f_j, [z_α = a])); 1 means that node j is on for this event and constant elsewhere.
-    Events that never occur, or always, have no column.
+    Events that never occur, or always, have no column, and regions without columns no score.
 
     Args:
         student: with any number of nodes.
@@ -92,13 +108,17 @@ def selectivity(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] |
     """
     seen = observe_student(student, teacher, x)
     scores = {}
-    for region in _hidden(student):
+    for region in _hidden(seen):
         p, f = seen.probability, seen.states[region].output
         events = torch.eye(seen.sizes[region], dtype=f.dtype, device=f.device)[seen.z[region]]
         events = events[:, (p @ events > 0) & (p @ events < 1)]
+        if not events.shape[1]:
+            continue
         covariance = (f - p @ f).T @ (p.unsqueeze(1) * (events - p @ events))
         deviations = _variance(f, p).sqrt().unsqueeze(1) * _variance(events, p).sqrt()
         scores[region] = match(_share(covariance.clamp(min=0), deviations))
+    if not scores:
+        raise InputError("in every hidden region z has one value only, so there is no event to be selective to")
     return StudentScore(scores)
 
 
@@ -123,10 +143,10 @@ def match(matrix: Float[Tensor, "n t"]) -> Matching:
     return Matching(matrix, nodes.to(matrix.device), total / matrix.shape[1])
 
 
-def _hidden(student: LocalNetwork) -> tuple[str, ...]:
-    if not student.fields.hidden:
+def _hidden(seen: Observation) -> tuple[str, ...]:
+    if not seen.fields.hidden:
         raise InputError("the student has no hidden region between leaves and top, so there is nothing to score")
-    return student.fields.hidden
+    return seen.fields.hidden
 
 
 def _variance(values: Float[Tensor, "n w"], weights: Float[Tensor, " n"]) -> Float[Tensor, " w"]:

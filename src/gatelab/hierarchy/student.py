@@ -16,6 +16,7 @@ from gatelab.hierarchy.batchnorm import standardise
 from gatelab.hierarchy.codes import check_strings, encode
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.hierarchy.teacher import Teacher
+from gatelab.hierarchy.top_loss import TopLoss
 from gatelab.models.init import check_counts, glorot_
 
 
@@ -55,20 +56,17 @@ class NodeOptions:
 
 
 class RegionState(NamedTuple):
-    """One region's nodes at every input: weighted sums f^raw, the gate's input and output, and f for the parents.
+    """One region's nodes at every input: weighted sums f^raw, the gate's input and output, f for the parents, and f'.
 
-    Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``.
+    Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``. f' is 1
+    where the gate is open, else 0; it is 1 everywhere in a region without ReLUs, which has no gates.
     """
 
     raw: Float[Tensor, "n w"]
     gated: Float[Tensor, "n w"]
     active: Float[Tensor, "n w"]
     output: Float[Tensor, "n w"]
-
-    @property
-    def gate(self) -> Float[Tensor, "n w"]:
-        """F' ∈ {0, 1}: whether the gate is open."""
-        return (self.gated > 0).to(self.gated.dtype)
+    gate: Float[Tensor, "n w"]
 
 
 class LocalNetwork(nn.Module):
@@ -89,6 +87,7 @@ class LocalNetwork(nn.Module):
         encodings: leaf → (values, nodes) table of its nodes' outputs; the identity where missing.
         hidden: options of the hidden regions; ReLU and bias by default.
         top: options of the top region; linear with bias by default.
+        loss: what the outputs are compared with; the squared error by default.
         dtype: of the parameters.
         generator: for the Glorot-uniform weights; biases start at 0.
 
@@ -109,10 +108,12 @@ class LocalNetwork(nn.Module):
         encodings: Mapping[str, Float[Tensor, "_ _"]] | None = None,
         hidden: NodeOptions | None = None,
         top: NodeOptions | None = None,
+        loss: TopLoss = TopLoss.SQUARED,
         dtype: torch.dtype | None = None,
         generator: torch.Generator | None = None,
     ):
         super().__init__()
+        self.loss = TopLoss(loss)
         check_counts(values=values)
         unknown = [leaf for leaf in encodings or {} if leaf not in fields.leaves]
         if unknown:
@@ -124,10 +125,11 @@ class LocalNetwork(nn.Module):
         self.encodings = nn.ParameterDict()
         for leaf in fields.leaves:
             size = values ** len(fields.positions(leaf))
-            code = (encodings or {}).get(leaf, torch.eye(size, dtype=dtype))
+            # A float64 table in a float32 network would fail at the first product.
+            code = (encodings or {}).get(leaf, torch.eye(size)).to(dtype or torch.get_default_dtype())
             if len(code) != size:
                 raise InputError(f"leaf '{leaf}' takes {size} values, its encoding has {len(code)} rows")
-            self.encodings[leaf] = nn.Parameter(code.to(dtype or code.dtype), requires_grad=False)
+            self.encodings[leaf] = nn.Parameter(code, requires_grad=False)
             self._nodes[leaf] = code.shape[1]
         self.weights, self.biases, self.scales, self.shifts = (nn.ParameterDict() for _ in range(4))
         for region, options in self.options.items():
@@ -178,7 +180,8 @@ class LocalNetwork(nn.Module):
             # Adding 0 makes a new tensor, so that gated and active have gradients of their own.
             active = torch.relu(gated) if options.relu else gated + 0
             output = self._normalised(region, active, weights) if options.norm is Norm.AFTER_RELU else active
-            states[region] = RegionState(raw, gated, active, output)
+            gate = (gated > 0).to(gated.dtype) if options.relu else torch.ones_like(gated)
+            states[region] = RegionState(raw, gated, active, output, gate.detach())
             outputs[region] = output
         return states
 
@@ -204,6 +207,7 @@ def student_for(
     nodes: int | Mapping[str, int],
     *,
     hidden: NodeOptions | None = None,
+    loss: TopLoss = TopLoss.SQUARED,
     dtype: torch.dtype | None = None,
     generator: torch.Generator | None = None,
 ) -> LocalNetwork:
@@ -213,6 +217,7 @@ def student_for(
         teacher: whose regions, values and number of outputs the student takes.
         nodes: n_α for every hidden region, or by name.
         hidden: options of the hidden regions.
+        loss: what the outputs are compared with; the squared error by default.
         dtype: of the parameters.
         generator: for the weights.
 
@@ -230,6 +235,7 @@ def student_for(
         teacher.n_outputs,
         values=teacher.inputs.values,
         hidden=hidden,
+        loss=loss,
         dtype=dtype,
         generator=generator,
     )

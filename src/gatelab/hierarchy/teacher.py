@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
-from gatelab.hierarchy.codes import check_strings, encode
+from gatelab.hierarchy.codes import check_strings, encode, numbered
 from gatelab.hierarchy.fields import ReceptiveFields
-from gatelab.hierarchy.inputs import Inputs, Uniform
+from gatelab.hierarchy.inputs import Empirical, Inputs, Uniform
 from gatelab.hierarchy.rules import Rule, RuleContext, RuleMaker
 
 
@@ -17,7 +17,8 @@ class Teacher:
     """Rules φ_α on a hierarchy, and the distribution of the inputs (hierarchy, Section 2.2).
 
     The variable of a leaf is the content of the leaf; several positions make one number. The label is z_ω, or a class
-    for each value of z_ω.
+    for each value of z_ω. Inputs that are a labelled data set (:class:`gatelab.hierarchy.inputs.Empirical`) bring z_ω
+    with them: then the top needs no rule, and labels are known for the data only.
 
     Attributes:
         rules: inner region → its rule.
@@ -55,7 +56,10 @@ class Teacher:
             raise InputError(
                 f"the inputs have {self.inputs.n_positions} positions, the receptive fields {fields.n_positions}"
             )
-        chosen = rules if isinstance(rules, Mapping) else dict.fromkeys(fields.inner, rules)
+        self._labelled = isinstance(self.inputs, Empirical) and self.inputs.classes is not None and top is None
+        ruled = fields.hidden if self._labelled else fields.inner
+        chosen = rules if isinstance(rules, Mapping) else dict.fromkeys(ruled, rules)
+        self._labelled = self._labelled and fields.top not in chosen
         if top is not None:
             chosen = {**chosen, fields.top: top}
         self.sizes = {leaf: self.inputs.values ** len(fields.positions(leaf)) for leaf in fields.leaves}
@@ -81,8 +85,7 @@ class Teacher:
         """Return all variables of each input: region → z_α(x)."""
         check_strings(x, self.fields.n_positions, self.inputs.values)
         z = {leaf: self.contents(leaf, x) for leaf in self.fields.leaves}
-        for region in self.fields.inner:
-            rule = self.rules[region]
+        for region, rule in self.rules.items():
             value = rule.apply(torch.stack([z[child] for child in self.fields.children(region)], dim=1))
             if value.shape != x.shape[:1] or int(value.min()) < 0 or int(value.max()) >= rule.values:
                 raise InputError(
@@ -90,6 +93,9 @@ class Teacher:
                     f"{tuple(value.shape)}; expected 0 … {rule.values - 1} for each of {len(x)} inputs"
                 )
             z[region] = value
+        if self._labelled:
+            assert isinstance(self.inputs, Empirical)
+            z[self.fields.top] = self.inputs.label(x)
         return z
 
     def label(self, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
@@ -114,27 +120,46 @@ class Teacher:
         positions = list(self.fields.positions(region))
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
 
+    def numbered_contents(self, region: str, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Return a number for the content x_α of a region, equal for equal contents: a region may be of any size."""
+        return numbered(x[:, list(self.fields.positions(region))])
+
     def _made(self, chosen: Mapping[str, Rule | RuleMaker]) -> dict[str, Rule]:
         """Make the rules, children before parents, and note how many values each region takes."""
-        superfluous = [region for region in chosen if region not in self.fields.inner]
-        missing = [region for region in self.fields.inner if region not in chosen]
+        ruled = self.fields.hidden if self._labelled else self.fields.inner
+        superfluous = [region for region in chosen if region not in ruled]
+        missing = [region for region in ruled if region not in chosen]
         if superfluous or missing:
             raise InputError(
                 f"every region with children needs a rule, and no other region; missing: {', '.join(missing) or 'none'}"
                 f", superfluous: {', '.join(superfluous) or 'none'}"
             )
         rules = {}
-        for region in self.fields.inner:
+        seen = self._seen_leaves()
+        for region in ruled:
             children = self.fields.children(region)
             sizes = tuple(self.sizes[child] for child in children)
+            below = torch.stack([seen[child] for child in children], dim=1) if seen else None
             rule = chosen[region]
             if not isinstance(rule, Rule) and not callable(rule):
                 raise InputError(f"region '{region}': its rule is {rule!r}; give a rule maker such as rules.parity")
-            rule = rule if isinstance(rule, Rule) else rule(RuleContext(self.fields, region, sizes))
+            rule = rule if isinstance(rule, Rule) else rule(RuleContext(self.fields, region, sizes, below))
             if rule.children != sizes:
                 raise InputError(
                     f"region '{region}': its rule is made for children that take {rule.children} values; "
                     f"the children {', '.join(children)} take {sizes}"
                 )
             rules[region], self.sizes[region] = rule, rule.values
+            if below is not None:
+                seen[region] = rule.apply(below)
+        if self._labelled:
+            assert isinstance(self.inputs, Empirical)
+            self.sizes[self.fields.top] = self.inputs.classes or 0
         return rules
+
+    def _seen_leaves(self) -> dict[str, Int[Tensor, " n"]]:
+        """Return the leaves' variables in the data; empty if the inputs are no data set."""
+        if not isinstance(self.inputs, Empirical):
+            return {}
+        x, _ = self.inputs.support()
+        return {leaf: self.contents(leaf, x) for leaf in self.fields.leaves}

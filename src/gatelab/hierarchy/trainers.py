@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError, OutOfRangeError
 from gatelab.hierarchy.events import Events
-from gatelab.hierarchy.marginals import labelled_inputs, squared_loss
+from gatelab.hierarchy.marginals import labelled_inputs
 from gatelab.hierarchy.reformulation import reformulate
 from gatelab.hierarchy.student import LocalNetwork
 from gatelab.hierarchy.teacher import Teacher
@@ -47,7 +47,7 @@ class ReformulatedTrainer:
 
 
 class GradientTrainer:
-    """Train a student by gradient descent on ½ E‖target − f_ω‖² over every input of the teacher, or over a sample.
+    """Train a student by gradient descent on its loss over every input of the teacher, or over a sample.
 
     Args:
         student: the network whose parameters move.
@@ -92,7 +92,7 @@ class GradientTrainer:
             x, target = x[batch], target[batch]
             weights = weights[batch] / weights[batch].sum()
         with torch.enable_grad():
-            loss = squared_loss(self.student(x, weights), target, weights)
+            loss = self.student.loss.mean(self.student(x, weights), target, weights)
             return loss.item(), torch.autograd.grad(loss, wanted)
 
 

@@ -38,9 +38,12 @@ _EXPERIMENTS = {
     "gdln.shared_pathways": "gdln-shared-pathways",
     "hierarchy.reformulation": "hierarchy-reformulation",
     "hierarchy.batchnorm": "hierarchy-batchnorm",
-    "hierarchy.expressibility": "hierarchy-expressibility",
+    "hierarchy.expressibility": "hierarchy-expressibility hierarchy-random-rank",
     "hierarchy.scores": "hierarchy-disentangle hierarchy-selectivity",
     "hierarchy.overfitting": "hierarchy-overfitting",
+    "hierarchy.cnn": "hierarchy-cnn",
+    "hierarchy.budget": "hierarchy-budget",
+    "hierarchy.parents": "hierarchy-parents",
 }
 _THEOREMS = {
     "npk.theorems": "npk-1.1 npk-2.1 npk-L2.1 npk-3.1 npk-3.2 npk-3.3 npk-C.2",
@@ -63,6 +66,8 @@ _THEOREMS = {
     "hierarchy.theorems_batchnorm": "hierarchy-5 hierarchy-81 hierarchy-8.6.2",
     "hierarchy.theorems_expressibility": "hierarchy-6 hierarchy-7",
     "hierarchy.theorems_factors": "hierarchy-L1 hierarchy-8 hierarchy-9 hierarchy-8.7.3",
+    "hierarchy.theorems_corrections": "hierarchy-Eq6 hierarchy-2-budget hierarchy-4-softmax hierarchy-8.6.2-bias",
+    "hierarchy.theorems_random": "hierarchy-6-batchnorm hierarchy-7-random hierarchy-109",
 }
 _HOMES_OF_EXPERIMENTS = {"study": "gatelab.lab.study"} | {
     name: f"gatelab.papers.{module}" for module, names in _EXPERIMENTS.items() for name in names.split()

@@ -3,13 +3,25 @@
 import pytest
 import torch
 
-from gatelab.hierarchy import Teacher, exact_events, full_information, string_fields, student_for
+from gatelab.errors import InputError
+from gatelab.hierarchy import (
+    LocalNetwork,
+    Teacher,
+    exact_events,
+    full_information,
+    reformulate,
+    string_fields,
+    student_for,
+)
 from gatelab.hierarchy.rules import parity
 from gatelab.lab.findings import mean_curve
 from gatelab.lab.verdicts import Outcome, Sample, greater
 from gatelab.papers import find_experiment
-from gatelab.papers.hierarchy.overfitting import reliance, world
+from gatelab.papers.hierarchy.overfitting import reliance, signals, world
+from gatelab.papers.hierarchy.parents import arriving, parents_of_one_child
 from gatelab.papers.hierarchy.reformulation import information
+from gatelab.papers.hierarchy.theorems_random import random_parents
+from gatelab.papers.hierarchy.worlds import windows
 from tests.lab.test_experiments import _run
 
 
@@ -24,11 +36,15 @@ def _single_precision():
     [
         # Theorems 3, 5 and 6 are exact: more runs would not change their claims.
         ("reformulation", 3, 2, (0,)),
-        ("batchnorm", 7, 2, (0,)),
+        ("batchnorm", 7, 3, (0,)),
         ("expressibility", 4, 1, (0, 1)),
-        ("disentangle", 5, 1, ()),
-        ("overfitting", 6, 1, ()),
+        ("random-rank", 2, 2, ()),
+        ("disentangle", 5, 2, ()),
+        ("overfitting", 9, 1, ()),
         ("selectivity", 2, 2, ()),
+        ("budget", 8, 4, ()),
+        ("parents", 3, 1, (0,)),
+        ("cnn", 5, 4, (4,)),
     ],
 )
 def test_smoke_profiles(name, claims, figures, exact, tmp_path):
@@ -93,3 +109,79 @@ def test_runs_are_compared_with_themselves():
     assert greater(after, before).outcome is Outcome.UNDECIDED
     assert greater(after, before, paired=True).outcome is Outcome.HOLDS
     assert greater(before, after, paired=True).outcome is Outcome.FAILS
+
+
+DEEP = {
+    "reformulation": {"bits": 6, "depth": 2, "keeps": (0, 6)},
+    "expressibility": {"depth": 2, "sizes": (3,)},
+    "disentangle": {"depth": 2, "steps": 2},
+    "overfitting": {"depth": 2, "bits": 3, "samples": (8,)},
+    "selectivity": {"depth": 2, "steps": 2},
+    "batchnorm": {"depth": 3, "epochs": 1},
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_depth_is_a_setting(name):
+    experiment = find_experiment(f"hierarchy-{name}")
+    config = experiment.configure("smoke", DEEP[name])
+    assert config.depth > 1
+    with pytest.raises(InputError):
+        experiment.configure("smoke", {"depth": 0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEEP)
+def test_deep_smoke_runs(name, tmp_path):
+    path, findings = _run(find_experiment(f"hierarchy-{name}"), "smoke", DEEP[name], tmp_path / "run")
+    assert path.exists()
+    assert findings.tables
+
+
+def test_a_deep_world_adds_up_the_parity():
+    teacher, flat = world(5, 3), world(5)
+    x, _ = teacher.inputs.support()
+    assert torch.equal(teacher.label(x), flat.label(x))
+    assert len(teacher.fields.hidden) == 4
+    assert torch.equal(teacher(x)["alpha0"], x[:, :2].sum(dim=1) % 2)
+
+
+def test_windows_of_any_depth():
+    assert windows(8, 1, (4, 2)).regions == string_fields(8, [4], [2]).regions
+    assert windows(8, 5).depth == 6
+    with pytest.raises(InputError, match="at most 4 layers"):
+        windows(6, 5)
+
+
+def test_the_signals_of_equations_14_and_15_by_hand():
+    """A student that sees the coin and not the parity: only γ's nodes are distinct, and only they are moved."""
+    teacher = world(2)
+    student = student_for(teacher, 2, dtype=torch.float64)
+    with torch.no_grad():
+        for region in student.fields.inner:
+            student.weights[region].zero_()
+        student.incoming("gamma")["x2"].copy_(torch.eye(2))
+    x = torch.tensor([[0, 0, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]])
+    found = signals(student, teacher, x)
+    assert found["alpha"]["distinct"] == found["alpha"]["update"] == 0
+    # z_γ is 0 with label 0 and 1 with label 1: g₀ = ∓1, f = (1, 0) or (0, 1), with probabilities 1/3 and 2/3.
+    assert found["gamma"]["update"] == pytest.approx(2 * 1 * 2 / 9)
+    assert found["gamma"]["signal"] == pytest.approx((4 * 2 / 9) ** 0.5)
+
+
+def test_what_arrives_at_a_child_is_the_derivative_of_the_loss_on_z():
+    """Σ Pᵀ G̃ Wᵀ against the loss of two students whose child's nodes differ a little."""
+    generator = torch.Generator().manual_seed(0)
+    prior, given = random_parents(2, 3, generator)
+    events = parents_of_one_child(prior, given)
+    code = torch.randn(4, 2, generator=generator, dtype=torch.float64)
+
+    def student(change):
+        seeded = torch.Generator().manual_seed(1)
+        fields, codes = events.fields, {"beta": code + change}
+        return LocalNetwork(fields, 2, 2, encodings=codes, dtype=torch.float64, generator=seeded)
+
+    step = torch.zeros(4, 2, dtype=torch.float64)
+    step[2, 1] = 1e-6
+    losses = [reformulate(student(sign * step), events).loss for sign in (1, -1)]
+    assert (losses[1] - losses[0]) / 2e-6 == pytest.approx(arriving(student(0 * step), events)[2, 1].item(), rel=1e-5)

@@ -18,6 +18,7 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.hierarchy.batchnorm import row_energy
+from gatelab.hierarchy.projection_tracker import projection_plot
 from gatelab.hierarchy.rules import random_table
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
@@ -36,6 +37,7 @@ _PLACES = ("before the ReLU", "after the ReLU")
 class BatchNormConfig(DataConfig):
     """A dense network with batch norm, watched while it trains; students of a random teacher for the energy."""
 
+    depth: int = Field(default=2, ge=1)
     runs: int = Field(default=3, ge=1)
     data: str = "digits"
     width: int = Field(default=32, ge=2)
@@ -46,9 +48,10 @@ class BatchNormConfig(DataConfig):
     step_sizes: tuple[float, ...] = (0.04, 0.02, 0.01, 0.005)
 
 
-def _network(inputs: int, width: int, classes: int, place: str, generator: torch.Generator) -> nn.Sequential:
+def _network(inputs: int, widths: list[int], classes: int, place: str, generator: torch.Generator) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()]
-    for fan_in in (inputs, width):
+    width = widths[-1]
+    for fan_in in (inputs, *widths[:-1]):
         pair = [nn.BatchNorm1d(width), nn.ReLU()]
         layers += [nn.Linear(fan_in, width), *(pair if place == _PLACES[0] else reversed(pair))]
     net = nn.Sequential(*layers, nn.Linear(width, classes))
@@ -60,7 +63,8 @@ def _projection(config: BatchNormConfig, seed: int, place: str, context: Context
     """Train on the data; before each epoch and at the end, measure what batch norm removes on one batch."""
     data = load(config.data, config.data_root)
     examples = len(data.train_x)
-    net = _network(data.train_x[0].numel(), config.width, len(data.classes), place, torch.Generator().manual_seed(seed))
+    widths, generator = [config.width] * config.depth, torch.Generator().manual_seed(seed)
+    net = _network(data.train_x[0].numel(), widths, len(data.classes), place, generator)
 
     def see(model: nn.Module, epoch: int, _place: int) -> Look:
         generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
@@ -68,7 +72,8 @@ def _projection(config: BatchNormConfig, seed: int, place: str, context: Context
         x, y = data.inputs(data.train_x[probe], torch.float64), data.train_y[probe]
         report = batchnorm_projection_report(model.double(), x, lambda out: nn.functional.cross_entropy(out, y))
         return {
-            "removed": mean(layer.removed.mean().item() for layer in report),
+            "removed": mean(layer.share for layer in report),
+            "shares": [layer.share for layer in report],
             "mean": mean(layer.mean_share.mean().item() for layer in report),
             "residual": max(layer.residual for layer in report),
             "leak": max(layer.leak.max().item() for layer in report),
@@ -119,6 +124,10 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
     energies, sizes = [result["drifts"] for result in runs_of("energy", results)], config.step_sizes
     drifts = {norm: over(energies, len(sizes), lambda own, i, n=norm.value: own[n][i]) for norm in Norm}
     orders = {norm: fitted_power(sizes, [sample.mean for sample in drifts[norm]]) for norm in Norm}
+    depths = {
+        epoch: over(runs[_PLACES[0]], config.depth, lambda own, i, e=epoch: own[e]["shares"][i])
+        for epoch in range(config.epochs + 1)
+    }
     chance = 2 / config.batch  # what the projection removes of a random gradient, on average
     first = {place: samples[0].text() for place, samples in removed.items()}
     shares = Table(
@@ -140,7 +149,7 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
         f"η^{orders[Norm.NONE]:.2f} without.",
         shares,
         changes,
-        *_figures(config, removed, drifts, chance),
+        *_figures(config, removed, drifts, chance, depths),
         *_claims(config, max(record["residual"] for record in flat), removed, drifts),
         f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
         "a node that does not vary over the batch.",
@@ -149,7 +158,11 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
 
 
 def _figures(
-    config: BatchNormConfig, removed: Mapping[str, list[Sample]], drifts: Mapping[Norm, list[Sample]], chance: float
+    config: BatchNormConfig,
+    removed: Mapping[str, list[Sample]],
+    drifts: Mapping[Norm, list[Sample]],
+    chance: float,
+    depths: Mapping[int, list[Sample]],
 ) -> tuple[FigureFacts, ...]:
     epochs = tuple(map(float, range(config.epochs + 1)))
     shares = [mean_curve(f"batch norm {place}", epochs, samples) for place, samples in removed.items()]
@@ -158,7 +171,13 @@ def _figures(
     seen = "Mean over layers and channels on one batch before each epoch, and its standard error over runs."
     limit = "Gradient flow (η → 0) conserves the energy of nodes with batch norm behind them."
     change = "mean relative change of ½‖w_j‖²"
+    by_layer = FigureFacts(
+        "What batch norm removes, layer by layer",
+        projection_plot({epoch: [s.mean for s in layers] for epoch, layers in depths.items()}, "epoch"),
+        f"Batch norm {_PLACES[0]}, mean over runs and channels.",
+    )
     return (
+        by_layer,
         figure("What batch norm removes", "epoch", "share of the gradient's energy", shares, seen),
         figure("Energy against step size", "step η", change, energies, limit, log=True),
     )

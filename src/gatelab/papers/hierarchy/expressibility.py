@@ -16,18 +16,20 @@ from gatelab.hierarchy import (
     reformulate,
     string_fields,
 )
+from gatelab.hierarchy.random_rank import random_activations
 from gatelab.hierarchy.rules import joint
-from gatelab.lab.experiment import SeededConfig
+from gatelab.lab.experiment import SeededConfig, cell_per_run
 from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, all_of, below, readable, undecided, within
+from gatelab.lab.verdicts import Claim, all_of, below, readable, share_above, undecided, within
 from gatelab.lab.verdicts.verdict import exact
-from gatelab.papers.common import dots, experiment, figure, findings, line, numbers
+from gatelab.papers.common import dots, experiment, figure, findings, line, numbers, over
 
 
 class ExpressibilityConfig(SeededConfig):
     """One region over d bits whose variable is the whole string: m = 2^d events."""
 
+    depth: int = Field(default=1, ge=1)  # of layers with weights; below the top, windows of two neighbours
     runs: int = Field(default=3, ge=1)
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6)
     steps: int = Field(default=2000, ge=1)
@@ -36,7 +38,9 @@ class ExpressibilityConfig(SeededConfig):
 
 def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
     size = int(cell.parameters["size"])
-    events = exact_events(Teacher(string_fields(size, []), joint))
+    below = [2] * min(config.depth - 1, size - 2)  # a window as wide as the string is the top itself
+    events = exact_events(Teacher(string_fields(size, below, [1] * len(below)), joint))
+    nodes = {region: len(events.priors[region]) for region in events.fields.hidden}
     best = expressibility(events)
     trained: dict[str, list[float]] = {"ReLU": [], "linear": []}
     closed = []
@@ -44,11 +48,20 @@ def _work(config: ExpressibilityConfig, cell: Cell, context: Context) -> Result:
         top = NodeOptions(relu=name == "ReLU")
         for number, seed in enumerate(config.seeds()):
             generator = torch.Generator().manual_seed(seed)
-            network = LocalNetwork(events.fields, 1, best.events, top=top, dtype=torch.float64, generator=generator)
+            network = LocalNetwork(
+                events.fields,
+                nodes,
+                len(events.priors["top"]),
+                hidden=top,
+                top=top,
+                dtype=torch.float64,
+                generator=generator,
+            )
             trainer = ReformulatedTrainer(network, events, config.learning_rate / (1 + size / 2))
             for _ in range(config.steps):
                 trainer.step()
-            output = reformulate(network, events).activations["top"]
+            occurring = events.priors["top"] > 0
+            output = reformulate(network, events).activations["top"][occurring][:, occurring]
             losses.append(float((output - torch.eye(best.events)).square().sum()))
             if name == "ReLU":
                 closed.append(int((output.diagonal() == 0).sum()))
@@ -124,4 +137,99 @@ EXPRESSIBILITY = experiment(
     smoke={"runs": 1, "sizes": (2, 3), "steps": 10},
     paper={"runs": 10, "sizes": (2, 3, 4, 5, 6, 7, 8), "steps": 10000},
 )
-EXPERIMENTS = (EXPRESSIBILITY,)
+
+
+class RandomRankConfig(SeededConfig):
+    """A hidden layer with random weights over a region whose variable is the whole string; only the top is trained."""
+
+    runs: int = Field(default=5, ge=1)  # each of them ``draws`` layers
+    depth: int = Field(default=1, ge=1)  # random layers
+    sizes: tuple[int, ...] = (3, 4, 5)
+    ratios: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0)
+    draws: int = Field(default=100, ge=1)
+
+
+def _rank_work(config: RandomRankConfig, cell: Cell, context: Context) -> Result:
+    generator = torch.Generator().manual_seed(int(cell.parameters["seed"]))
+    found: Result = {}
+    for size in config.sizes:
+        events = exact_events(Teacher(string_fields(size, []), joint))
+        rows = torch.cat([events.matrix("top", child) for child in events.fields.children("top")], dim=1)
+        m = len(rows)
+        for bias in (False, True):
+            shares = []
+            for ratio in config.ratios:
+                ranks = []
+                for _ in range(config.draws):
+                    f = rows
+                    for _layer in range(config.depth):
+                        f = random_activations(f, round(ratio * m), bias=bias, generator=generator)
+                    ranks.append(int(torch.linalg.matrix_rank(f)))
+                shares.append({"full": sum(r == m for r in ranks) / len(ranks), "missing": m - sum(ranks) / len(ranks)})
+            found[f"{size} {bias}"] = shares
+        context.tell((size - min(config.sizes) + 1) / len(config.sizes), f"{size} bits")
+    return found
+
+
+def _rank_findings(config: RandomRankConfig, results: Mapping[str, Result]) -> Findings:
+    runs, count = list(results.values()), len(config.ratios)
+    cases = [(size, bias) for size in config.sizes for bias in (False, True)]
+    full = {c: over(runs, count, lambda run, i, c=c: run[f"{c[0]} {c[1]}"][i]["full"]) for c in cases}
+    missing = {c: over(runs, count, lambda run, i, c=c: run[f"{c[0]} {c[1]}"][i]["missing"]) for c in cases}
+
+    def name(case: tuple[int, bool]) -> str:
+        return f"{2 ** case[0]} events{', biases' if case[1] else ''}"
+
+    table = Table(
+        "Share of draws in which F has full row rank",
+        ("n / m", *map(name, cases)),
+        tuple((f"{ratio:g}", *(full[case][i].text() for case in cases)) for i, ratio in enumerate(config.ratios)),
+        f"{config.draws} random layers in each of {config.runs} runs; without full rank the best top layer has the "
+        "loss m − rank.",
+    )
+    shares = [mean_curve(name(case), config.ratios, full[case]) for case in cases]
+    lost = [mean_curve(name(case), config.ratios, missing[case]) for case in cases]
+    certain, enough = (
+        "Random W makes F full rank at n = m (share above 0.99)",
+        "Four times as many nodes suffice (above 0.95)",
+    )
+    trials = config.runs * config.draws
+    claims = []
+    for text, ratio, level in ((certain, 1.0, 0.99), (enough, 4.0, 0.95)):
+        places = [i for i, own in enumerate(config.ratios) if own == ratio]
+        counts = [round(full[case][i].mean * trials) for case in cases for i in places]
+        verdict = (
+            all_of([share_above(count, trials, level) for count in counts]) if counts else undecided("not measured")
+        )
+        claims.append(Claim(text, verdict))
+    return findings(
+        "hierarchy, after Theorem 7: do random weights suffice?",
+        f"At n = {config.ratios[0]:g} m nodes F has full row rank in {min(s[0].mean for s in full.values()):.0%} to "
+        f"{max(s[0].mean for s in full.values()):.0%} of draws, at {config.ratios[-1]:g} m in "
+        f"at least {min(s[-1].mean for s in full.values()):.0%}.",
+        table,
+        figure("Full row rank against width", "n / m", "share of draws", shares, "Mean and standard error over runs."),
+        figure(
+            "What the top layer cannot learn",
+            "n / m",
+            "m − rank F",
+            lost,
+            "The loss ‖F W₁ − I‖² of the best top layer.",
+        ),
+        *claims,
+        'The paper says "with probability 1", for n = m. A ReLU that is closed for all events adds no rank, and one '
+        "that is open for all adds a linear column.",
+    )
+
+
+RANDOM_RANK = experiment(
+    "hierarchy-random-rank",
+    "Random hidden weights: when does training the top layer suffice?",
+    RandomRankConfig,
+    cell_per_run,
+    _rank_work,
+    _rank_findings,
+    smoke={"runs": 2, "sizes": (2,), "ratios": (1.0, 4.0), "draws": 5},
+    paper={"runs": 10, "sizes": (3, 4, 5, 6), "draws": 1000},
+)
+EXPERIMENTS = (EXPRESSIBILITY, RANDOM_RANK)

@@ -10,22 +10,20 @@ from torch.nn.utils import parameters_to_vector
 from gatelab.hierarchy import (
     GradientTrainer,
     ReformulatedTrainer,
-    Teacher,
     conditions,
     exact_events,
     observe_student,
     refined,
     reformulate,
-    string_fields,
     student_for,
 )
 from gatelab.hierarchy.events import Events
-from gatelab.hierarchy.rules import random_table
 from gatelab.lab.experiment import SeededConfig, cell_per_run
 from gatelab.lab.findings import Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.verdicts import Claim, greater, readable, undecided, within
 from gatelab.papers.common import experiment, figure, findings, numbers, over
+from gatelab.papers.hierarchy.worlds import random_teacher, windows
 
 _GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of gradients", "decorrelation of updates")
 
@@ -33,6 +31,7 @@ _GAPS = ("focus", "broadness", "decorrelation of activations", "decorrelation of
 class ReformulationConfig(SeededConfig):
     """A random teacher on a string of bits, whose variables remember more and more of their regions."""
 
+    depth: int = Field(default=1, ge=1)
     bits: int = Field(default=8, ge=4, multiple_of=2)
     values: int = Field(default=3, ge=2)
     nodes: int = Field(default=8, ge=1)
@@ -43,8 +42,7 @@ class ReformulationConfig(SeededConfig):
 
 def _work(config: ReformulationConfig, cell: Cell, context: Context) -> Result:
     generator = torch.Generator().manual_seed(int(cell.parameters["seed"]))
-    fields = string_fields(config.bits, [4], [2])
-    lossy = Teacher(fields, random_table(config.values, generator), top=random_table(2, generator))
+    lossy = random_teacher(windows(config.bits, config.depth, (4, 2)), config.values, 2, generator)
     student = student_for(lossy, config.nodes, dtype=torch.float64, generator=generator)
     trained = deepcopy(student)
     on_inputs = GradientTrainer(trained, lossy, config.learning_rate)
@@ -124,7 +122,10 @@ def _findings(config: ReformulationConfig, results: Mapping[str, Result]) -> Fin
     over_teachers = "Mean and standard error over teachers."
     at_start = "Theorem 2's conditions, measured on the student at its start."
     exact, largest = "If z determines x, both trainings agree to 1e-10 (Thm. 3)", max(apart[-1].values)
-    better = "Measured gating probabilities make the first update better than own ones"
+    layers = f"{config.depth} hidden layer{'s' * (config.depth > 1)}"
+    better = (
+        f"Measured gating probabilities make the first update better than own ones ({layers}, {config.values} values)"
+    )
     return findings(
         "hierarchy, Theorems 2–4: training on z beside training on x",
         f"As z carries from {shares[0]:.0%} to {shares[-1]:.0%} of the information, the distance between the two "

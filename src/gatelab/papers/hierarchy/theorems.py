@@ -27,7 +27,7 @@ from gatelab.hierarchy import (
     student_for,
 )
 from gatelab.hierarchy.inputs import MarkovChain
-from gatelab.hierarchy.marginals import Observation
+from gatelab.hierarchy.observation import Observation
 from gatelab.hierarchy.rules import from_function, random_table
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
@@ -115,9 +115,9 @@ def _departures(student: LocalNetwork, teacher: Teacher) -> list[tuple[Tensor, T
     outputs |= {region: state.output for region, state in seen.states.items()}
     found = []
     for region, state in seen.states.items():
-        gate = state.gate if student.options[region].relu else torch.ones_like(state.gate)
         children = [(child, outputs[child], weight) for child, weight in student.incoming(region).items()]
-        found.append(_departure(seen, region, state.output, gate, state.raw, children, student.biases[region].detach()))
+        bias = student.biases[region].detach()
+        found.append(_departure(seen, region, state.output, state.gate, state.raw, children, bias))
     for region in student.fields.hidden:
         parents = [(p, seen.gradients[p], student.incoming(p)[region].T) for p in student.fields.parents(region)]
         gradient, raw = seen.gradients[region], seen.raw_gradients[region]
