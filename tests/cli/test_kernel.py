@@ -183,7 +183,7 @@ def test_a_plan_tells_what_it_would_take_and_writes_nothing(place):
         cli.app, ["kernel", f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", str(out), "--plan"]
     )
     assert result.exit_code == 0, result.output
-    assert "2 dense layers: gates as packed bits" in result.output
+    assert "2 dense layers: Gram matrices of the gates" in result.output
     assert re.search(r"\d+ × \d+ float32: \d+ tiles", result.output)
     assert re.search(r"memory .* of .*\ndisk .*; about ", result.output)
     assert not out.exists()

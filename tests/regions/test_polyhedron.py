@@ -297,7 +297,7 @@ def test_an_active_region_is_where_all_gates_of_the_path_are_open(seed, constant
     for layer in model.feature:
         torch.nn.init.normal_(layer.bias, generator=generator)
     x = 2 * torch.randn(300, 3, generator=generator)
-    pattern, plan = gl.capture_gates(model, x), RegionPlan(model)
+    pattern, plan = gl.capture_gates(model, x).hard(), RegionPlan(model)
     gates = [pattern[name] for name in pattern]
     for path in ((0, 0, 0), (3, 4, 1)):
         region = gl.active_region(model, path, plan=plan)
@@ -341,7 +341,7 @@ def test_paths_by_name_and_from_top_paths():
 def test_a_path_of_a_convolutional_network():
     model = gl.to_dlgn(gl.models.vconv(channels=[2, 2], dense=[3], inputs=(1, 5, 5)))
     x = torch.randn(400, 1, 5, 5)
-    pattern = gl.capture_gates(model, x)
+    pattern = gl.capture_gates(model, x).hard()
     region = gl.active_region(model, ((1, 0, 2), (0, 1, 2), 2), shape=(1, 5, 5))
     a, b, c = pattern.layers
     expected = pattern[a][:, 1, 0, 2] & pattern[b][:, 0, 1, 2] & pattern[c][:, 2]

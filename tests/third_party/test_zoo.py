@@ -84,7 +84,7 @@ def test_a_linearly_gated_twin_runs(network):
 @cases(LINEAR)
 def test_path_features_estimate_the_path_kernel(network):
     net, x = network.build(), network.images()
-    copies, width = 16 if network.cheap else 48, 64
+    copies, width = 24 if network.cheap else 48, 64
     generator = torch.Generator().manual_seed(0)
     features = supported(
         network, "features", lambda: gl.path_features(net, x, copies * width, generator, copies=copies)

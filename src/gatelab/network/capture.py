@@ -108,7 +108,7 @@ def _run(network: Network, x: Float[Tensor, "n ..."]) -> dict[str, GateLayer]:
                     f"gate '{name}' has shape {tuple(q.shape)}, but there are n = {x.shape[0]} examples: gates must "
                     "keep the examples on the first axis"
                 )
-            shape = nodes[name].meta["shape"][1:]
+            shape = nodes[name].meta.get("shape", ())[1:]
             found[name] = network.gating(nodes[name]).layer(q, network.slope(nodes[name]), shape)
 
     network.interpreter.run(network.model, list(nodes.values()), x.detach(), note)

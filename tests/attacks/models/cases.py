@@ -19,6 +19,8 @@ class Case:
         plain: makes the same function in plain layers, if brute force cannot replace the weights of the model itself.
         documented: quantities whose documentation promises an answer; elsewhere a refusal is right as well.
         weights: parameters outside layers that count as values.
+        soft: whether a signal gates another one. Brute force would draw the weights of the gate, too;
+            ``tests/contracts`` compares such kernels with random values.
     """
 
     build: Callable[[], nn.Module]
@@ -26,6 +28,7 @@ class Case:
     plain: Callable[[nn.Module], nn.Module] | None = None
     documented: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
+    soft: bool = False
 
     def made(self) -> nn.Module:
         """Return the model, in evaluation mode, with the same weights every time."""
@@ -46,11 +49,11 @@ class Case:
 EVERYTHING = ("gates", "twin", "path kernel", "raw path kernel", "tangent kernel", "paths", "region")
 
 
-def case(shape=(2,), *, plain=None, documented=(), weights=(), name=None):
+def case(shape=(2,), *, plain=None, documented=(), weights=(), name=None, soft=False):
     """Register a factory of models."""
 
     def register(build):
-        CASES[name or build.__name__] = Case(build, shape, plain, documented, weights)
+        CASES[name or build.__name__] = Case(build, shape, plain, documented, weights, soft)
         return build
 
     return register

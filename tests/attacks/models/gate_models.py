@@ -61,7 +61,6 @@ activations(
     ("leaky_relu_of_a_relu", lambda q: F.leaky_relu(F.relu(q) - 0.1, 0.3)),
     ("a_hard_shrink", F.hardshrink),
     ("a_soft_shrink", lambda q: F.softshrink(q, 0.2)),
-    ("a_gate_times_a_signal", lambda q: F.relu(q) * q),
     ("a_signal_gated_by_another", lambda q: q * (q.flip(1) > 0)),
     ("a_squared_relu", lambda q: F.relu(q) ** 2),
     ("the_largest_unit", lambda q: q.max(1, keepdim=True).values.expand(-1, 3)),
@@ -71,6 +70,11 @@ activations(
     ("a_layer_divided_by_itself", lambda q: F.relu(q) / (1 + F.relu(q))),
     ("a_softmax_between_layers", lambda q: F.softmax(F.relu(q), 1)),
 )
+
+
+@case(documented=("twin", "tangent kernel", "paths"), soft=True)
+def a_gate_times_a_signal():
+    return layers(lambda _m, q: F.relu(q) * q)
 
 
 @case(documented=EVERYTHING)

@@ -138,7 +138,7 @@ def strided_slices():
     )
 
 
-@case((2, 3, 3))
+@case((2, 3, 3), documented=("twin", "tangent kernel", "paths"), soft=True)
 def squeeze_and_excitation():
     def forward(m, x):
         h = F.relu(m.conv(x))

@@ -193,7 +193,7 @@ def test_refit_against_a_solve():
 def test_gates_of_half_spaces():
     """A gate is open exactly on its half-space."""
     model, x = dlgn(), torch.randn(200, 2)
-    pattern = gl.capture_gates(model, x)
+    pattern = gl.capture_gates(model, x).hard()
     for (name, layer), ours in zip(gl.half_spaces(model).items(), pattern.layers, strict=True):
         normals, offsets = layer.faces(range(3))
         if not torch.equal(x @ normals.T + offsets > 0, pattern[ours]):

@@ -64,7 +64,6 @@ DYNAMICS = {
     "flow, weights at NaN": lambda: dynamics.GatedLinearFlow(A, b, 2).weights(nan),
     "flow, weights at a string": lambda: dynamics.GatedLinearFlow(A, b, 2).weights("1"),
     "moments, y too short": lambda: dynamics.moments_of(x, y[:4], open_gates),
-    "moments, y as a column": lambda: dynamics.moments_of(x, y[:, None], open_gates),
     "moments, gates of other examples": lambda: dynamics.moments_of(x, y, open_gates[:4]),
     "moments, gates as numbers": lambda: dynamics.moments_of(x, y, open_gates.double() * 0.5),
     "moments, x with NaN": lambda: dynamics.moments_of(x * nan, y, open_gates),
