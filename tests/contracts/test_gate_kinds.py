@@ -12,6 +12,12 @@ from tests.contracts.gate_kinds import DENSE, GATED, IMAGES, SELECTIVE, dense
 from tests.third_party.random_values import WEIGHT_LAYERS
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
+# Where a test takes seconds, these kinds of gates run in the fast suite and all of them in the slow one.
+OFTEN = {"SiLU", "SwiGLU", "DNPFL twin", "squeeze-and-excitation", "with ReLU6 on the path"}
+
+
+def some_fast(names):
+    return [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def made(name):
@@ -68,7 +74,7 @@ def test_the_twin_of_equal_copies_is_the_model(name):
         torch.testing.assert_close(gates.layer(one).factors(x.dtype), again.layer(other).factors(x.dtype), **EXACT)
 
 
-@pytest.mark.parametrize("name", [*DENSE, *IMAGES])
+@pytest.mark.parametrize("name", some_fast([*DENSE, *IMAGES]))
 def test_gradients_through_a_twin_are_those_of_autograd(name):
     """Values: finite differences. Features and values of an equal copy together: the model's own gradient."""
     model, x = made(name), examples(name)
@@ -113,7 +119,7 @@ def _estimate(model, x, draws):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in (*DENSE, *GATED, *IMAGES) if name not in ("with ReLU6 on the path", "PReLU")]
+    "name", some_fast(name for name in (*DENSE, *GATED, *IMAGES) if name not in ("with ReLU6 on the path", "PReLU"))
 )
 def test_the_path_kernel_is_the_mean_over_random_values(name):
     model, x = made(name), examples(name)
@@ -123,7 +129,7 @@ def test_the_path_kernel_is_the_mean_over_random_values(name):
     assert (error / exact.diagonal().max()).max() < 0.2
 
 
-@pytest.mark.parametrize("name", [*DENSE, *GATED, *IMAGES])
+@pytest.mark.parametrize("name", some_fast([*DENSE, *GATED, *IMAGES]))
 def test_random_features_have_the_path_kernel_as_their_mean(name):
     model, x = made(name), examples(name)
     exact = gl.neural_path_kernel(model, x)
@@ -134,7 +140,7 @@ def test_random_features_have_the_path_kernel_as_their_mean(name):
     assert ((estimates.mean(0) - exact).abs() / error).max() < 4.5
 
 
-@pytest.mark.parametrize("name", [*DENSE, *GATED, *IMAGES])
+@pytest.mark.parametrize("name", some_fast([*DENSE, *GATED, *IMAGES]))
 def test_all_paths_together_are_the_output(name):
     model, x = made(name), examples(name)[:1]
     paths = gl.top_paths(model, x, 10**4, output=0)

@@ -11,7 +11,7 @@ from tests.references.replay import exact_kernel
 pytestmark = pytest.mark.attack("fuzz")
 
 
-@pytest.mark.parametrize("seed", [*range(50), *range(FIRST_SOFT, FIRST_SOFT + 20)])
+@pytest.mark.parametrize("seed", [*range(50), *range(FIRST_SOFT, FIRST_SOFT + 8)])
 def test_network(seed):
     refusals(seed)
 
@@ -25,7 +25,7 @@ def test_network_that_once_was_wrong(seed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", range(50, 2050, 50))
+@pytest.mark.parametrize("first", [*range(50, 2050, 50), *range(FIRST_SOFT, FIRST_SOFT + 500, 50)])
 def test_fifty_networks(first):
     for seed in range(first, first + 50):
         refusals(seed)
