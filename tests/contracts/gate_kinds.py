@@ -9,6 +9,7 @@ from torch import nn
 import gatelab as gl
 from gatelab.gates import SoftGate
 from gatelab.models import DeepGatedNetwork, mlp
+from tests.kernels.path.test_architectures import Net
 
 
 def dense(activation, widths=(4, 6, 5, 1)):
@@ -17,23 +18,10 @@ def dense(activation, widths=(4, 6, 5, 1)):
     return nn.Sequential(*layers[:-1])
 
 
-class Written(nn.Module):
-    """A network whose forward is a function of it and x."""
-
-    def __init__(self, forward, **layers):
-        super().__init__()
-        self._forward = forward
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-    def forward(self, x):
-        return self._forward(self, x)
-
-
 def _product(gate):
     """A gated linear unit: one layer's output times the gate of another's."""
     layers = {name: nn.Linear(4, 6) for name in "ab"}
-    return Written(lambda s, x: s.out(s.a(x) * gate(s.b(x))), **layers, out=nn.Linear(6, 1))
+    return Net(lambda s, x: s.out(s.a(x) * gate(s.b(x))), **layers, out=nn.Linear(6, 1))
 
 
 class Swish(nn.Module):
@@ -78,7 +66,7 @@ def _squeeze(squash, activation=F.relu):
         h = _excited(h, squash(s.up(F.relu(s.down(h.mean((2, 3)))))))
         return s.head(activation(s.last(h)).mean((2, 3)))
 
-    return Written(
+    return Net(
         forward,
         conv=nn.Conv2d(2, 4, 3, padding=1),
         down=nn.Linear(4, 2),
@@ -97,7 +85,7 @@ def _selective():
         h = (both * weight[..., None, None]).sum(1)
         return s.head(F.relu(s.last(h)).flatten(1))
 
-    return Written(
+    return Net(
         forward,
         one=nn.Conv2d(2, 3, 3, padding=1),
         two=nn.Conv2d(2, 3, 1),
@@ -113,7 +101,7 @@ def _spatial_attention():
         mask = F.interpolate(torch.sigmoid(s.look(F.avg_pool2d(h, 2))), scale_factor=2)
         return s.head((h * (1 + mask)).flatten(1))
 
-    return Written(forward, conv=nn.Conv2d(2, 3, 3, padding=1), look=nn.Conv2d(3, 1, 1), head=nn.Linear(48, 1))
+    return Net(forward, conv=nn.Conv2d(2, 3, 3, padding=1), look=nn.Conv2d(3, 1, 1), head=nn.Linear(48, 1))
 
 
 SELECTIVE = {"branches weighted by a softmax": _selective}
