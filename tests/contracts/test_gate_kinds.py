@@ -210,5 +210,11 @@ def test_soft_overlap_of_mixed_layers():
     )
 
 
+def test_soft_gates_are_not_compared_with_bits():
+    pattern = gl.capture_gates(dense(nn.SiLU), torch.randn(3, 4))
+    with pytest.raises(gl.errors.InputError, match="soft gates in one pattern"):
+        gl.overlap_kernel(pattern, pattern.hard())
+
+
 def test_an_unbounded_gate_is_soft():
     assert gl.capture_gates(gl.models.DeepGatedNetwork([4, 3, 1], gate=SoftGate()), torch.randn(2, 4)).kind == "numbers"

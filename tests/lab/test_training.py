@@ -299,3 +299,9 @@ def test_steeper_gates_are_taken_up_after_a_stop(tmp_path):
     train(second, DIGITS, config, [0], checkpoint=checkpoint)
     torch.testing.assert_close(second.state(), whole.state(), rtol=0, atol=0)
     assert second.member(0)[1].gate.beta == pytest.approx(1000.0)
+
+
+def test_there_must_be_soft_gates_to_steepen():
+    (team,) = teams([mlp(0)])
+    with pytest.raises(InputError, match="no soft gates"):
+        train(team, DIGITS, TrainConfig(epochs=1, final_beta=100.0), [0])

@@ -88,7 +88,7 @@ class GateTracker:
                 None if kernel is None else _mean_cosine(kernel),
                 None if kernel is None or self.y is None else label_complexity(kernel, self.y.to(kernel)),
                 self._tangents() if self.tangent else {},
-                None if gates.kind == "bits" else hardening_gap(self.model, self.x, self._labels()),
+                None if gates.kind == "bits" else self._hardening(),
             )
         finally:
             for module, mode in training.items():
@@ -108,15 +108,12 @@ class GateTracker:
         """Return the steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
         return [record.step for record in self.records if any(record.flips.values())]
 
-    def _labels(self) -> Tensor | None:
-        """The labels as the loss of a network takes them: those of ν may be others, such as ±1 for two classes."""
-        if self.y is None:
-            return None
+    def _hardening(self) -> HardeningGap:
+        """Compare with hard gates; labels that suit ν alone, such as ±1 for a class among ten, give no loss."""
         try:
-            hardening_gap(self.model, self.x[:1], self.y[:1])
+            return hardening_gap(self.model, self.x, self.y)
         except InputError:
-            return None
-        return self.y
+            return hardening_gap(self.model, self.x)
 
     def _path_kernel(self) -> Tensor | None:
         """Return H in float64, since ν divides by its small eigenvalues; neither measure depends on its scale."""

@@ -160,6 +160,8 @@ class GatePattern:
     def flips(self, other: "GatePattern") -> dict[str, int]:
         """Count the gates that differ, per layer, between two patterns of the same examples and network.
 
+        Soft gates count as bits: a gate flips when its pre-activation changes its sign.
+
         Example:
             >>> before = GatePattern({"relu": torch.tensor([[True, False]])})
             >>> after = GatePattern({"relu": torch.tensor([[True, True]])})

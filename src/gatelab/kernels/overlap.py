@@ -57,6 +57,11 @@ def overlap_kernel(
             )
     if other is not None:
         gates.check_comparable(other)
+        mixed = [n for n in gates if (gates.layer(n).numbers is None) != (other.layer(n).numbers is None)]
+        if mixed:
+            raise InputError(
+                f"layer '{mixed[0]}' has soft gates in one pattern and bits in the other; use .hard() on both"
+            )
     function = OverlapTiles(gates.dtype, normalise)
     refuse_too_large(gates.n, gates.n if other is None else other.n, function.dtype)
     left = function.of_gates(gates)

@@ -92,9 +92,8 @@ class SteepGate:
     name: str
     start: SoftGate
 
-    def steepen(self, final: float | None, share: float) -> None:
+    def steepen(self, final: float, share: float) -> None:
         """Set β between its start (share 0) and ``final`` (share 1), on a geometric scale."""
-        assert final is not None
         beta = self.start.beta * (final / self.start.beta) ** share
         setattr(self.module, self.name, replace(self.start, beta=beta))
 

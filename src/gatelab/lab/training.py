@@ -48,7 +48,8 @@ class TrainConfig(Config):
         momentum: of SGD and RMSprop.
         loss: what to minimise.
         final_beta: steepness of the soft gates in the last epoch; from their own in the first it grows by a constant
-            factor each epoch. None leaves gates as they are.
+            factor each epoch, so that the best weights belong to the steepness of their epoch. None leaves gates as
+            they are.
 
     Example:
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
@@ -93,7 +94,7 @@ def train(
         The histories of losses and accuracies, and each member's weights at its best epoch.
 
     Raises:
-        InputError: the number of seeds is not that of the members.
+        InputError: the number of seeds is not that of the members, or there are no soft gates to steepen.
 
     Example:
         >>> from gatelab.data import load
@@ -109,13 +110,12 @@ def train(
     optimiser = make_optimiser(team.parameters(), config)
     state = TrainingState() if checkpoint is None else checkpoint.load(team, optimiser)
     multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
-    gates = team.soft_gates() if config.final_beta is not None else []
+    steepen = _steepening(team, config)
     if observe is not None and state.epoch == 0:
         team.train(False)
         observe(0, team)
     while state.epoch < config.epochs:
-        for gate in gates:
-            gate.steepen(config.final_beta, state.epoch / max(1, config.epochs - 1))
+        steepen(state.epoch)
         with threads_for(multiplications):
             team.train(True)
             with torch.random.fork_rng(devices=[]):
@@ -151,6 +151,22 @@ def train_epoch(
         optimiser.step()
         total += losses.detach().to(total) * batch.shape[1]
     return total / orders.shape[1]
+
+
+def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
+    """A function that sets the steepness of the team's soft gates for an epoch."""
+    final = config.final_beta
+    if final is None:
+        return lambda _epoch: None
+    gates = team.soft_gates()
+    if not gates:
+        raise InputError(f"final_beta is {final:g}, but the networks have no soft gates σ(βq); give SoftGate() to them")
+
+    def steepen(epoch: int) -> None:
+        for gate in gates:
+            gate.steepen(final, epoch / max(1, config.epochs - 1))
+
+    return steepen
 
 
 @torch.no_grad()

@@ -79,8 +79,8 @@ def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None 
     network = read(model, x)
     certify(network)
     x = examples(x, network.model)
-    runs = [(_outputs(network, x[rows], False), _outputs(network, x[rows], True)) for rows in _batches(len(x))]
-    soft, hard = (torch.cat(parts) for parts in zip(*runs, strict=True))
+    rows = list(batches(len(x), RUN_AT_A_TIME))
+    soft, hard = (torch.cat([_outputs(network, x[part], hard) for part in rows]) for hard in (False, True))
     targets = _targets(y, soft)
     spread = float((soft - soft.mean(0)).square().mean())
     apart = float((soft - hard).square().mean())
@@ -94,10 +94,6 @@ def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None 
         same_class=float((_classes(soft) == _classes(hard)).double().mean()),
         soft_gates=sum(network.gating(node).gate is not None for node in network.gates),
     )
-
-
-def _batches(n: int) -> list[slice]:
-    return list(batches(n, RUN_AT_A_TIME))
 
 
 def _outputs(network: Network, x: Tensor, hard: bool) -> Float[Tensor, "n k"]:

@@ -167,6 +167,7 @@ def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
             "the paper does not say how long it trains."
         ),
         f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
+        "All networks start from Glorot weights and zero biases; the paper's start is probably PyTorch's default.",
     )
 
 

@@ -19,6 +19,7 @@ from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, greater
+from gatelab.models.init import Start, initialise
 from gatelab.papers.common import experiment, findings, numbers
 from gatelab.paths import hardening_gap
 
@@ -32,10 +33,11 @@ WAYS = {
 class HardeningConfig(DataConfig):
     """DLGN-PWCs learn the circle or MNIST with soft, steepening and straight-through gates."""
 
-    runs: int = Field(default=5, ge=1)
+    runs: int = Field(default=16, ge=1)
     task: str = Field(default="circle", pattern="^(circle|mnist)$")
     layers: int = Field(default=5, ge=1)
     width: int = Field(default=16, ge=1)
+    start: Start = Start.PYTORCH
     beta: float = Field(default=10.0, gt=0)
     final_beta: float = Field(default=1000.0, gt=0)
     epochs: int = Field(default=400, ge=2)
@@ -60,8 +62,8 @@ class HardeningConfig(DataConfig):
             [inputs, *[self.width] * self.layers, outputs],
             gate=gate,
             piecewise_constant=True,
-            generator=torch.Generator().manual_seed(seed),
         )
+        initialise(net, torch.Generator().manual_seed(seed), self.start)
         return net if self.task == "circle" else nn.Sequential(nn.Flatten(), net)
 
     def training(self, way: str) -> TrainConfig:
@@ -124,7 +126,8 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
         Claim("So do straight-through gates", greater(hard, sample("straight", "hardened"))),
         Claim("So does refitting the values", greater(hard, sample("soft", "refitted"), paired=True)),
         f"DLGN-PWC, {config.layers} hidden layers of {config.width}, Adam {config.learning_rate:g}, batches of "
-        f"{config.batch_size}, {config.epochs} epochs; β grows by a constant factor each epoch{refit}.",
+        f"{config.batch_size}, {config.epochs} epochs, start: {config.start}; β grows by a constant factor each "
+        f"epoch{refit}.",
         "Not in the paper, which trains with soft gates and looks at hard ones.",
     )
 
@@ -149,7 +152,7 @@ EXPERIMENTS = (
         _work,
         _findings,
         smoke={**_MNIST, **_SMOKE, "test_size": 50},
-        quick={**_MNIST, "runs": 3},
+        quick={**_MNIST, "runs": 6},
         paper={**_MNIST, "train_size": 60_000, "test_size": 10_000},
     ),
 )
