@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from gatelab.data.dataset import Dataset
+from gatelab.data.dataset import Dataset, evenly
 from gatelab.lab.looks import Look
 from gatelab.lab.verdicts import Sample
 from gatelab.paths.hardening import hardening_gap
@@ -19,7 +19,8 @@ def hardening_look(model: nn.Module, data: Dataset) -> Look:
     training = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        gap = hardening_gap(model, data.inputs(data.test_x[:_EXAMPLES]), data.test_y[:_EXAMPLES])
+        rows = evenly(len(data.test_x), _EXAMPLES)
+        gap = hardening_gap(model, data.inputs(data.test_x[rows]), data.test_y[rows])
     finally:
         for module, mode in training.items():
             module.training = mode

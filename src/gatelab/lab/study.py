@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import Dataset, load
+from gatelab.data.dataset import evenly
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
@@ -118,7 +119,8 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
 
 def _probes(config: StudyConfig, data: Dataset) -> tuple[Tensor, Tensor]:
     """Some test examples, labelled +1 in their most frequent class and −1 in the others."""
-    probes, labels = data.inputs(data.test_x[: config.probes]), data.test_y[: config.probes]
+    rows = evenly(len(data.test_x), config.probes)
+    probes, labels = data.inputs(data.test_x[rows]), data.test_y[rows]
     return probes, (labels == labels.mode().values).to(probes) * 2 - 1
 
 
