@@ -26,6 +26,7 @@ from gatelab.paths import hardening_gap
 WAYS = {
     "soft": "soft gates, β fixed",
     "annealed": "soft gates, β grows",
+    "slowed": "β grows, gates' steps shrink as 1/β",
     "straight": "straight-through gates",
 }
 
@@ -73,7 +74,8 @@ class HardeningConfig(DataConfig):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             loss=Loss.SQUARED if self.task == "circle" else Loss.CROSS_ENTROPY,
-            final_beta=self.final_beta if way == "annealed" else None,
+            final_beta=self.final_beta if way in ("annealed", "slowed") else None,
+            slow_gates=way == "slowed",
         )
 
 
@@ -117,12 +119,14 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
         "What hard gates cost a DLGN that learnt with soft ones",
         f"With gates σ({config.beta:g}q) the {error} on {results['soft']['data']} is {soft.text()}; with these gates "
         f"made hard it is {hard.text()}. β that grows to {config.final_beta:g} gives "
-        f"{sample('annealed', 'hardened').text()} with hard gates, straight-through gates "
+        f"{sample('annealed', 'hardened').text()} with hard gates, {sample('slowed', 'hardened').text()} if the gates' "
+        f"steps shrink as 1/β, straight-through gates "
         f"{sample('straight', 'hardened').text()}, and values refitted on the hard gates "
         f"{sample('soft', 'refitted').text()}.",
         Table(f"Test {error}, mean ± standard deviation over runs", ("training", *columns.values()), rows),
         Claim("Making gates hard costs a softly trained DLGN", greater(hard, soft, paired=True)),
         Claim("β that grows lowers the cost (error with hard gates)", greater(hard, sample("annealed", "hardened"))),
+        Claim("So it does with steps of the gates that shrink as 1/β", greater(hard, sample("slowed", "hardened"))),
         Claim("So do straight-through gates", greater(hard, sample("straight", "hardened"))),
         Claim("So does refitting the values", greater(hard, sample("soft", "refitted"), paired=True)),
         f"DLGN-PWC, {config.layers} hidden layers of {config.width}, Adam {config.learning_rate:g}, batches of "
