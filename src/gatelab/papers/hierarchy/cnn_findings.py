@@ -147,11 +147,11 @@ def _labels(first: Result) -> Table:
         seen = zip(patches["nodes"], patches["correlations"], patches["labels"], strict=True)
         for node, correlation, labels in list(seen)[:3]:
             name, _, label = node.partition("\n")
-            often = ", ".join(f"{count} {label}" for label, count in Counter(labels).most_common(2))
+            often = ", ".join(f"{label} ({count})" for label, count in Counter(labels).most_common(2))
             rows.append((patches["layer"], name.removeprefix("node "), label, f"{correlation:+.2f}", often))
     return Table(
         "The nodes that know most about a label",
-        ("layer", "node", "label", "correlation", f"of the {count} images that excite it most"),
+        ("layer", "node", "label", "correlation", f"of the {count} images that excite it most (how many)"),
         tuple(rows),
         "Of run 0; the figures show these images.",
     )
