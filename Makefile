@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow attacks lint format bench house api support pictures docs wheel clean
+.PHONY: help data demo test test-slow attacks lint format bench house api support pictures notebooks docs wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -60,6 +60,9 @@ support: $(STAMP)  ## try networks that others wrote: docs/support.md; NETWORKS=
 
 pictures: $(STAMP)  ## draw the pictures of docs/understand
 	$(BIN)/python -m tools.pictures
+
+notebooks: $(STAMP)  ## make examples/*.ipynb of examples/*.py, and run them
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.notebooks
 
 docs: $(STAMP)  ## build the site, docs/_build/html; a warning is an error
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -1,5 +1,7 @@
 """Draw the pictures of docs/understand. Run as ``make pictures``; each is drawn from what gatelab computes."""
 
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -76,7 +78,7 @@ def kernels_picture() -> Figure:
             image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
             axes.set_title(f"{name}, {when}", fontsize=10)
             edges = [int((y < label).sum()) for label in range(11)]
-            middles = [(a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)]
+            middles = [(a + b) / 2 for a, b in pairwise(edges)]
             axes.set_xticks(middles, range(10), fontsize=8)
             axes.set_yticks(middles, range(10), fontsize=8)
     figure.colorbar(image, ax=rows, label="cosine between two examples", shrink=0.6)
@@ -127,7 +129,7 @@ def _draw_unit(axes: Axes, partition: Partition, layer: int, unit: int) -> None:
     axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal", xticks=[], yticks=[])
 
 
-def _train(net: nn.Module, x: Tensor, loss, y: Tensor, steps: int) -> None:
+def _train(net: nn.Module, x: Tensor, loss: Callable[..., Tensor], y: Tensor, steps: int) -> None:
     optimiser = torch.optim.Adam(net.parameters(), lr=3e-3)
     for _ in range(steps):
         optimiser.zero_grad()

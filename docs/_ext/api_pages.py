@@ -4,8 +4,9 @@ import inspect
 from importlib import import_module
 from types import ModuleType
 
-import gatelab
 from tools import api
+
+import gatelab
 
 
 def pages() -> dict[str, str]:

@@ -36,7 +36,7 @@ def pages(folder: Path) -> dict[str, str]:
     identifiers = [theorem.id for theorem in all_theorems()]
     with ProcessPoolExecutor(2) as pool:
         rows = list(pool.map(_measured, identifiers, [drawings] * len(identifiers)))
-    texts = {f"theorems/{name}.md": text for (name, _), (text, _) in zip(((i, 0) for i in identifiers), rows, strict=True)}
+    texts = {f"theorems/{name}.md": text for name, (text, _) in zip(identifiers, rows, strict=True)}
     texts["theorems/index.md"] = _index({name: line for name, (_, line) in zip(identifiers, rows, strict=True)})
     kept.write_text(json.dumps({"digest": digest, "pages": texts}), encoding="utf-8")
     return texts
@@ -57,8 +57,8 @@ def _measured(identifier: str, drawings: Path) -> tuple[str, str]:
     (theorem,) = (found for found in find_theorems(identifier) if found.id == identifier)
     result = theorem.check(seed=0)
     result.save_figure(drawings / f"{identifier}.svg")
-    line = f"| [{identifier}]({identifier}.md) | {_cell(result.name)} | {_cell(result.statement)} | {result.outcome.value} |"
-    return _page(result, inspect.getdoc(theorem.measure) or ""), line
+    line = (f"[{identifier}]({identifier}.md)", _cell(result.name), _cell(result.statement), result.outcome.value)
+    return _page(result, inspect.getdoc(theorem.measure) or ""), f"| {' | '.join(line)} |"
 
 
 def _page(result: TheoremResult, how: str) -> str:
@@ -68,15 +68,21 @@ def _page(result: TheoremResult, how: str) -> str:
     )
     notes = "".join(f"- {note}\n" for note in result.measurement.notes)
     broken = "".join(f"- {line}\n" for line in _mutations(result.id))
-    return (
-        f"# {result.id}\n\n**{result.name}.** {result.statement}.\n\nMeasured: **{result.outcome.value}**, seed {result.seed}. "
-        f"`gatelab theorems {result.id}` measures it again, `--seed` on other networks.\n\n"
-        f"| measured | value | tolerance | why this tolerance |\n|---|---|---|---|\n{checks}\n"
-        f"![{result.id}: predicted and measured]({result.id}.svg)\n\n"
-        + (f"## How it is measured\n\n{how}\n\n" if how else "")
-        + (f"## What the numbers alone do not say\n\n{notes}\n" if notes else "")
-        + (f"## What would turn it red\n\nEach of these changes of the code does ([all](../../mutations.md)):\n\n{broken}" if broken else "")
-    )
+    parts = [
+        f"# {result.id}\n\n**{result.name}.** {result.statement}.\n",
+        f"Measured: **{result.outcome.value}**, seed {result.seed}. `gatelab theorems {result.id}` measures it again, "
+        "`--seed` on other networks.\n",
+        f"| measured | value | tolerance | why this tolerance |\n|---|---|---|---|\n{checks}",
+        f"![{result.id}: predicted and measured]({result.id}.svg)\n",
+    ]
+    if how:
+        parts.append(f"## How it is measured\n\n{how}\n")
+    if notes:
+        parts.append(f"## What the numbers alone do not say\n\n{notes}")
+    if broken:
+        introduction = "Each of these changes of the code does ([all](../../mutations.md)):"
+        parts.append(f"## What would turn it red\n\n{introduction}\n\n{broken}")
+    return "\n".join(parts)
 
 
 def _mutations(identifier: str) -> list[str]:
@@ -92,7 +98,8 @@ def _index(lines: dict[str, str]) -> str:
     ]
     for paper, title in PAPERS.items():
         rows = [line for name, line in lines.items() if name.startswith(f"{paper}-")]
-        parts.append(f"\n## {title}\n\n| id | in the paper | statement | measured |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+        head = "| id | in the paper | statement | measured |\n|---|---|---|---|"
+        parts.append("\n".join((f"\n## {title}\n", head, *rows, "")))
     entries = "\n".join(lines)
     return "".join(parts) + f"\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"
 

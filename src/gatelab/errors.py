@@ -22,7 +22,8 @@ class InputError(GatelabError, ValueError):
 
     - the examples have another number of features, channels or pixels than the model takes: the message gives both;
     - labels are outside the classes, or NaN or infinite values are in the data or the weights: clean them first;
-    - the model is in training mode, where batch-norm and dropout make examples depend on each other: call ``model.eval()``;
+    - the model is in training mode, where batch-norm and dropout make examples depend on each other: call
+      ``model.eval()``;
     - examples depend on each other in another way (``x - x.mean(0)``): no quantity of a single example exists then;
     - two gate patterns come from different networks or examples: capture both at the same inputs;
     - the result would not fit in memory: use ``gatelab kernel`` to write it to disk.
@@ -41,8 +42,8 @@ class UnsupportedModelError(GatelabError, TypeError):
 
     Common causes and ways out:
 
-    - LayerNorm, GroupNorm or attention over tokens before a gate: their statistics depend on the input. They may stand behind
-      the last gate. For a tangent kernel any model will do;
+    - LayerNorm, GroupNorm or attention over tokens before a gate: their statistics depend on the input. They may
+      stand behind the last gate. For a tangent kernel any model will do;
     - no exact path kernel: ``gatelab.path_features`` estimates it for every model that ``to_dgn`` converts;
     - control flow that depends on values (``if x.sum() > 0``), or random numbers in forward: take them out;
     - a compiled, scripted or quantised model: pass the original ``nn.Module``;
@@ -55,8 +56,8 @@ class UnsupportedModelError(GatelabError, TypeError):
 class TooManyPathsError(GatelabError, ValueError):
     """The call would enumerate more paths than its limit allows.
 
-    The number of paths grows as width to the power of depth. ``neural_path_kernel``, ``top_paths`` and ``count_paths`` need no
-    list. For a small network raise the limit with ``max_paths=``.
+    The number of paths grows as width to the power of depth. ``neural_path_kernel``, ``top_paths`` and ``count_paths``
+    need no list. For a small network raise the limit with ``max_paths=``.
     """
 
 
@@ -70,8 +71,8 @@ class PathCountOverflowError(GatelabError, OverflowError):
 class SupportTooLargeError(GatelabError, ValueError):
     """The call would visit more inputs than its limit allows.
 
-    Exact sums over all inputs of a discrete distribution are for small regions. Use an ``Empirical`` distribution of a data set,
-    or estimate from samples.
+    Exact sums over all inputs of a discrete distribution are for small regions. Use an ``Empirical`` distribution of a
+    data set, or estimate from samples.
     """
 
 

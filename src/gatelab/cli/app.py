@@ -106,6 +106,6 @@ def root(
 ) -> None:
     """A laboratory for the gates and paths inside ReLU networks."""
     if context.invoked_subcommand is None:
-        from gatelab.cli.help import NEXT
+        from gatelab.cli.guidance import NEXT
 
         typer.echo(NEXT)
