@@ -155,6 +155,7 @@ LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "rid
         ("npk-theorem51", {}, 1),
         ("npk-kernel-at-scale", LITTLE, 2),
         ("halfspace-circle", {}, 16),
+        ("halfspace-hardening", {}, 5),
     ],
 )
 def test_smoke_profiles(identifier, settings, claims, tmp_path):

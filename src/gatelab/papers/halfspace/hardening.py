@@ -10,6 +10,7 @@ from gatelab import models
 from gatelab.data import circle, load
 from gatelab.data.circle_data import Regression
 from gatelab.data.dataset import Dataset
+from gatelab.figures import Curve
 from gatelab.gates import SoftGate, StraightThroughGate
 from gatelab.kernels import refit_values
 from gatelab.lab.experiment import DataConfig
@@ -20,7 +21,7 @@ from gatelab.lab.training import Loss, TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models.init import Start, initialise
-from gatelab.papers.common import experiment, findings, numbers
+from gatelab.papers.common import experiment, figure, findings, numbers
 from gatelab.paths import hardening_gap
 
 WAYS = {
@@ -29,6 +30,9 @@ WAYS = {
     "slowed": "β grows, gates' steps shrink as 1/β",
     "straight": "straight-through gates",
 }
+
+
+_TICKS = {"soft": "β fixed", "annealed": "β grows", "slowed": "β grows, slow gates", "straight": "straight-through"}
 
 
 class HardeningConfig(DataConfig):
@@ -114,6 +118,11 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
     rows = tuple((name, *(sample(way, what).text() for what in columns)) for way, name in WAYS.items())
     error = "mean squared error" if config.task == "circle" else "share of wrong classes"
     soft, hard = sample("soft", "trained"), sample("soft", "hardened")
+    curves = []
+    for place, (what, label) in enumerate(columns.items()):
+        samples = [sample(way, what) for way in WAYS]
+        beside = tuple(number + 0.12 * (place - 1) for number in range(len(WAYS)))
+        curves.append(Curve(label, beside, tuple(s.mean for s in samples), tuple(s.spread for s in samples)))
     refit = f"; values are refitted to {config.refit_size} images" if config.task == "mnist" else ""
     return findings(
         "What hard gates cost a DLGN that learnt with soft ones",
@@ -124,6 +133,14 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
         f"{sample('straight', 'hardened').text()}, and values refitted on the hard gates "
         f"{sample('soft', 'refitted').text()}.",
         Table(f"Test {error}, mean ± standard deviation over runs", ("training", *columns.values()), rows),
+        figure(
+            "What hard gates cost, by how the network was trained",
+            "",
+            error,
+            curves,
+            f"Gates as trained, and made hard; bars are standard deviations over {config.runs} runs.",
+            ticks=tuple(_TICKS[way] for way in WAYS),
+        ),
         Claim("Making gates hard costs a softly trained DLGN", greater(hard, soft, paired=True)),
         Claim("β that grows lowers the cost (error with hard gates)", greater(hard, sample("annealed", "hardened"))),
         Claim("So it does with steps of the gates that shrink as 1/β", greater(hard, sample("slowed", "hardened"))),
