@@ -116,9 +116,17 @@ class FactorGate:
 
     Attributes:
         threshold: the factor above which the gate counts as open.
+        low, high: the factor of a closed and of an open gate, if it were hard: −1 and 1 for a tanh.
     """
 
     threshold: float = 0.5
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """``low`` and ``high``."""
+        return self.low, self.high
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return q."""

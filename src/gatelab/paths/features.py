@@ -67,6 +67,8 @@ def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float
 
     .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
 
+    It depends on the weights alone, so that there is no choice of ``gates``.
+
     Args:
         model: a fully connected network.
         limit: the largest number of paths to list.
