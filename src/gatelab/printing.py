@@ -1,9 +1,48 @@
-"""How objects show themselves in a notebook: small tables, all text escaped."""
+"""How objects show themselves: one line at a prompt, a small table in a notebook, with all text escaped."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from html import escape
+from typing import Any
 
 _MOST_ROWS = 30
+_MOST_LETTERS, _MOST_NUMBERS = 60, 4
+
+
+class Brief:
+    """A dataclass (``repr=False``) that prints in one line, whatever it holds, and as a table in a notebook."""
+
+    def facts(self) -> dict[str, str]:
+        """Return what is shown: the fields, unless a class has something better to say."""
+        owned: Any = self
+        return {field.name: in_brief(getattr(self, field.name)) for field in fields(owned) if field.repr}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self.facts().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_facts(type(self).__name__, self.facts())
+
+
+def in_brief(value: object) -> str:
+    """Return a value in a few words: a tensor by its shape, a network by its class, a long text by its beginning.
+
+    Example:
+        >>> in_brief("x" * 100), in_brief(list(range(50)))
+        ("'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'", 'list of 50')
+    """
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        held: Any = value
+        kind = str(held.dtype).removeprefix("torch.")
+        return f"{kind} {'×'.join(map(str, held.shape)) or 'number'}"
+    if hasattr(value, "state_dict"):  # a network; torch need not be imported to know
+        return type(value).__name__
+    if isinstance(value, list | tuple | dict | set | frozenset) and len(value) > _MOST_NUMBERS:
+        return f"{type(value).__name__} of {len(value)}"
+    text = " ".join(repr(value).split())
+    if len(text) <= _MOST_LETTERS:
+        return text
+    return f"{text[: _MOST_LETTERS - 1]}…{text[-1] if isinstance(value, str) else ''}"
 
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:

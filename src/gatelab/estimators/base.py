@@ -59,7 +59,8 @@ class GatedEstimator(BaseEstimator):
     def _examples(self, X: np.ndarray) -> Float[Tensor, "n ..."]:
         """Rows as examples in the network's dtype and on its device."""
         parameter = next(self.model_.parameters(), torch.zeros(()))
-        x = torch.tensor(X, dtype=parameter.dtype, device=parameter.device)
+        # A copy: torch writes to what it shares, and does not take arrays that run backwards.
+        x = torch.from_numpy(X.copy()).to(parameter)
         if self.input_shape is None:
             return x
         if prod(self.input_shape) != X.shape[1]:

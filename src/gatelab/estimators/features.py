@@ -1,7 +1,7 @@
 """Random path features as a transformer."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class PathFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GatedEstim
         self.batch_size = batch_size
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> "PathFeatures":
         """Copy or make the network, and draw the seed of the features; labels are not used."""
         del y
         if not isinstance(self.dim, int | np.integer) or self.dim < 1:

@@ -15,7 +15,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Polygon as Patch
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from gatelab.errors import InputError
 from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
@@ -144,6 +144,8 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
             # Label the measured sizes; labels of the decades between them would overlap.
             axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
             axes.xaxis.set_minor_formatter(NullFormatter())
+    elif not plot.ticks and all(float(value).is_integer() for curve in plot.curves for value in curve.x):
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # there is no half of an epoch
     if plot.log or plot.log_y:
         axes.set_yscale("log")
     if plot.ticks:
@@ -159,6 +161,7 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
         axes.errorbar(
             curve.x, curve.y, yerr=curve.error, fmt=style, markersize=4, alpha=0.8, capsize=2, label=curve.label or None
         )
+    axes.tick_params(labelsize=8.5)
     axes.grid(visible=True, alpha=0.25)
     if any(curve.label for curve in plot.curves):
         axes.legend(fontsize=8)
