@@ -53,7 +53,8 @@ class CircleRuns:
 
     def epochs_text(self, *kinds: str) -> str:
         """The epochs to learn of each run, in words."""
-        return ", ".join(f"{KINDS[kind]} {_in_words(self.epochs_to_learn(kind))}" for kind in kinds)
+        runs = {kind: map(str, self.epochs_to_learn(kind)) for kind in kinds}
+        return ", ".join(f"{KINDS[kind]} {'/'.join(own)}" for kind, own in runs.items()).replace("None", "never")
 
     def sample(self, kind: str, epoch: int, read: Callable[[Look], float]) -> Sample:
         """Return what ``read`` finds in the observations at an epoch, over runs."""
@@ -82,14 +83,6 @@ class CircleRuns:
     def overlaps(self, kind: str, epoch: int) -> list[Tensor]:
         """Return the trace-normalised overlap kernels of the runs."""
         return [torch.tensor(look["overlap"], dtype=torch.float64) for look in self.looks(kind, epoch)]
-
-
-def _in_words(epochs: Sequence[int | None]) -> str:
-    """The epochs of the runs that learnt, and how many did not."""
-    reached = ", ".join(str(epoch) for epoch in epochs if epoch is not None)
-    missed = sum(epoch is None for epoch in epochs)
-    never = f"not reached in {'any' if missed == len(epochs) else missed} of {len(epochs)} runs"
-    return f"{reached}; {never}" if reached and missed else reached or never
 
 
 def concentration(half_spaces: Sequence[Sequence[float]]) -> tuple[float, float]:
