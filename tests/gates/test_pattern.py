@@ -85,8 +85,11 @@ def test_truncated_file_is_refused(tmp_path):
 
 
 def test_repr_shows_size_kind_and_activity():
-    text = repr(capture_gates(zoo.leaky(), torch.randn(3, 5)))
-    assert text.startswith("GatePattern: 3 examples, 2 layers, 7 gates each")
+    gates = capture_gates(zoo.leaky(), torch.randn(3, 5))
+    text = str(gates)
+    assert repr(gates) == "GatePattern: 3 examples, 2 layers, 7 gates each, bits"
+    assert text.startswith(repr(gates))
+    assert gates._repr_html_().count("<tr>") == 3
     assert "leaky_relu" in text
     assert "slope 0.1" in text
     assert "% on" in text

@@ -16,6 +16,7 @@ from torch import Tensor
 from gatelab.errors import InputError
 from gatelab.gates.bits import popcount
 from gatelab.gates.layer import GateKind, GateLayer, Slope
+from gatelab.printing import html_table
 
 _FORMAT = "gatelab.gates/1"
 
@@ -245,7 +246,18 @@ class GatePattern:
 
     def __repr__(self) -> str:
         units = sum(layer.units for layer in self._layers.values())
-        lines = [f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each, {self.kind}"]
+        return f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each, {self.kind}"
+
+    def _repr_html_(self) -> str:
+        fractions = self.active_fraction()
+        rows = (
+            (name, layer.kind.value, "×".join(map(str, layer.shape)), f"{fractions[name]:.1%}")
+            for name, layer in self._layers.items()
+        )
+        return html_table(repr(self), ("layer", "kind", "shape", "open"), rows)
+
+    def __str__(self) -> str:
+        lines = [repr(self)]
         name_width = max(map(len, self._layers))
         fractions = self.active_fraction()
         for name, layer in self._layers.items():

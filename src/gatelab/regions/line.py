@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
+from gatelab.printing import Brief
 from gatelab.regions.plane import NOISE, TOUCH, checked_bounds
 from gatelab.regions.replay import Replay
 
 
-@dataclass(frozen=True)
-class Pieces:
+@dataclass(frozen=True, repr=False)
+class Pieces(Brief):
     """A segment origin + s · direction, cut where a gate changes.
 
     Attributes:

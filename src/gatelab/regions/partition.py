@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import GatePattern
 from gatelab.observe import batches
+from gatelab.printing import Brief
 from gatelab.regions.plane import NOISE, Bounds, Plane, checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.units import Unit, path_units, unit_number
@@ -22,8 +23,8 @@ from gatelab.regions.units import Unit, path_units, unit_number
 BLOCK_ENTRIES = 2**19  # pre-activations of a block of regions; small blocks stay in the cache
 
 
-@dataclass(frozen=True)
-class Partition:
+@dataclass(frozen=True, repr=False)
+class Partition(Brief):
     """A rectangle of a plane, cut into convex polygons; on each the network is one affine map.
 
     A region is where all gates are constant: each pattern of gates that occurs belongs to exactly one region. Regions
@@ -49,6 +50,16 @@ class Partition:
     gates: GatePattern | None
     path_layers: tuple[str, ...]
     replay: Replay = field(repr=False)
+
+    def facts(self) -> dict[str, str]:
+        """Return what a prompt and a notebook show."""
+        gates = "none" if self.gates is None else f"{len(self.gates)} layers"
+        return {
+            "regions": f"{len(self):,}",
+            "bounds": str(self.bounds),
+            "outputs": str(self.maps.shape[1]),
+            "gates": gates,
+        }
 
     def __len__(self) -> int:
         """Number of regions."""

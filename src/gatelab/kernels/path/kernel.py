@@ -27,6 +27,7 @@ from gatelab.network.certificate import certify
 from gatelab.network.chain import DenseChain, chain_of
 from gatelab.network.network import Network, read
 from gatelab.observe import examples_for, observable
+from gatelab.printing import Brief
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
 BLOCK_ENTRIES = 2**24
@@ -95,8 +96,8 @@ def neural_path_kernel(
     return evaluate(kernel.on(x, y), x, y)
 
 
-@dataclass(frozen=True)
-class PathKernel:
+@dataclass(frozen=True, repr=False)
+class PathKernel(Brief):
     """The neural path kernel of a model, for any number of examples; see :func:`neural_path_kernel`.
 
     Attributes:
