@@ -67,7 +67,9 @@ def test_the_feature_network_runs_once():
     model = twin(Regime.FLNPF)
     for name in runs:
         layer = model.get_submodule(f"{name}.0")
-        layer.register_forward_hook(lambda _layer, args, _out, name=name: runs.update({name: runs[name] + len(args[0])}))
+        layer.register_forward_hook(
+            lambda _layer, args, _out, name=name: runs.update({name: runs[name] + len(args[0])})
+        )
     train(SingleTeam(model), DIGITS, CONFIG, [0])
     once = len(DIGITS.train_x) + len(DIGITS.test_x)
     probes = 1 + 1 + 2  # how large a step is, what shapes gates have, whether the model takes this layout
@@ -78,7 +80,9 @@ def test_the_feature_network_runs_once():
 def test_training_goes_on_after_a_stop(tmp_path):
     whole = train(SingleTeam(twin(Regime.FRNPF_II)), DIGITS, CONFIG, [1])
     checkpoint = Checkpoint(tmp_path / "c.safetensors")
-    train(SingleTeam(twin(Regime.FRNPF_II)), DIGITS, CONFIG.model_copy(update={"epochs": 1}), [1], checkpoint=checkpoint)
+    train(
+        SingleTeam(twin(Regime.FRNPF_II)), DIGITS, CONFIG.model_copy(update={"epochs": 1}), [1], checkpoint=checkpoint
+    )
     assert train(SingleTeam(twin(Regime.FRNPF_II)), DIGITS, CONFIG, [1], checkpoint=checkpoint).history == whole.history
 
 

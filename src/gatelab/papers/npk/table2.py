@@ -80,7 +80,6 @@ class Table2Config(DataConfig):
         side = 32 // self.shrink
         return models.vconv(channels=convolutions, dense=dense, inputs=(3, side, side), generator=generator)
 
-
     def groups(self) -> dict[str, list[int]]:
         """By what to add to a cell's name, the seeds of the runs that one cell trains.
 
