@@ -39,7 +39,7 @@ class FixedGates:
     """
 
     def __init__(self, twin: GatedTwin, gates: Sequence[Node]):
-        """Take apart a twin whose gates are these nodes of its graph; :func:`fixed_gates` says when that is possible."""
+        """Take apart a twin whose gates are these nodes; :func:`fixed_gates` says when that is possible."""
         self._features = GraphNetwork(_part(twin.graph, [node.args[1] for node in gates]), twin)
         self._values = GraphNetwork(_with_bits(twin.graph, gates), twin)
         self._kept: _Kept | None = None

@@ -125,8 +125,8 @@ def teams(models: Sequence[nn.Module]) -> list[Team]:
 class SingleTeam(Team):
     """A team of one model, which is trained itself.
 
-    Images are given with the channels of a pixel side by side if the model takes them so. Fixed hard gates of a twin are
-    computed once for all examples. Both change the order of sums at most.
+    Images have the channels of a pixel side by side if the model takes them so. Fixed hard gates of a twin are computed
+    once for all examples. Both change the order of sums at most.
     """
 
     def __init__(self, model: nn.Module):

@@ -50,7 +50,7 @@ def neural_path_features(
     """
     try:
         chain = dense_chain(model)
-    except UnsupportedModelError:
+    except (InputError, UnsupportedModelError):
         return PathBundles(model, x, limit=limit).features(x, gates=gates)
     index = _guarded(chain, limit)
     nodes = input_nodes(x, model, chain)
@@ -174,9 +174,9 @@ def _listed(
     """Return the parameters that paths pass, and the function that makes the values of paths or bundles from them."""
     try:
         chain = dense_chain(model)
-    except UnsupportedModelError as error:
+    except (InputError, UnsupportedModelError) as error:
         if x is None:
-            raise UnsupportedModelError(
+            raise type(error)(
                 f"{error}. The paths of other networks depend on the size of an example: give x="
             ) from error
         bundles = PathBundles(model, x, limit=limit)

@@ -22,9 +22,10 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
     .. math:: (K V)_i = \sum_{j \le i} K_{ij} V_j + \sum_{j > i} K_{ji}^\top V_j
 
     The caller's thread reads the next blocks while others are multiplied, as many at a time as torch has threads;
-    products are always added in the same order. Entries of float32 are widened in registers. Sums are in float64 whatever the kernel's dtype, and returned in V's
-    dtype. This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖ grows like n times the mean diagonal. Already at
-    n = 2000 conjugate gradients with a linear kernel and a ridge of 1e-3 would stall at a residual of 4e-3.
+    products are always added in the same order. Sums are in float64 whatever the kernel's dtype, and returned in V's
+    dtype; entries of float32 are widened a few rows at a time. This matters: float32 sums err by 2e-8 ‖K‖ ‖V‖, and ‖K‖
+    grows like n times the mean diagonal. Already at n = 2000 conjugate gradients with a linear kernel and a ridge of
+    1e-3 would stall at a residual of 4e-3.
 
     Args:
         kernel: n × m.
