@@ -14,8 +14,6 @@ Bounds = Sequence[Sequence[float]]
 
 # On a rectangle scaled to [−1, 1]², a line closer to a corner than this passes through the corner.
 TOUCH = 1e-12
-# Coefficients smaller than this, relative to the largest of the polygon's lines, are rounding.
-NOISE = 1e-15
 
 
 @dataclass(frozen=True)
