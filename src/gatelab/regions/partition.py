@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import one
+from gatelab.regions.boundaries import Boundary, boundary
 from gatelab.regions.cells import Cells, loops
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
 from gatelab.regions.plane import Bounds, Plane, checked_bounds
@@ -88,6 +89,44 @@ class Partition:
         scaled, starts = _scaled(self.corners.double(), self.bounds).cpu().numpy(), self.starts.cpu().numpy()
         continuous = self.replay.plan.is_continuous
         return region_graph(self.corners, scaled, starts, self.cuts, self.replay.gates, one_to_one=continuous)
+
+    def level_set(self, level: float = 0.0, output: int = 0) -> Boundary:
+        """Return where an output crosses a level, exactly: where it equals the level, and where it jumps over it.
+
+        The output of a ReLU network is continuous. That of a deep linearly gated network with hard gates jumps where a
+        gate changes, so part of its level set runs along edges of the regions.
+
+        Args:
+            level: the level.
+            output: the number of the output.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1))
+            >>> for parameter, value in zip(net.parameters(), ([[1.0, 0]], [[2.0]], [-1.0])):
+            ...     _ = parameter.data.copy_(torch.tensor(value))
+            >>> linear_regions_2d(net).level_set().pieces[..., 0].tolist()  # 2 max(s, 0) = 1
+            [[0.5, 0.5]]
+        """
+        if not 0 <= output < self.maps.shape[1]:
+            raise InputError(f"output {output} does not exist; there are {self.maps.shape[1]}")
+        above = self.maps[:, output : output + 1]
+        constant = torch.zeros_like(above)
+        constant[..., 0] = level
+        return self._boundary(torch.cat([constant, above], 1))
+
+    def decision_boundary(self) -> Boundary:
+        """Return where the decision of a classifier changes, exactly: the sign of one output, the largest of several.
+
+        Example:
+            >>> net = nn.Linear(2, 2, bias=False)
+            >>> linear_regions_2d(net).decision_boundary().classes.sort().values.tolist()
+            [[0, 1]]
+        """
+        return self.level_set() if self.maps.shape[1] == 1 else self._boundary(self.maps)
+
+    def _boundary(self, maps: Float[Tensor, "regions classes 3"]) -> Boundary:
+        graph = None if self.replay.plan.is_output_continuous else self.graph
+        return boundary(self.corners, self.starts, maps, graph)
 
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
         """Return the region of each point (s, t): any of its regions on a border, −1 outside the rectangle."""

@@ -161,8 +161,16 @@ class RegionPlan:
 
     @cached_property
     def is_continuous(self) -> bool:
-        """Whether every pre-activation is continuous in x: no gate that another signal decides stands before a gate."""
-        return not any(self.kind(other) is GateKind.GATED for name in self.gates for other in self.deciding_gates(name))
+        """Whether every pre-activation is continuous in x: the gates before each gate pass their own signal."""
+        return all(self._is_coupled(other) for name in self.gates for other in self.deciding_gates(name))
+
+    @cached_property
+    def is_output_continuous(self) -> bool:
+        """Whether the output is continuous in x: all gates pass their own signal."""
+        return all(map(self._is_coupled, self.gates))
+
+    def _is_coupled(self, name: str) -> bool:
+        return self.gating(name).value is self.gating(name).q
 
     def affine_nodes(self, name: str) -> list[Node]:
         """Return the nodes that hold data between the input and a gate's pre-activation, both included, in order."""

@@ -15,7 +15,7 @@ from gatelab.network.network import refuse_weights_unless_finite
 from gatelab.network.nodes import weight_parameters
 from gatelab.observe import observable
 from gatelab.regions.plan import RegionPlan
-from gatelab.regions.states import GateStates, States
+from gatelab.regions.states import GateStates, HalfSpaceStates, States
 
 
 class Replay:
@@ -127,28 +127,39 @@ class Replay:
         """
         regions = next((len(state) for state in states.values()), 1)
         x = corners.expand(regions, *corners.shape).flatten(0, 1)
-        repeated = {name: state.repeat_interleave(len(corners), 0) for name, state in states.items()}
         target = self.plan.output if gate is None else self.plan.q(gate)
         given = {
-            node: self.gate(name).action(repeated[name])(known[name].flatten(0, 1))
+            node: self.passed(name, states[name], known[name]).flatten(0, 1)
             for name, node in self.plan.sources(target).items()
             if known and name in known
         }
-        (values,) = self._run([target], x, repeated, given)
+
+        def decide(name: str, _q: Tensor) -> Callable[[Tensor], Any]:
+            return self.gate(name).action(states[name].repeat_interleave(len(corners), 0))
+
+        (values,) = self.plan.interpreter.run(self.model, [target], x, decide, given=given)
         values = _with_outputs(values, x) if gate is None else _with_units(gate, values, x)
         if values.ndim < 2 or len(values) != len(x):
             raise UnsupportedModelError("the model must keep the examples on the first axis")
         return values.unflatten(0, (regions, len(corners)))
 
+    def passed(
+        self, name: str, state: Tensor, q: Float[Tensor, "regions corners ..."]
+    ) -> Float[Tensor, "regions corners ..."]:
+        """Return what a gate that gates its own q passes on, for some regions and several inputs in each."""
+        gate = self.gate(name)
+        if isinstance(gate, HalfSpaceStates):  # the same for all inputs of a region
+            return q * gate.factor(state).unsqueeze(1)
+        repeated = state.repeat_interleave(q.shape[1], 0)
+        return gate.action(repeated)(q.flatten(0, 1)).unflatten(0, q.shape[:2])
+
     def pattern(self, states: States) -> GatePattern:
         """Return the pattern of gates in these states, with this model's kinds of gates and slopes."""
         return self.plan.pattern({name: self.gate(name).opened(state) for name, state in states.items()}, self.dtype)
 
-    def _run(
-        self, targets: Sequence[Node], x: Tensor, states: States, given: Mapping[Node, Tensor] | None = None
-    ) -> list[Tensor]:
+    def _run(self, targets: Sequence[Node], x: Tensor, states: States) -> list[Tensor]:
         actions = {name: self.gate(name).action(state) for name, state in states.items()}
-        return self.plan.interpreter.run(self.model, targets, x, lambda name, _q: actions[name], given=given)
+        return self.plan.interpreter.run(self.model, targets, x, lambda name, _q: actions[name])
 
     def _first_layer(self) -> tuple[int, ...]:
         """The shape of the examples that the first weight layer takes."""

@@ -65,23 +65,18 @@ class Magnitudes:
             for source, node in self._plan.sources(self._plan.q(name)).items()
             if source in known
         }
-        actions = {other: self._replay.gate(other).action(state) for other, state in states.items()}
+
+        def decide(gate: str, _q: Tensor) -> Any:
+            return lambda value: tree_map(_abs, self._replay.gate(gate).action(states[gate])(value))
+
         largest = x.abs().amax(0).expand(regions, *x.shape[1:])
-        return self._plan.interpreter.run(
-            self._model,
-            [self._plan.q(name)],
-            largest,
-            lambda gate, _q: lambda value: tree_map(_abs, actions[gate](value)),
-            self._rules,
-            given,
-        )[0]
+        return self._plan.interpreter.run(self._model, [self._plan.q(name)], largest, decide, self._rules, given)[0]
 
     def _passed(self, name: str, state: Tensor, q: Tensor, magnitude: Tensor) -> Tensor:
         """What a gate passes on: the size of its value, and its error."""
-        gate, corners = self._replay.gate(name), q.shape[1]
-        value = gate.action(state.repeat_interleave(corners, 0))(q.flatten(0, 1)).abs()
-        error = gate.action(state, plain=isinstance(gate, BoundedStates))(magnitude).abs()
-        return value.unflatten(0, (len(q), corners)).amax(1) + error
+        gate = self._replay.gate(name)
+        value = self._replay.passed(name, state, q).abs().amax(1)
+        return value + gate.action(state, plain=isinstance(gate, BoundedStates))(magnitude).abs()
 
     def _terms(self, node: Node) -> float:
         """How many terms each result of a node adds up."""

@@ -55,8 +55,12 @@ class HalfSpaceStates:
 
     def action(self, state: Tensor, *, plain: bool = False) -> Callable[[Tensor], Any]:
         """Return what gates in this state do to the value; if ``plain``, closed gates and bounds pass nothing."""
-        factor = state.double() if plain else factors_of(state, self.slope, torch.float64)
+        factor = self.factor(state, plain=plain)
         return lambda value: value * factor
+
+    def factor(self, state: Tensor, *, plain: bool = False) -> Float[Tensor, "n ..."]:
+        """Return what gates in this state multiply by."""
+        return factors_of(state, 0.0 if plain else self.slope, torch.float64)
 
     def faces(self, constants: Tensor, slopes: Tensor, state: Tensor) -> Faces:
         """Return the inequalities of one example's states, from each unit's q as an affine function."""
