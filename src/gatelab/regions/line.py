@@ -67,6 +67,13 @@ def linear_regions_1d(
         >>> linear_regions_1d(net, (-1, 3)).ends.tolist()
         [[-1.0, 0.0], [0.0, 3.0]]
     """
+    return pieces_of(*_line(model, bounds, origin, direction))
+
+
+def _line(
+    model: nn.Module, bounds: tuple[float, float], origin: Tensor | None, direction: Tensor | None
+) -> tuple[Replay, Tensor, Tensor, tuple[float, float]]:
+    """Check what describes a line."""
     ((low, high),) = checked_bounds([bounds], 1)
     replay = Replay(model, shape=None if origin is None else origin.shape)
     replay.plan.check_affine()
@@ -82,6 +89,14 @@ def linear_regions_1d(
         )
     replay.input_shape(origin.shape)
     start, along = (part.to(replay.device, torch.float64) for part in (origin, direction))
+    return replay, start, along, (low, high)
+
+
+def pieces_of(
+    replay: Replay, start: Float[Tensor, "..."], along: Float[Tensor, "..."], bounds: tuple[float, float]
+) -> Pieces:
+    """Cut a segment, layer by layer."""
+    low, high = bounds
     cutter = Cutter(replay, torch.stack([start + low * along, start + high * along]))
     ends, states, known = np.array([[0.0, 1.0]]), dict[str, Tensor](), dict[str, tuple[Tensor, Tensor]]()
     for name in replay.gates:

@@ -168,8 +168,8 @@ class Partition:
 
 def linear_regions_2d(
     model: nn.Module,
-    plane: Plane | None = None,
-    bounds: Bounds | Float[Tensor, "corners 2"] = ((-1, 1), (-1, 1)),
+    plane: Plane | Float[Tensor, "3 ..."] | None = None,
+    bounds: Bounds | Float[Tensor, "corners 2"] | None = None,
     *,
     limit: int = 2**21,
 ) -> Partition:
@@ -184,9 +184,11 @@ def linear_regions_2d(
 
     Args:
         model: the network; soft gates count as hard ones.
-        plane: the plane that cuts input space; None for a network with two inputs.
+        plane: the plane that cuts input space; or three examples, for the plane through them in which lengths are those
+            of input space (:meth:`Plane.of_examples`); None for a network with two inputs.
         bounds: the rectangle on the plane, ((s low, s high), (t low, t high)); or the corners of a convex polygon,
-            three or more points (s, t) in order.
+            three or more points (s, t) in order. None is [−1, 1]², and for three examples a rectangle with room around
+            them.
         limit: the largest number of regions to make.
 
     Returns:
@@ -202,10 +204,14 @@ def linear_regions_2d(
         >>> len(partition), round(partition.areas.sum().item(), 12)
         (2, 4.0)
     """
-    box, domain = _domain(bounds)
+    if isinstance(plane, Tensor):
+        examples, plane = plane, Plane.of_examples(plane)
+        bounds = _around(plane.coordinates(examples)) if bounds is None else bounds
+    box, domain = _domain(((-1, 1), (-1, 1)) if bounds is None else bounds)
     if plane is not None and not isinstance(plane, Plane):
         raise InputError(
-            f"plane is a {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c)"
+            f"plane is a {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c), or a "
+            "tensor of three examples"
         )
     replay = Replay(model, shape=None if plane is None else plane.origin.shape)
     replay.plan.check_affine()
@@ -240,6 +246,13 @@ def _partition(replay: Replay, plane: Plane, box: Box, domain: NDArray[np.float6
         cuts,
         states,
     )
+
+
+def _around(points: Float[Tensor, "n 2"]) -> Box:
+    """A rectangle around some points, with a quarter of its larger side to spare on each side."""
+    low, high = points.amin(0), points.amax(0)
+    room = 0.25 * float((high - low).max())
+    return tuple((float(a) - room, float(b) + room) for a, b in zip(low, high, strict=True))
 
 
 def _domain(bounds: Bounds | Float[Tensor, "corners 2"]) -> tuple[Box, NDArray[np.float64]]:
