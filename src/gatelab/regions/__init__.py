@@ -16,6 +16,7 @@ from gatelab.regions.plane import Plane
 from gatelab.regions.polyhedron import Polyhedron
 from gatelab.regions.region import activation_region, active_region
 from gatelab.regions.space import linear_regions_3d
+from gatelab.regions.walking import region_walk
 
 __all__ = [
     "Partition",
@@ -34,5 +35,6 @@ __all__ = [
     "paths_per_region",
     "region_counts",
     "region_picture",
+    "region_walk",
     "regions_between",
 ]
