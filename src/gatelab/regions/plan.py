@@ -116,6 +116,10 @@ class RegionPlan:
         }
         return GatePattern(layers, dtype, is_chain=self.network.is_chain)
 
+    def where(self, name: str) -> str:
+        """Return a gate's name and place in the source, for error messages."""
+        return self.network.where(self._gates[name])
+
     def gating(self, name: str) -> Gating:
         """Return how a gate decides."""
         return self.network.gating(self._gates[name])
