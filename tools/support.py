@@ -179,7 +179,7 @@ def short(message: str) -> str:
 def work(name: str, capabilities: Iterable[str]) -> None:
     """Print one line for each capability; runs in a process of its own."""
     torch.set_num_threads(1)
-    resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30, GIGABYTES * 2**30))
     for capability in capabilities:
         _allow_processor_time(SECONDS)
         start = time.process_time()

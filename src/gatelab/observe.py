@@ -5,6 +5,7 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -162,13 +163,60 @@ def stand_in(model: nn.Module) -> nn.Module:
     """
     shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     try:
-        copied = copy.deepcopy(model, dict(shared))
+        copied = _copied_module(model, dict(shared))
     except Exception:  # a user's module may hold anything: locks, open files, tensors with a gradient history
         copied = copy.deepcopy(model, shared | _uncopyable(model, shared))
     for module in copied.modules():
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return copied
+
+
+_OLD_STATES = ("torch.nn.modules.conv", "torch.nn.modules.batchnorm")  # whose __setstate__ only reads old files
+_ATOMS = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)  # never change
+
+
+def _copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """Return what ``copy.deepcopy`` returns, in a third of its time: most attributes of a module are plain numbers."""
+    if id(module) in memo:
+        return memo[id(module)]
+    if not _copies_plainly(type(module)):
+        return copy.deepcopy(module, memo)
+    copied = type(module).__new__(type(module))
+    memo[id(module)] = copied
+    for name, value in vars(module).items():
+        copied.__dict__[name] = _copied_attribute(name, value, memo)
+    return copied
+
+
+def _copied_attribute(name: str, value: Any, memo: dict[int, Any]) -> Any:
+    if name == "_modules":
+        return {key: None if part is None else _copied_module(part, memo) for key, part in value.items()}
+    if name == "_parameters":
+        return dict(value)  # the parameters themselves are shared
+    if name == "_buffers":
+        return {key: _copied_buffer(part, memo) for key, part in value.items()}
+    if isinstance(value, _ATOMS) or (type(value) is tuple and all(isinstance(part, _ATOMS) for part in value)):
+        return value
+    if type(value) in (dict, OrderedDict) and not value:
+        return type(value)()
+    return copy.deepcopy(value, memo)
+
+
+def _copied_buffer(buffer: Tensor | None, memo: dict[int, Any]) -> Tensor | None:
+    if type(buffer) is not Tensor or buffer.requires_grad:
+        return copy.deepcopy(buffer, memo)
+    if id(buffer) not in memo:
+        memo[id(buffer)] = buffer.clone()
+    return memo[id(buffer)]
+
+
+def _copies_plainly(kind: type[nn.Module]) -> bool:
+    """Whether a copy of such a module is a copy of its attributes."""
+    own = ("__deepcopy__", "__copy__", "__getstate__", "__reduce__", "__reduce_ex__", "__new__", "__slots__")
+    changed = any(name in vars(base) for base in kind.__mro__ if base not in (nn.Module, object) for name in own)
+    own_state = kind.__setstate__ is not nn.Module.__setstate__
+    return not changed and (not own_state or kind.__module__ in _OLD_STATES)
 
 
 def _uncopyable(model: nn.Module, shared: dict[int, Any]) -> dict[int, Any]:
@@ -200,9 +248,16 @@ def undisturbed(
         parameters: tensors to use in place of the parameters with these names.
     """
     substitutes = {name: buffer.clone() for name, buffer in model.named_buffers()} | (parameters or {})
-    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False), _OwnChance():
+    with plain_surroundings(x):
         # The clone protects the caller's x from a model that starts with an in-place operation.
         yield lambda batch: functional_call(model, substitutes, (batch.detach().clone(),))
+
+
+@contextmanager
+def plain_surroundings(x: Tensor) -> Iterator[None]:
+    """Switch off the caller's inference mode and autocast, and give models random numbers of their own."""
+    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False), _OwnChance():
+        yield
 
 
 class _OwnChance(TorchFunctionMode):

@@ -67,7 +67,7 @@ class AxisMaps:
         return flat.masked_fill(lost, -1).flatten()
 
     def taps(self) -> tuple[Int[Tensor, "outputs taps"], Float[Tensor, "outputs taps"]]:
-        """Return, for each output, the inputs that it reads and their weights; short rows repeat an input, with weight zero."""
+        """Return, for each output, the inputs it reads and their weights; a short row repeats one, of weight zero."""
         index = torch.zeros(1, 1, dtype=torch.int64, device=self.matrices[0].device)
         weight = self.matrices[0].new_ones(1, 1)
         for matrix in self.matrices:

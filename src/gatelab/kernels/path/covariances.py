@@ -151,8 +151,8 @@ class Covariances:
         taps = [side.term.multiplier.shape[3] for side in sides]
         if all(reads_most_positions(side.term, fields.shape[3]) for side in sides):
             matrices = (side.matrix(fields.shape[3]) for side in sides)
-            parts = [blocks.of(matrix.flatten(2)).unflatten(3, matrix.shape[2:]) for matrix in matrices]
-            entries = blocks.summed(_between_matrices(*parts, fields[:, :, blocks.fields]))
+            a, b = (blocks.of(matrix.flatten(2)).unflatten(3, matrix.shape[2:]) for matrix in matrices)
+            entries = blocks.summed(_between_matrices(a, b, fields[:, :, blocks.fields]))
             taps = [1, 1]
         elif left.shared and right.shared:
             a, b = (blocks.of(side.multiplier().flatten(2)) for side in sides)
