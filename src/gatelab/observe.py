@@ -5,11 +5,14 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
+import random
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -18,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gatelab.errors import InputError, UnsupportedModelError
 
@@ -28,8 +32,15 @@ RANDOM = frozenset(
     exponential random cauchy geometric log_normal
     """.split()
 )
-# Draw random numbers from torch's global generator only.
-_DROPPING = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu native_dropout".split())
+# Draw inside, if at all, from torch's global generator.
+_MAY_DRAW = frozenset(
+    """
+    dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout rrelu
+    gumbel_softmax fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+    fractional_max_pool3d_with_indices multi_head_attention_forward scaled_dot_product_attention standard_gamma
+    sample_dirichlet binomial lstm gru rnn_tanh rnn_relu pca_lowrank svd_lowrank lobpcg
+    """.split()
+)
 
 
 def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
@@ -89,7 +100,7 @@ def _returning(model: nn.Module, output: int | str) -> nn.Module:
 
 
 def _is_random_in_training(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
+    return isinstance(module, _BatchNorm | nn.RReLU) or (isinstance(module, _DropoutNd) and module.p > 0)
 
 
 def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> Tensor:
@@ -256,8 +267,28 @@ def undisturbed(
 @contextmanager
 def plain_surroundings(x: Tensor) -> Iterator[None]:
     """Switch off the caller's inference mode and autocast, and give models random numbers of their own."""
-    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False), _OwnChance():
+    plain = torch.autocast(x.device.type, enabled=False)
+    with torch.inference_mode(False), plain, _OwnChance(), _random_states_put_back():
         yield
+
+
+@contextmanager
+def _random_states_put_back() -> Iterator[None]:
+    """Put back the random states that a forward can reach past torch's functions, if this is the only thread.
+
+    With others, which may draw meanwhile, putting a state back would make them draw the same numbers again.
+    """
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        if threading.active_count() == 1:
+            if random.getstate() != before[0]:
+                random.setstate(before[0])
+            if not all(map(np.array_equal, np.random.get_state(), before[1])):  # noqa: NPY002
+                np.random.set_state(before[1])  # noqa: NPY002
+            if not torch.equal(torch.get_rng_state(), before[2]):
+                torch.set_rng_state(before[2])
 
 
 class _OwnChance(TorchFunctionMode):
@@ -280,11 +311,36 @@ class _OwnChance(TorchFunctionMode):
             if device not in self._generators:
                 self._generators[device] = torch.Generator(device).manual_seed(0)
             return func(*args, **{**kwargs, "generator": self._generators[device]})
-        if name in _DROPPING:
-            devices = [x.device for x in args if isinstance(x, Tensor) and x.device.type != "cpu"]
-            with torch.random.fork_rng(devices):
+        if name in _MAY_DRAW:
+            with _NoOtherChance():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+class _NoOtherChance(TorchDispatchMode):
+    """Refuses what draws from torch's global generator and takes no other: dropout, or a draw inside a function."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation."""
+        del types
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            raise InputError(
+                f"the model draws random numbers ({func.overloadpacket.__name__}), so that its answer depends on "
+                "chance; call model.eval(), and pass training=self.training to functions"
+            )
+        return func(*args, **kwargs)
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operation that can draw random numbers does so, from the global generator."""
+    schema = func._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema}
+    given |= dict(zip(given, args, strict=False)) | kwargs
+    idle = 0 in (given.get("p"), given.get("dropout_p")) or given.get("train", given.get("training")) is False
+    return given.get("generator") is None and not idle
 
 
 def refuse_generator(generator: object) -> None:

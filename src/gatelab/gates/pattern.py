@@ -52,6 +52,8 @@ class GatePattern:
                 the gates alone do not tell which paths are open.
         """
         self.is_chain = is_chain
+        if not isinstance(layers, Mapping):
+            raise InputError(f"layers is a {type(layers).__name__}; give a dictionary from names to boolean tensors")
         if not layers:
             raise InputError("a gate pattern needs at least one layer")
         self._layers = {name: _as_layer(name, layer) for name, layer in layers.items()}
@@ -184,6 +186,8 @@ class GatePattern:
 
     def check_comparable(self, other: "GatePattern") -> None:
         """Raise InputError unless ``other`` has the same layers of the same shape, on the same device."""
+        if not isinstance(other, GatePattern):
+            raise InputError(f"a pattern is compared with a GatePattern, not with a {type(other).__name__}")
         if self.layers != other.layers:
             raise InputError(
                 f"patterns of different networks: layers {list(self.layers)} here, {list(other.layers)} there"
