@@ -177,7 +177,7 @@ class _Recorder(TorchFunctionMode):
         tensors = list(tensors_in(args, kwargs))
         if name in _SIZES and tensors:
             return self._sizes(func, args, kwargs)
-        if name in READS and any(self._depends_on_input(tensor) for tensor in tensors):
+        if _reads(func, name) and any(self._depends_on_input(tensor) for tensor in tensors):
             raise self._refuse(
                 name,
                 "forward reads the value of a signal. Control flow must not depend on the data; move such code out of "
@@ -329,6 +329,12 @@ def _rows_of_an_example(signal: Tensor) -> int | None:
     """How many rows each example has on the first axis; None if examples are not there."""
     rows = signal.shape[0] if signal.ndim else 0
     return rows // EXAMPLES if rows and rows % EXAMPLES == 0 else None
+
+
+def _reads(func: Callable[..., Any], name: str) -> bool:
+    """Whether a function passes a value to Python: float(h) does, h.float() does not."""
+    converts = name in ("bool", "int", "float") and not getattr(func, "__name__", "").startswith("__")
+    return name in READS and not converts
 
 
 def _writes_first(func: Callable[..., Any]) -> bool:
