@@ -268,27 +268,49 @@ def undisturbed(
 def plain_surroundings(x: Tensor) -> Iterator[None]:
     """Switch off the caller's inference mode and autocast, and give models random numbers of their own."""
     plain = torch.autocast(x.device.type, enabled=False)
-    with torch.inference_mode(False), plain, _OwnChance(), _random_states_put_back():
+    with torch.inference_mode(False), plain, _OwnChance(), _random_states_kept():
         yield
 
 
 @contextmanager
-def _random_states_put_back() -> Iterator[None]:
-    """Put back the random states that a forward can reach past torch's functions, if this is the only thread.
+def _random_states_kept() -> Iterator[None]:
+    """Refuse a forward that moves a random state past torch's functions, and put that state back.
 
-    With others, which may draw meanwhile, putting a state back would make them draw the same numbers again.
+    That can be told only if this is the only thread. Others may draw meanwhile, and would draw the same numbers again.
+
+    Raises:
+        InputError: the random state of Python, of NumPy or of torch is another one than before.
     """
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    before = _random_states()
     try:
         yield
     finally:
-        if threading.active_count() == 1:
-            if random.getstate() != before[0]:
-                random.setstate(before[0])
-            if not all(map(np.array_equal, np.random.get_state(), before[1])):  # noqa: NPY002
-                np.random.set_state(before[1])  # noqa: NPY002
-            if not torch.equal(torch.get_rng_state(), before[2]):
-                torch.set_rng_state(before[2])
+        alone = threading.active_count() == 1
+        moved = [name for name, state in before.items() if alone and not _same_state(state, _random_states()[name])]
+        for name in moved:
+            _SET_STATE[name](before[name])
+    if moved:
+        raise InputError(
+            f"the model's forward moves the random state of {' and '.join(moved)}, so that its answer may depend on "
+            "chance; draw random numbers outside forward"
+        )
+
+
+def _random_states() -> dict[str, Any]:
+    return {"Python": random.getstate(), "NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+
+
+def _same_state(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    return all(map(np.array_equal, one, other)) if isinstance(one[1], np.ndarray) else one == other
+
+
+_SET_STATE: dict[str, Callable[[Any], Any]] = {
+    "Python": random.setstate,
+    "NumPy": np.random.set_state,
+    "torch": torch.set_rng_state,
+}
 
 
 class _OwnChance(TorchFunctionMode):

@@ -93,6 +93,13 @@ class LeakyGate:
     gate: GateFunction
     slope: float | tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        slopes = self.slope if isinstance(self.slope, tuple) else (self.slope,)
+        if not callable(self.gate) or not all(isinstance(slope, Real) for slope in slopes):
+            raise InputError(
+                f"a leaky gate takes a gate function and one or more slopes; got {self.gate!r}, {self.slope!r}"
+            )
+
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return the gate, between the slope and 1."""
         gate = self.gate(q)

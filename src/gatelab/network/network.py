@@ -68,7 +68,10 @@ class Network:
         """Return the network as an SVG picture, one row for each operation; write it to ``path`` if given."""
         svg = picture(self)
         if path is not None:
-            Path(path).write_text(svg, encoding="utf-8")
+            try:
+                Path(path).write_text(svg, encoding="utf-8")
+            except OSError as error:
+                raise InputError(f"{path} cannot be written: {error.strerror}; give the path of a file") from error
         return svg
 
     def __str__(self) -> str:
