@@ -5,7 +5,6 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
-import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -277,9 +276,10 @@ def _random_states_kept() -> Iterator[None]:
     """Refuse a forward that moves a random state past torch's functions, and put that state back.
 
     That can be told only if this is the only thread. Others may draw meanwhile, and would draw the same numbers again.
+    Python's own random state is left out: type checkers such as beartype move it in any function.
 
     Raises:
-        InputError: the random state of Python, of NumPy or of torch is another one than before.
+        InputError: the random state of NumPy or of torch is another one than before.
     """
     before = _random_states()
     try:
@@ -297,17 +297,14 @@ def _random_states_kept() -> Iterator[None]:
 
 
 def _random_states() -> dict[str, Any]:
-    return {"Python": random.getstate(), "NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    return {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
 
 
 def _same_state(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return torch.equal(one, other)
-    return all(map(np.array_equal, one, other)) if isinstance(one[1], np.ndarray) else one == other
+    return torch.equal(one, other) if isinstance(one, Tensor) else all(map(np.array_equal, one, other))
 
 
 _SET_STATE: dict[str, Callable[[Any], Any]] = {
-    "Python": random.setstate,
     "NumPy": np.random.set_state,
     "torch": torch.set_rng_state,
 }
