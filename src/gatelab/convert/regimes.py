@@ -14,7 +14,7 @@ from gatelab.convert.shallow import ShallowGates, shallow_gates
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
-from gatelab.gates.functions import BoundedGate, GateFunction
+from gatelab.gates.functions import BoundedGate, GateFunction, refuse_steepness
 from gatelab.models.init import glorot_
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
@@ -252,8 +252,7 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
         raise InputError(
             "FRNPF_DI takes its gates from the model itself, so gates_from has no place there: use FRNPF_II or FLNPF"
         )
-    if not isinstance(beta, int | float) or not beta > 0:
-        raise InputError(f"beta is {beta}; it must be positive")
+    refuse_steepness(beta)
 
 
 @torch.no_grad()

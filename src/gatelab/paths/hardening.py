@@ -124,6 +124,8 @@ def _targets(y: Tensor | None, outputs: Float[Tensor, "n k"]) -> Tensor | None:
                 "class below that number for each example, or numbers for a squared error"
             )
         return y.long()
+    if not bool(torch.isfinite(y).all()):
+        raise InputError("y holds NaN or infinite values; clean the labels")
     if y.reshape(len(y), -1).shape != outputs.shape:
         raise InputError(f"y has shape {tuple(y.shape)}, the outputs {tuple(outputs.shape)}; give the wanted outputs")
     return y.reshape(outputs.shape).double()
