@@ -105,7 +105,7 @@ def _findings(config: CntkConfig, results: Mapping[str, Result]) -> Findings:
         Claim("The CNTK beats trained values on random gates", greater(last[CNTK], last[RANDOM], paired=True)),
         Claim("Learnt gates beat the CNTK", greater(last[LEARNT], last[CNTK], paired=True)),
         Claim("The CNTK beats fixed random gates at infinite width", greater(last[CNTK], last[LIMIT], paired=True)),
-        f"{config.convolutions} convolutions of {config.width} channels and a linear readout behind global pooling. The "
+        f"{config.convolutions} convolutions of {config.width} channels and a linear readout behind pooling. The "
         f"paper's networks have hidden dense layers, too, and {50000 // config.train_size} times the examples.",
         "Gates of FLNPF are those of the ReLU network after its last epoch on the same examples.",
     )
