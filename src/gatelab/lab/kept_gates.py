@@ -137,12 +137,14 @@ def _with_bits(graph: Graph, gates: Sequence[Node]) -> Graph:
     (last,) = (node for node in graph.nodes if node.op == "output")
     taken = {node: node.args[0] for node in gates}  # a gate depends on its value alone
     needed = _ancestors([last.args[0]], taken)
-    part, made = Graph(), {}
+    part, made = Graph(), dict[Node, Node]()
+    (x,) = (node for node in graph.nodes if node.op == "placeholder")
+    made[x] = part.node_copy(x)
+    bits = {gate: part.placeholder(f"bits_{number}") for number, gate in enumerate(gates)}
     for node in graph.nodes:
-        if node.op == "placeholder":
-            made[node] = part.node_copy(node, made.__getitem__)
-            bits = {gate: part.placeholder(f"bits_{number}") for number, gate in enumerate(gates)}
-        elif node in taken:
+        if node is x:
+            continue
+        if node in taken:
             made[node] = part.call_function(keep_open, (made[node.args[0]], bits[node]))
         elif node in needed:
             made[node] = part.node_copy(node, made.__getitem__)

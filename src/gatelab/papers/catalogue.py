@@ -22,6 +22,7 @@ _EXPERIMENTS = {
     "npk.theorem51": "npk-theorem51",
     "npk.kernel_regression": "npk-kernel-regression",
     "npk.kernel_at_scale": "npk-kernel-at-scale",
+    "npk.cntk": "npk-cntk",
     "halfspace.circle": "halfspace-circle",
     "halfspace.fashion": "halfspace-fashion",
     "halfspace.hardening": "halfspace-hardening halfspace-hardening-mnist",
