@@ -94,8 +94,7 @@ class MixtureOfExperts:
         if not self.chain.gates:
             return [x.new_ones(x.shape[0], width) for width in self.index.widths]
         pattern = capture_gates(self.model, x)
-        factors = gate_factors(pattern.hard() if is_hard(self.gates) else pattern, self.chain)
-        return [factor.flatten(1) for factor in factors]
+        return gate_factors(pattern.hard() if is_hard(self.gates) else pattern, self.chain)
 
     def _first(self, nodes: Tensor, start: int) -> Float[Tensor, "n w"]:
         """Return the inputs of the first units on the paths: w₁ᵀx + b₁, or the bias of a later layer."""
