@@ -43,7 +43,7 @@ function draw(name: DataName, i: number, n: number, random: Random): Sample {
   }
   if (name === "spirals") {
     const along = (Math.floor(i / 2) + 0.5) / Math.ceil(n / 2);
-    const [angle, radius] = [along * 1.25 * 2 * Math.PI + (label > 0 ? Math.PI : 0), 0.12 + 1.08 * along];
+    const [angle, radius] = [along * 1.5 * 2 * Math.PI + (label > 0 ? Math.PI : 0), 0.12 + 1.08 * along];
     return [radius * Math.cos(angle), radius * Math.sin(angle), label];
   }
   if (name === "blobs") {

@@ -155,14 +155,19 @@ export class Session {
     return [this.batch, ids.length, ids];
   }
 
-  /** Do something now. What was reached later than this moment is forgotten. */
+  /** Do something now. */
   act(event: Event): void {
-    this.events.length = this.applied;
+    this.branch();
     this.events.push({ ...event, step: this.step });
+    this.applyEvents();
+  }
+
+  /** Forget what was reached later than this moment. */
+  branch(): void {
+    this.events.length = this.applied;
     this.snapshots = this.snapshots.filter((snapshot) => snapshot.step < this.step || snapshot.step === 0);
     this.reached = this.step;
     this.diverged = false;
-    this.applyEvents();
   }
 
   private applyEvents(): void {
@@ -175,6 +180,9 @@ export class Session {
   private apply(event: Event, number: number): void {
     if (event.type === "freeze") {
       if (this.net.kind === "relu" && (event.gates || event.values)) this.take(split(this.net, this.config.beta), true);
+      // Hard gates cannot learn; thawed ones get the gradient of soft gates, which changes no output.
+      if (this.net.gate === "hard" && isSplit(this.net.kind) && !event.gates)
+        this.take(network({ ...this.net, gate: "straight" }, this.net.parameters));
       this.frozen = { gates: event.gates, values: event.values };
     } else if (event.type === "redraw") {
       if (this.net.kind === "relu") this.take(split(this.net, this.config.beta), true);
