@@ -71,10 +71,13 @@ function reflectColumns(q: Float64Array, u: Float64Array, half: number, k: numbe
 
 /** Rotate the tridiagonal matrix until nothing is left beside the diagonal; v follows. */
 function diagonalise(v: Float64Array, d: Float64Array, e: Float64Array, n: number): void {
+  // Entries this small are rounding of the matrix; among eigenvalues of zero a relative test alone would never end.
+  let rounding = 0;
+  for (let i = 0; i < n; i++) rounding = Math.max(rounding, Number.EPSILON * (Math.abs(d[i]) + Math.abs(e[i])));
   for (let l = 0; l < n; l++) {
     for (let sweep = 0; ; sweep++) {
       let m = l;
-      while (m < n - 1 && Math.abs(e[m]) > Number.EPSILON * (Math.abs(d[m]) + Math.abs(d[m + 1]))) m++;
+      while (m < n - 1 && Math.abs(e[m]) > rounding) m++;
       if (m === l) break;
       if (sweep === 60) throw new Error("the eigenvalues did not converge");
       sweepUp(v, d, e, l, m, n);

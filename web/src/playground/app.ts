@@ -67,6 +67,7 @@ export class App {
 
   /** Begin anew with a configuration; with events and a step, up to that moment. */
   begin(config: Config, events: Event[] = [], step = 0, playing = false): void {
+    if (this.frame && this.frame.nets.length !== config.nets.length) this.frame = null; // nothing to draw until the next
     this.config = config;
     this.events = events;
     this.path = null;
@@ -158,11 +159,13 @@ export class App {
 
   /** Pins and cursor, as the network sees them; the cursor last. */
   points(index: number): AtPoint[] {
+    if (!this.frame) return [];
     const places = [...this.view.pins, ...(this.cursor ? [[this.cursor.s, this.cursor.t]] : [])];
     const key = JSON.stringify(places);
     const known = this.points_[index];
     if (known?.key === key) return known.points;
-    const points = places.map(([s, t]) => atPoint(this.nets[index], this.frame!.nets[index].partition, s, t));
+    const { partition } = this.frame.nets[index];
+    const points = places.map(([s, t]) => atPoint(this.nets[index], partition, s, t));
     this.points_[index] = { key, points };
     return points;
   }
@@ -170,8 +173,8 @@ export class App {
   setCursor(cursor: Cursor | null): void {
     this.cursor = cursor;
     this.redraw();
-    if (cursor?.byKey) {
-      const point = this.points(cursor.net).at(-1)!;
+    const point = cursor?.byKey && this.points(cursor.net).at(-1);
+    if (cursor && point) {
       this.announce(`${short(cursor.s, 2)}, ${short(cursor.t, 2)}: output ${short(point.output)}, ${point.open} open paths`);
     }
   }

@@ -99,7 +99,7 @@ export class Controls {
 
   private brushes(): HTMLElement {
     const group = h("div", { class: "segments", role: "radiogroup", "aria-label": "Paint points" });
-    const texts: [Brush, string][] = [["none", "Look"], ["plus", "+ point"], ["minus", "− point"], ["erase", "Erase"]];
+    const texts: [Brush, string][] = [["none", "Off"], ["plus", "+1"], ["minus", "−1"], ["erase", "Erase"]];
     for (const [brush, text] of texts) {
       const set = () => {
         this.app.brush = brush;

@@ -101,10 +101,10 @@ export class KernelPanel {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "top";
     context.fillStyle = colours.muted;
-    context.fillText("eigenvalues (log)", 0, 0);
+    context.fillText("eigenvalues", 0, 0);
     context.fillStyle = colours.negative;
     context.textAlign = "right";
-    context.fillText("labels, summed", width, 0);
+    context.fillText("labels", width, 0);
     context.textAlign = "left";
     this.spectrum.setAttribute("aria-label", `Largest eigenvalue ${short(facts.spectrum[0] ?? 0)} of the trace; the first ${count} directions hold ${short(100 * sum, 2)} percent of the labels`);
   }
@@ -112,7 +112,7 @@ export class KernelPanel {
   draw(): void {
     const { facts } = this;
     if (!facts || !this.over) {
-      setText(this.entry, facts ? `${facts.n} training points. Bright: two points share many paths.` : "");
+      setText(this.entry, facts ? `${facts.n} training points. Strong colour: two points are alike for the network.` : "");
       return;
     }
     const found = entryAt(this.matrix(facts), this.map.clientWidth, ...this.over);

@@ -1,6 +1,6 @@
 /** One network on the page: its name, scores and freeze switches, its plane and its diagram. */
 import { hiddenWidths } from "../engine/network.ts";
-import { byId, fill, h, setText, short } from "../shared/dom.ts";
+import { byId, fill, h, setText } from "../shared/dom.ts";
 import type { App, Part } from "./app.ts";
 import { unitName } from "./at_point.ts";
 import { DiagramView } from "./diagram.ts";
@@ -19,7 +19,7 @@ export class Stage implements Part {
   private readonly diagram: DiagramView;
   private readonly title = h("h2");
   private readonly scores = h("span", { class: "scores number" });
-  private readonly badge = h("span", { class: "badge", hidden: true });
+  private readonly badge = h("span", { class: "badge", hidden: true, title: "One copy of the weights decides over the gates, another carries the values. Reset joins them again." });
   private readonly freezeGates: HTMLButtonElement;
   private readonly freezeValues: HTMLButtonElement;
   private readonly redrawGates: HTMLButtonElement;
@@ -32,15 +32,16 @@ export class Stage implements Part {
     const name = "AB"[index];
     this.freezeGates = h("button", { class: "big", id: `freeze-gates-${name}`, "aria-pressed": "false", onclick: () => this.freeze("gates") }, "❄ Freeze gates");
     this.freezeValues = h("button", { class: "big", id: `freeze-values-${name}`, "aria-pressed": "false", onclick: () => this.freeze("values") }, "❄ Freeze values");
-    this.redrawGates = h("button", { class: "plain", id: `redraw-gates-${name}`, onclick: () => this.redraw("gates") }, "New random gates");
-    const redrawValues = h("button", { class: "plain", id: `redraw-values-${name}`, onclick: () => this.redraw("values") }, "New random values");
+    this.redrawGates = h("button", { class: "plain", id: `redraw-gates-${name}`, title: "Draw the gates' weights anew", onclick: () => this.redraw("gates") }, "New gates");
+    const redrawValues = h("button", { class: "plain", id: `redraw-values-${name}`, title: "Draw the values' weights anew; the gates stay", onclick: () => this.redraw("values") }, "New values");
     const planeCanvas = h("canvas", { class: "plane", id: `plane-${name}`, tabindex: "0", role: "application", "aria-label": "The plane" });
     const diagramCanvas = h("canvas", { class: "diagram", id: `diagram-${name}`, tabindex: "0", role: "application", "aria-label": "The network" });
-    const left = h("div", {}, index === 0 ? this.colourChoice() : h("div", { class: "tools muted" }, "the same view"), planeCanvas, this.key);
+    const left = h("div", {}, index === 0 ? this.colourChoice() : h("div", { class: "tools muted" }, "coloured as network A"), planeCanvas, this.key);
     this.root = h(
       "section",
       { class: "panel stage", id: `stage-${name}`, "aria-label": `Network ${name}` },
-      h("div", { class: "stage-head" }, this.title, this.badge, this.scores, h("div", { class: "freeze" }, this.freezeGates, this.freezeValues, redrawValues, this.redrawGates)),
+      h("div", { class: "stage-head" }, this.title, this.badge, this.scores),
+      h("div", { class: "freeze" }, this.freezeGates, this.freezeValues, redrawValues, this.redrawGates),
       h("div", { class: "body" }, left, h("div", {}, this.unit, diagramCanvas)),
     );
     this.plane = new PlaneView(planeCanvas, app, index);
@@ -66,8 +67,8 @@ export class Stage implements Part {
   }
 
   private freeze(part: "gates" | "values"): void {
-    const frozen = this.app.frame!.nets[this.index].frozen;
-    this.app.act({ step: 0, net: this.index, type: "freeze", ...frozen, [part]: !frozen[part] });
+    const frozen = this.app.frame?.nets[this.index].frozen;
+    if (frozen) this.app.act({ step: 0, net: this.index, type: "freeze", ...frozen, [part]: !frozen[part] });
   }
 
   private redraw(part: "gates" | "values"): void {
@@ -86,7 +87,7 @@ export class Stage implements Part {
     const hasGates = frame.shape.kind !== "dln";
     this.freezeGates.disabled = this.redrawGates.disabled = !hasGates;
     this.badge.hidden = !frame.wasSplit;
-    setText(this.badge, "gates and values now have weights of their own");
+    setText(this.badge, "weights split in two");
     for (const input of document.getElementsByName("colour") as NodeListOf<HTMLInputElement>) input.checked = input.value === app.view.colour;
     this.describe();
     this.plane.drawBase();
@@ -148,5 +149,3 @@ export function makeStages(app: App, count: number): Stage[] {
   document.querySelector("main")!.classList.toggle("comparing", count > 1);
   return stages;
 }
-
-export const scoreOf = (app: App, index: number): string => short(app.frame!.nets[index].train.loss, 2);

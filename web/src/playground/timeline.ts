@@ -15,7 +15,7 @@ export class Timeline {
     this.app = app;
     this.scrub.addEventListener("input", () => app.seek(Number(this.scrub.value)));
     this.scrub.addEventListener("change", () => app.remember());
-    const drag = (event: PointerEvent) => app.seek(stepAt(event.offsetX, app.frame!.reached, this.canvas.clientWidth));
+    const drag = (event: PointerEvent) => app.seek(stepAt(event.offsetX, Math.max(app.frame?.reached ?? 0, 10), this.canvas.clientWidth));
     this.canvas.addEventListener("pointerdown", (event) => {
       this.canvas.setPointerCapture(event.pointerId);
       drag(event);

@@ -3,7 +3,7 @@ import type { Frame } from "../worker/protocol.ts";
 import { byId, fill, h, setText } from "../shared/dom.ts";
 import type { App } from "./app.ts";
 import { DEFAULT_VIEW } from "./state.ts";
-import { FIRST_TOUR, TOURS, type Tour } from "./tours.ts";
+import { FIRST_TOUR, TOURS, type Tour } from "./tours/index.ts";
 
 export class TourGuide {
   private readonly app: App;

@@ -77,7 +77,7 @@ const DARK: Palette = {
   highlight: "#ffffff",
   layers: LAYERS_DARK,
   series: ["#6cb2f5", "#f59a52"],
-  diverging: ramp(["#ffa85c", "#e08214", "#a85f14", "#5c3a18", "#1d2329", "#1a3a5a", "#22649e", "#4a94d6", "#8cc4f7"]),
+  diverging: ramp(["#f5963c", "#d97d1c", "#a05c18", "#5a3a1a", "#1d2329", "#1b3b5a", "#22629c", "#3a86cc", "#62aef2"]),
   sequential: ramp(CIVIDIS),
   gateOpen: hex("#5aa5e6"),
   gateClosed: hex("#222b35"),

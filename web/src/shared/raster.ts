@@ -16,14 +16,14 @@ export function regionMap({ corners, starts, regions, bounds }: Partition, size:
       const start = Math.max(0, Math.ceil(Math.min(ay, by) - 0.5));
       const end = Math.min(size - 1, Math.ceil(Math.max(ay, by) - 0.5) - 1);
       const slope = (bx - ax) / (by - ay);
+      const [knownTop, knownBottom] = [top, bottom]; // edges follow each other, so that known rows have no gap
       for (let row = start; row <= end; row++) {
         const x = ax + slope * (row + 0.5 - ay);
-        if (row < top || row > bottom) from[row] = to[row] = x;
+        if (row < knownTop || row > knownBottom) from[row] = to[row] = x;
         else if (x < from[row]) from[row] = x;
-        else to[row] = Math.max(to[row], x);
-        if (row < top) top = row;
-        if (row > bottom) bottom = row;
+        else if (x > to[row]) to[row] = x;
       }
+      if (start <= end) [top, bottom] = [Math.min(top, start), Math.max(bottom, end)];
     }
     for (let row = top; row <= bottom; row++) {
       const end = Math.min(size, Math.ceil(to[row] - 0.5));
