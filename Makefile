@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow attacks lint format bench house api support web web-golden clean
+.PHONY: help data demo test test-slow attacks lint format bench house api support web web-packages web-golden clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -64,6 +64,8 @@ NODE = $(shell $(BIN)/python -m tools.node)
 web/node_modules/.installed: web/package.json web/package-lock.json | $(STAMP)
 	cd web && "$(NODE)/bin/node" "$(NODE)/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
+
+web-packages: web/node_modules/.installed  ## fetch what building and testing the pages needs, into web/node_modules
 
 web: $(STAMP) web/node_modules/.installed  ## build the pages of web/ into src/gatelab/web, after checking types and engine
 	cd web && "$(NODE)/bin/node" node_modules/typescript/bin/tsc --noEmit

@@ -6,6 +6,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +103,14 @@ def _told(
         return {"weight": _rounded(weight).tolist(), "bias": _rounded(shift).tolist() if biased else None}
 
     linear = kind in {"dlgn", "dlgn-pwc"}
-    features = [] if kind in {"relu", "dln"} else list(zip(widths, widths[1:-1], strict=False))
+    features = [] if kind in {"relu", "dln"} else list(pairwise(widths[:-1]))
     return {
         "kind": kind,
         "widths": widths,
         "gate": gate,
         "beta": beta,
         "feature": [layer(*sizes, bias) for sizes in features],
-        "value": [layer(*sizes, bias and not linear) for sizes in zip(widths, widths[1:], strict=False)],
+        "value": [layer(*sizes, bias and not linear) for sizes in pairwise(widths)],
     }
 
 

@@ -149,12 +149,14 @@ export class App {
   }
 
   private drawNow(): void {
-    this.isScheduled = false;
-    if (!this.frame) return;
-    if (this.isNewFrame) for (const part of this.parts) part.newFrame?.();
-    for (const part of this.parts) part.draw();
-    if (this.isNewFrame) this.post({ type: "drawn" });
-    this.isNewFrame = false;
+    const isNew = this.isNewFrame;
+    this.isScheduled = this.isNewFrame = false;
+    try {
+      if (this.frame && isNew) for (const part of this.parts) part.newFrame?.();
+      if (this.frame) for (const part of this.parts) part.draw();
+    } finally {
+      if (isNew) this.post({ type: "drawn" }); // also if the frame was dropped meanwhile: the worker waits for it
+    }
   }
 
   /** Pins and cursor, as the network sees them; the cursor last. */

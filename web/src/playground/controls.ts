@@ -75,7 +75,7 @@ export class Controls {
       choices,
       ...(isOwn ? [] : [slider("points", "Points", COUNTS, data.points, String, (points) => this.setData({ points }))]),
       ...(isOwn ? [] : [slider("noise", "Noise", NOISES, data.noise, (v) => short(v), (noise) => this.setData({ noise }))]),
-      slider("share", "For training", SHARES, data.share, (v) => `${Math.round(100 * v)} %`, (share) => this.setData({ share })),
+      slider("train-share", "For training", SHARES, data.share, (v) => `${Math.round(100 * v)} %`, (share) => this.setData({ share })),
       ...(isOwn ? [] : [h("div", { class: "row" }, h("button", { id: "new-data", onclick: () => this.setData({ seed: data.seed + 1 }) }, "New sample"))]),
       this.brushes(),
       h("div", { class: "row" }, h("button", { id: "paste", onclick: () => askForTable(this.app, (own) => this.setData({ name: "own", own })) }, "Paste a table (CSV)")),
