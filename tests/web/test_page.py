@@ -10,7 +10,7 @@ import torch
 
 from gatelab.models import from_playground
 from gatelab.regions import linear_regions_2d
-from tests.web.conftest import PAGE
+from tests.web.conftest import PAGE, address
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
@@ -265,7 +265,7 @@ def test_two_networks_side_by_side(playground):
     page.wait_for_selector("#plane-B", state="detached")
 
 
-def test_a_link_rebuilds_the_very_network(playground, chromium):
+def test_a_link_rebuilds_the_very_network(playground):
     page = playground.open(SMALL).page
     page.select_option("#preset", "dlgn")
     playground.steps(3)
@@ -277,18 +277,12 @@ def test_a_link_rebuilds_the_very_network(playground, chromium):
     page.click("#share")
     export = playground.export()
     page.goto("about:blank")
-    page.goto(f"{PAGE.as_uri()}#{_hash(export['state'])}")
+    page.goto(f"{PAGE.as_uri()}#{address(export['state'])}")
     page.locator("#plane-A[aria-label*='regions']").wait_for()
     again = playground.export()
     assert again["networks"] == export["networks"]
     assert again["state"] == export["state"]
     playground.requests = [url for url in playground.requests if url != "about:blank"]
-
-
-def _hash(state: dict) -> str:
-    from tests.web.conftest import address
-
-    return address(state)
 
 
 @pytest.mark.parametrize("state", ["nonsense", "e30", "eyJjb25maWciOnsibmV0cyI6W3siaGlkZGVuIjpbMWU5LCJ4Il19XX19"])
@@ -367,13 +361,12 @@ def test_keyboard_alone(playground):
     reached = []
     page.keyboard.press("Tab")
     for _ in range(60):
-        reached.append(
-            page.evaluate("document.activeElement.id || document.activeElement.name || document.activeElement.tagName")
-        )
+        focused = "() => { const e = document.activeElement; return e.id || e.name || e.tagName }"
+        reached.append(page.evaluate(focused))
         page.keyboard.press("Tab")
-    for wanted in ("start-here", "tours", "compare", "share", "theme", "play", "step", "reset", "seed", "speed", "preset",
-                   "width-1", "bias", "method", "rate", "freeze-gates-A", "freeze-values-A", "plane-A", "diagram-A",
-                   "scrub", "again", "kernel-name", "colour"):  # fmt: skip
+    for wanted in ("start-here", "tours", "compare", "share", "theme", "play", "step", "reset", "seed", "speed",
+                   "preset", "width-1", "bias", "method", "rate", "freeze-gates-A", "freeze-values-A", "plane-A",
+                   "diagram-A", "scrub", "again", "kernel-name", "colour"):  # fmt: skip
         assert wanted in reached, wanted
     page.focus("#step")
     page.keyboard.press("Enter")

@@ -71,6 +71,7 @@ export class App {
     this.config = config;
     this.events = events;
     this.path = null;
+    this.tell("");
     this.isPlaying = playing;
     const units = Math.max(...config.nets.map((net) => net.hidden.reduce((a, b) => a + b, 0)));
     if (this.view.unit !== null && this.view.unit >= units) this.view.unit = null;
@@ -129,7 +130,6 @@ export class App {
     this.points_ = [];
     if (this.path && !this.pathFits(this.path)) this.path = null;
     if (frame.diverged) this.tell("The loss grew beyond all bounds: take a smaller step, then Reset.");
-    else this.tell("");
     this.isNewFrame = true;
     this.redraw();
     for (const listener of this.onFrame) listener(frame);

@@ -1,6 +1,7 @@
 /** Puts the page together. `WORKER_SOURCE` is the bundled worker, put in by build.ts. */
 import { DEFAULT_CONFIG } from "../engine/config.ts";
 import { byId, setText } from "../shared/dom.ts";
+import type { Frame } from "../worker/protocol.ts";
 import { App } from "./app.ts";
 import { Controls } from "./controls.ts";
 import { wireExports } from "./exports.ts";
@@ -61,6 +62,12 @@ function setTheme(app: App, controls: Controls, dark: boolean): void {
   controls.build();
 }
 
+/** Note when the first picture was on the screen; shown by the browser's own performance tools. */
+function markFirstPicture({ start, reached }: Frame): void {
+  if (start === 1 && reached === 0 && !performance.getEntriesByName("first-picture").length)
+    requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("first-picture")));
+}
+
 function main(): void {
   const { shared, isFresh } = firstState();
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -82,7 +89,7 @@ function main(): void {
   wireExports(app, () => stages);
   new TourGuide(app);
   byId<HTMLSelectElement>("speed").value = String(app.speed);
-  app.parts.push({ draw: () => undefined });
+  app.onFrame.push(markFirstPicture);
   app.onFrame.push((frame) => setText(byId("play"), frame.playing ? "❚❚ Pause" : "▶ Train"));
   let remembered = performance.now();
   app.onFrame.push((frame) => {
