@@ -21,7 +21,7 @@ export type Brush = "none" | "plus" | "minus" | "erase";
 /** A part of the page. `newFrame` is called for every new state of the networks, `draw` for every change. */
 export interface Part {
   newFrame?(): void;
-  draw(): void;
+  draw?(): void;
 }
 
 export class App {
@@ -123,6 +123,8 @@ export class App {
       this.post({ type: "drawn" }); // of settings that have been changed since
       return;
     }
+    const old = this.frame;
+    if (old?.start === frame.start) frame.nets.forEach((net, i) => (net.kernel ??= old.nets[i].kernel));
     this.frame = frame;
     this.events = frame.events;
     this.isPlaying = frame.playing;
@@ -153,7 +155,7 @@ export class App {
     this.isScheduled = this.isNewFrame = false;
     try {
       if (this.frame && isNew) for (const part of this.parts) part.newFrame?.();
-      if (this.frame) for (const part of this.parts) part.draw();
+      if (this.frame) for (const part of this.parts) part.draw?.();
     } finally {
       if (isNew) this.post({ type: "drawn" }); // also if the frame was dropped meanwhile: the worker waits for it
     }

@@ -132,14 +132,16 @@ export class DiagramView {
       const [from, to] = [columns[l], columns[l + 1]];
       const most = layer.weight.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
       const width = l > 0 ? net.widths[l] : 0;
-      for (let j = 0; j < layer.outputs; j++)
+      // Among hundreds of edges the weak ones cannot be seen, but each takes its time.
+      const isCrowded = layer.weight.length > 300;
+      for (let j = 0; j < layer.outputs; j++) {
+        const above = !shown || l === net.value.length - 1 || shown.bits[offset + width + j] === 1;
         for (let i = 0; i < layer.inputs; i++) {
           const share = layer.weight[j * layer.inputs + i] / most;
-          const below = !shown || l === 0 || shown.bits[offset + i] === 1;
-          const above = !shown || l === net.value.length - 1 || shown.bits[offset + width + j] === 1;
           const strength = Math.abs(share);
-          if (strength < 0.06) continue;
-          context.globalAlpha = (below && above ? 1 : 0.12) * (0.12 + 0.5 * strength);
+          const isOpen = above && (!shown || l === 0 || shown.bits[offset + i] === 1);
+          if (strength < (isCrowded ? 0.3 : 0.06) || (isCrowded && !isOpen)) continue;
+          context.globalAlpha = (isOpen ? 1 : 0.12) * (0.12 + 0.5 * strength);
           context.strokeStyle = share > 0 ? colours.positive : colours.negative;
           context.lineWidth = 0.4 + 2.6 * strength;
           context.beginPath();
@@ -147,6 +149,7 @@ export class DiagramView {
           context.lineTo(to.x - to.size / 2, to.ys[j]);
           context.stroke();
         }
+      }
       offset += width;
     });
     context.globalAlpha = 1;

@@ -35,6 +35,7 @@ export class Timeline {
     this.scrub.value = String(step);
     this.scrub.setAttribute("aria-valuetext", `step ${step} of ${reached}, ${this.app.scoreText(0)}`);
     this.drawLegend();
+    this.drawChart();
   }
 
   private drawLegend(): void {
@@ -64,7 +65,7 @@ export class Timeline {
     });
   }
 
-  draw(): void {
+  private drawChart(): void {
     const { frame, colours } = this.app;
     const { context, width, height } = fit(this.canvas);
     const isRegression = frame!.data.isRegression;

@@ -39,6 +39,7 @@ export interface NetFrame {
   field: Field | null;
   train: Scores;
   test: Scores | null;
+  /** Null if this frame brings no new one. */
   kernel: KernelFacts | null;
 }
 

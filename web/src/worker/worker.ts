@@ -4,6 +4,8 @@ import type { Frame, KernelName, Request } from "./protocol.ts";
 
 const SLICE = 14; // milliseconds of work between looks at the mailbox
 
+const KERNEL_EVERY = 200; // milliseconds between kernels while training; their spectra cost more than regions
+
 let lab: Lab | null = null;
 let start = 0;
 let playing = false;
@@ -15,6 +17,7 @@ let isNew = true;
 let due = 0; // steps that the speed allows by now
 let lastTick = 0;
 let isTicking = false;
+let lastKernel = -Infinity;
 
 const mailbox = new MessageChannel();
 mailbox.port1.onmessage = tick;
@@ -48,7 +51,10 @@ function train(current: Lab): void {
 }
 
 function send(current: Lab): void {
-  const frame: Frame = current.frame(start, playing, kernel);
+  const now = performance.now();
+  const wanted = !playing || now - lastKernel > KERNEL_EVERY ? kernel : null;
+  if (wanted) lastKernel = now;
+  const frame: Frame = current.frame(start, playing, wanted);
   pageIsReady = false;
   isNew = false;
   postMessage(frame);
