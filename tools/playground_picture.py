@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "src" / "gatelab" / "web" / "playground.html"
 PICTURE = ROOT / "docs" / "playground.gif"
 STEPS = [*range(0, 60, 12), *range(60, 200, 35), *range(200, 600, 80), *range(600, 1501, 150)]
-WIDTH, COLOURS = 720, 48
+WIDTH, COLOURS = 720, 100
 
 
 def state() -> dict[str, Any]:
@@ -53,7 +53,7 @@ def main() -> None:
     told = base64.urlsafe_b64encode(json.dumps(state()).encode()).decode().rstrip("=")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page = browser.new_page(viewport={"width": 1440, "height": 1700})
         page.goto(f"{PAGE.as_uri()}#{told}")
         page.locator("#plane-B[aria-label*='regions']").wait_for()
         shots = frames(page)

@@ -132,7 +132,7 @@ def _gate(told: Mapping[str, Any]) -> GateFunction:
 
 
 @torch.no_grad()
-def _fill(linears: Sequence[nn.Module], layers: list[Mapping[str, Any]], part: str) -> None:
+def _fill(linears: Sequence[nn.Module] | nn.ModuleList, layers: list[Mapping[str, Any]], part: str) -> None:
     if len(linears) != len(layers):
         raise InputError(f"{part!r} has {len(layers)} layers; a network of these widths has {len(linears)}")
     for number, (linear, layer) in enumerate(zip(linears, layers, strict=True)):
