@@ -2,7 +2,7 @@
 import { grouped, short } from "../../shared/dom.ts";
 import { alone, freeze, setUp, versus, type Tour } from "./tour.ts";
 
-const SMALL = setUp([{ hidden: [4, 4] }], { name: "xor" });
+const SMALL = setUp([{ hidden: [4, 4] }], { name: "xor" }, 9);
 const PIN: [number, number] = [0.6, 0.75];
 
 export const SUM_OVER_PATHS: Tour = {
