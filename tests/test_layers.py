@@ -22,7 +22,7 @@ LAYERS = {
     "cli": 8, "__main__": 9,
 }  # fmt: skip
 # Within a layer, what each may use besides itself.
-SIDEWAYS = {"observe": {"errors"}}
+SIDEWAYS = {"observe": {"errors"}, "gates": {"work"}}
 
 
 def home(module: str) -> str:

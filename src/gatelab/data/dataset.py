@@ -110,6 +110,17 @@ class Dataset(Brief):
 Examples = Dataset | Regression
 
 
+def evenly(total: int, count: int) -> Int64[Tensor, " k"]:
+    """Return the places of up to ``count`` examples, evenly spaced: some data sets are sorted by class.
+
+    Example:
+        >>> evenly(10, 4).tolist(), evenly(3, 4).tolist()
+        ([0, 2, 5, 7], [0, 1, 2])
+    """
+    count = min(total, count)
+    return torch.arange(count) * total // max(1, count)
+
+
 def load(name: str, root: str | Path | None = None) -> Dataset:
     """Load a data set: digits, mnist, mnist-4-7, fashion-mnist, cifar10 or cifar100.
 

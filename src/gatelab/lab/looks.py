@@ -73,6 +73,7 @@ def gate_looks(
             "cosine": record.cosine,
             "complexity": complexity if complexity is None or isfinite(complexity) else None,
             "tangent": {name: list(values) for name, values in record.tangent.items()},
+            "gates": gates.kind,
             "hardening": None if record.hardening is None else asdict(record.hardening),
         }
 

@@ -27,6 +27,8 @@ def open_kernel(path: str | Path) -> "StoredKernel":
     Raises:
         StoreError: there is none, or it is not finished.
     """
+    if not isinstance(path, str | Path):
+        raise InputError(f"path is {path!r}; give the directory of a kernel")
     store = KernelStore.open(Path(path))
     missing = store.layout.count - len(store.finished)
     if missing:

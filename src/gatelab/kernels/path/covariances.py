@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gatelab.kernels.path.first_fields import FirstField, first_field
 from gatelab.kernels.path.pairs import AllPairs, OffsetPairs, Pairs
-from gatelab.kernels.path.planning import WeightLayer, offsets_wanted, pairs_read, takes_patches
+from gatelab.kernels.path.planning import WeightLayer, offsets_wanted, pairs_read, reads_most_positions, takes_patches
 from gatelab.kernels.path.pooled_windows import Windows, between_windows, windows_of
 from gatelab.kernels.path.selections import Gathering, gathered
 from gatelab.kernels.path.signals import Signal, Term
@@ -167,7 +167,12 @@ class Covariances:
     def _all_pairs(self, sides: "tuple[_Side, _Side]", fields: Tensor, form: AllPairs, blocks: "_Blocks") -> Tensor:
         left, right = sides
         taps = [side.term.multiplier.shape[3] for side in sides]
-        if left.shared and right.shared:
+        if all(reads_most_positions(side.term, fields.shape[3]) for side in sides):
+            matrices = (side.matrix(fields.shape[3]) for side in sides)
+            a, b = (blocks.of(matrix.flatten(2)).unflatten(3, matrix.shape[2:]) for matrix in matrices)
+            entries = blocks.summed(_between_matrices(a, b, fields[:, :, blocks.fields]))
+            taps = [1, 1]
+        elif left.shared and right.shared:
             a, b = (blocks.of(side.multiplier().flatten(2)) for side in sides)
             products = AllPairs((a.shape[3],)).products(a, b)
             fine = fields[:, :, blocks.fields]
@@ -199,6 +204,12 @@ class _Side:
     def multiplier(self) -> Float[Tensor, "#n #k p taps"]:
         """The multipliers of these examples and channels."""
         return self._of(self.term.multiplier)
+
+    def matrix(self, positions: int) -> Float[Tensor, "#n #k p positions"]:
+        """The multipliers as a matrix for each channel, from positions of the field to those of the node."""
+        multiplier = self.multiplier()
+        matrix = multiplier.new_zeros(*multiplier.shape[:3], positions)
+        return matrix.scatter_add_(3, self.term.index_or_identity().expand_as(multiplier), multiplier)
 
     def flushed(self) -> "_Side":
         """The same with its fixed map written as taps."""
@@ -290,6 +301,17 @@ class _Blocks:
 
 def _rows(part: Tensor, rows: slice) -> Tensor:
     return part if part.shape[0] == 1 else part[rows]  # 1: the same for all examples
+
+
+def _between_matrices(
+    left: Float[Tensor, "n blocks size p q"],
+    right: Float[Tensor, "m blocks size r q"],
+    fields: Float[Tensor, "n m blocks q q"],
+) -> Float[Tensor, "n m blocks p r"]:
+    """Sum left · covariance · rightᵀ over the channels of each block."""
+    half = left.flatten(2, 3)[:, None] @ fields
+    rows = half.unflatten(3, left.shape[2:4]).transpose(3, 4).flatten(4)
+    return rows @ right.transpose(3, 4).flatten(2, 3)[None]
 
 
 def common_channels(left: Term, right: Term) -> tuple[Tensor, Tensor] | None:
