@@ -1,13 +1,14 @@
 """The ``gatelab`` command, one module for each of its commands."""
 
-from gatelab.cli import (
+from gatelab.cli import (  # importing a module adds its commands to the app
     data,
+    guidance,
     kernel,
     playground,
     running,
     theorems,
     verify,
-)  # importing a module adds its commands to the app
+)
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "kernel", "main", "playground", "running", "theorems", "verify"]
+__all__ = ["app", "data", "guidance", "kernel", "main", "playground", "running", "theorems", "verify"]

@@ -65,15 +65,15 @@ def gate_looks(
         tracker = GateTracker(model, probes, labels, tangent, before)
         record, gates = tracker.record(epoch), tracker.gates
         _write_gates(files[epoch], gates)
-        count = gates.n * sum(gates.layer(name).units for name in gates.layers)
         complexity = record.complexity
         return {
             "epoch": epoch,
-            "flipped": sum(record.flips.values()) / count if record.flips else None,
+            "flipped": record.flip_rate,
             "active": record.active,
             "cosine": record.cosine,
             "complexity": complexity if complexity is None or isfinite(complexity) else None,
             "tangent": {name: list(values) for name, values in record.tangent.items()},
+            "gates": gates.kind,
             "hardening": None if record.hardening is None else asdict(record.hardening),
         }
 

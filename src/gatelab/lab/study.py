@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from gatelab import models
 from gatelab.convert import Regime, to_dgn
 from gatelab.data import Dataset, load
+from gatelab.data.dataset import evenly
 from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
 from gatelab.lab.experiment import DataConfig, Experiment
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve, percent_level
+from gatelab.lab.hardening import hardening_note
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser, TrainConfig
 from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
@@ -117,7 +119,8 @@ def _work(config: StudyConfig, cell: Cell, context: Context) -> Result:
 
 def _probes(config: StudyConfig, data: Dataset) -> tuple[Tensor, Tensor]:
     """Some test examples, labelled +1 in their most frequent class and −1 in the others."""
-    probes, labels = data.inputs(data.test_x[: config.probes]), data.test_y[: config.probes]
+    rows = evenly(len(data.test_x), config.probes)
+    probes, labels = data.inputs(data.test_x[rows]), data.test_y[rows]
     return probes, (labels == labels.mode().values).to(probes) * 2 - 1
 
 
@@ -174,16 +177,10 @@ def _findings(config: StudyConfig, results: Mapping[str, Result]) -> Findings:
 
 
 def _hardening_notes(results: Mapping[str, Result]) -> list[str]:
-    """What hard gates would cost the networks whose gates are soft."""
-    notes = []
-    for cell, name in (("network", "the network itself"), ("decoupled", _DECOUPLED)):
-        gap = results[cell]["records"][-1].get("hardening")
-        if gap is not None:
-            notes.append(
-                f"The gates of {name} are soft. Made hard, they keep the class of {gap['same_class']:.1%} of these "
-                f"test examples; outputs agree to {gap['agreement']:.3f} (1: hard gates change nothing)."
-            )
-    return notes
+    """What hard gates would cost the networks whose gates are soft, on the probes."""
+    named = (("network", "the network itself"), ("decoupled", _DECOUPLED))
+    gaps = {name: results[cell]["records"][-1].get("hardening") for cell, name in named}
+    return [note for name, gap in gaps.items() for note in hardening_note(name, [gap])]
 
 
 def _name(config: StudyConfig) -> str:
@@ -249,7 +246,8 @@ def _dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
             FigureFacts(
                 "How complex the labels are to the path kernel",
                 Plot("epoch", "ν = yᵀĤ⁻¹y of the network's gates", (curve,)),
-                "ν falls where the path kernel's large directions turn to the labels; npk, Section 6, sees it fall.",
+                "ν falls where the path kernel's large directions turn to the labels; npk, Section 6, sees it fall."
+                f"{_kind_of_gates(records)}",
             )
         )
     records = [r for r in results["decoupled"]["records"] if {"feature", "value"} <= set(r["tangent"])]
@@ -262,10 +260,17 @@ def _dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
             FigureFacts(
                 "Gates and values of the decoupled network both learn",
                 Plot("epoch", "trace of the tangent kernel", curves),
-                "The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute.",
+                "The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute."
+                f"{_kind_of_gates(records)}",
             )
         )
     return figures
+
+
+def _kind_of_gates(records: list[Result]) -> str:
+    """Say what the gates behind a figure are; records of version 0.1 do not know."""
+    kind = records[-1].get("gates")
+    return "" if kind is None else f" The gates are {kind}."
 
 
 EXPERIMENTS = (

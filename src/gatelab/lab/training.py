@@ -7,7 +7,7 @@ from math import inf
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64, Num
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -18,7 +18,7 @@ from gatelab.lab.experiment import Config
 from gatelab.lab.team import Team
 from gatelab.work.here import threads_for
 
-_EVALUATION_BATCH = 1000
+_EVALUATION_BATCH = 250  # larger batches of a convolutional network do not fit the cache
 
 
 class Optimiser(StrEnum):
@@ -50,6 +50,8 @@ class TrainConfig(Config):
         final_beta: steepness of the soft gates in the last epoch; from their own in the first it grows by a constant
             factor each epoch, so that the best weights belong to the steepness of their epoch. None leaves gates as
             they are.
+        slow_gates: while gates steepen, the steps of their parameters shrink as 1/β. The gradient of σ(βq) grows with
+            β, so that with equal steps gates flip faster than values can follow.
 
     Example:
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
@@ -64,6 +66,13 @@ class TrainConfig(Config):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     loss: Loss = Loss.CROSS_ENTROPY
     final_beta: float | None = Field(default=None, gt=0)
+    slow_gates: bool = False
+
+    @model_validator(mode="after")
+    def _slow_gates_steepen(self) -> "TrainConfig":
+        if self.slow_gates and self.final_beta is None:
+            raise ValueError("slow_gates is about gates that steepen; set final_beta, too")
+        return self
 
 
 def train(
@@ -107,10 +116,11 @@ def train(
     """
     if len(seeds) != team.size:
         raise InputError(f"{len(seeds)} seeds for {team.size} networks; give one for each")
-    optimiser = make_optimiser(team.parameters(), config)
+    gates = team.gate_parameters() if config.slow_gates else []
+    optimiser = make_optimiser(team.parameters(), config, apart=gates)
     state = TrainingState() if checkpoint is None else checkpoint.load(team, optimiser)
     multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
-    steepen = _steepening(team, config)
+    steepen = _steepening(team, config, optimiser)
     if observe is not None and state.epoch == 0:
         team.train(False)
         observe(0, team)
@@ -144,7 +154,7 @@ def train_epoch(
     orders = torch.stack([_order(len(data.train_x), seed, epoch)[: config.epoch_examples] for seed in seeds])
     total = torch.zeros(team.size, dtype=torch.float64)
     for batch in orders.split(config.batch_size, dim=1):
-        answers = team.forward(data.inputs(data.train_x[batch]))
+        answers = team.training_answers(data, batch)
         losses = _losses(answers, data.train_y[batch], config.loss)
         optimiser.zero_grad()
         losses.sum().backward()  # members share nothing: each gets its own gradient
@@ -153,8 +163,8 @@ def train_epoch(
     return total / orders.shape[1]
 
 
-def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
-    """A function that sets the steepness of the team's soft gates for an epoch."""
+def _steepening(team: Team, config: TrainConfig, optimiser: torch.optim.Optimizer) -> Callable[[int], None]:
+    """A function that sets the steepness of the team's soft gates for an epoch, and perhaps the steps they take."""
     final = config.final_beta
     if final is None:
         return lambda _epoch: None
@@ -163,8 +173,11 @@ def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
         raise InputError(f"final_beta is {final:g}, but the networks have no soft gates σ(βq); give SoftGate() to them")
 
     def steepen(epoch: int) -> None:
+        share = epoch / max(1, config.epochs - 1)
         for gate in gates:
-            gate.steepen(final, epoch / max(1, config.epochs - 1))
+            gate.steepen(final, share)
+        if config.slow_gates:
+            optimiser.param_groups[-1]["lr"] = config.learning_rate * (gates[0].start.beta / final) ** share
 
     return steepen
 
@@ -207,8 +220,7 @@ def _evaluate(team: Team, data: Examples, loss: Loss) -> dict[str, Float[Tensor,
     """Each member's test_loss and, if the test examples have labels, test_accuracy."""
     total, right = torch.zeros(team.size, dtype=torch.float64), torch.zeros(team.size, dtype=torch.float64)
     for rows in torch.arange(len(data.test_x)).split(_EVALUATION_BATCH):
-        x = data.inputs(data.test_x[rows])
-        answers = team.forward(x.expand(team.size, *x.shape))
+        answers = team.test_answers(data, rows)
         labels = data.test_y[rows].expand(team.size, -1)
         total += _losses(answers, labels, loss).to(total) * len(rows)
         if labels.is_floating_point():
@@ -231,11 +243,15 @@ def _keep_best(state: TrainingState, score: Tensor, team: Team) -> None:
                 state.best[name][member] = tensor[member]
 
 
-def make_optimiser(parameters: Sequence[Tensor], config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser that the configuration names."""
-    rate = config.learning_rate
+def make_optimiser(
+    parameters: Sequence[Tensor], config: TrainConfig, apart: Sequence[Tensor] = ()
+) -> torch.optim.Optimizer:
+    """The optimiser that the configuration names; the parameters ``apart`` are its last group."""
+    rate, own = config.learning_rate, {id(parameter) for parameter in apart}
+    rest = [parameter for parameter in parameters if id(parameter) not in own]
+    groups = [{"params": part} for part in (rest, list(apart)) if part]
     if config.optimiser is Optimiser.SGD:
-        return torch.optim.SGD(parameters, lr=rate, momentum=config.momentum, fused=True)
+        return torch.optim.SGD(groups, lr=rate, momentum=config.momentum, fused=True)
     if config.optimiser is Optimiser.RMSPROP:
-        return torch.optim.RMSprop(parameters, lr=rate, momentum=config.momentum)
-    return torch.optim.Adam(parameters, lr=rate, fused=True)
+        return torch.optim.RMSprop(groups, lr=rate, momentum=config.momentum)
+    return torch.optim.Adam(groups, lr=rate, fused=True)
