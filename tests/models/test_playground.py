@@ -20,8 +20,8 @@ def test_every_kind_gives_its_outputs_and_keeps_the_random_state(name, tmp_path)
     x = torch.tensor(told["golden"]["x"], dtype=torch.float64)
     y = torch.tensor(told["golden"]["outputs"], dtype=torch.float64)
     before = torch.get_rng_state()
+    (tmp_path / "network.json").write_text(json.dumps(told))
     for source in (told, json.dumps(told), tmp_path / "network.json"):
-        (tmp_path / "network.json").write_text(json.dumps(told))
         torch.testing.assert_close(from_playground(source)(x).flatten(), y, rtol=1e-12, atol=1e-12)
     assert torch.equal(torch.get_rng_state(), before)
 

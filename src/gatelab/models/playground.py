@@ -47,7 +47,8 @@ def from_playground(source: str | PathLike[str] | Mapping[str, Any], network: in
     widths, value = told["widths"], _layers(told, "value")
     check_widths("the widths of the playground's network", widths, 3, "[2, 8, 1]")
     feature = _layers(told, "feature")
-    model = _module(told, widths, _has_biases(feature, "feature"), _has_biases(value, "value"))
+    with torch.random.fork_rng(devices=[]):  # layers draw weights, which are then overwritten
+        model = _module(told, widths, _has_biases(feature, "feature"), _has_biases(value, "value"))
     if isinstance(model, nn.Sequential):
         _fill([layer for layer in model if isinstance(layer, nn.Linear)], value, "value")
     else:
@@ -103,14 +104,13 @@ def _module(
     told: Mapping[str, Any], widths: Sequence[int], feature_bias: bool, value_bias: bool
 ) -> nn.Sequential | DeepGatedNetwork | DeepLinearlyGatedNetwork:
     kind, dtype = told["kind"], torch.float64
-    generator = torch.Generator()  # what it draws is overwritten; the caller's random state is left alone
     if kind in {"relu", "dln"}:
-        return (mlp if kind == "relu" else dln)(widths, bias=value_bias, dtype=dtype, generator=generator)
+        return (mlp if kind == "relu" else dln)(widths, bias=value_bias, dtype=dtype)
     gate = _gate(told)
     if kind == "dgn":
         if feature_bias != value_bias:
             raise InputError(f"one of 'feature' and 'value' has biases, the other has none; {_EXPORT}")
-        return DeepGatedNetwork(widths, gate=gate, bias=value_bias, dtype=dtype, generator=generator)
+        return DeepGatedNetwork(widths, gate=gate, bias=value_bias, dtype=dtype)
     return DeepLinearlyGatedNetwork(
         widths,
         gate=gate,
@@ -118,7 +118,6 @@ def _module(
         gate_bias=feature_bias,
         value_bias=value_bias,
         dtype=dtype,
-        generator=generator,
     )
 
 

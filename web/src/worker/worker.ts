@@ -18,6 +18,7 @@ let due = 0; // steps that the speed allows by now
 let lastTick = 0;
 let isTicking = false;
 let lastKernel = -Infinity;
+let pageHasPicture = false;
 
 const mailbox = new MessageChannel();
 mailbox.port1.onmessage = tick;
@@ -52,12 +53,18 @@ function train(current: Lab): void {
 
 function send(current: Lab): void {
   const now = performance.now();
-  const wanted = !playing || now - lastKernel > KERNEL_EVERY ? kernel : null;
+  const wanted = now - lastKernel > KERNEL_EVERY ? kernel : null;
   if (wanted) lastKernel = now;
+  else if (kernel && !playing) setTimeout(askAgain, KERNEL_EVERY); // a still picture gets its kernel a moment later
   const frame: Frame = current.frame(start, playing, wanted);
   pageIsReady = false;
   isNew = false;
   postMessage(frame);
+}
+
+function askAgain(): void {
+  isNew = true;
+  schedule();
 }
 
 function play(on: boolean, to = Infinity): void {
@@ -69,7 +76,7 @@ function play(on: boolean, to = Infinity): void {
 
 function answer(request: Request): void {
   if (request.type === "drawn") {
-    pageIsReady = true;
+    pageIsReady = pageHasPicture = true;
     return;
   }
   isNew = true;
@@ -77,10 +84,13 @@ function answer(request: Request): void {
     lab = new Lab(request.config, request.events);
     start = request.start;
     lab.advance(request.step);
+    lastKernel = performance.now(); // the first picture does not wait for it
     play(request.playing);
   } else if (request.type === "speed") perSecond = request.perSecond;
-  else if (request.type === "kernel") kernel = request.name;
-  else if (request.type === "play") play(request.on, request.until);
+  else if (request.type === "kernel") {
+    kernel = request.name;
+    if (pageHasPicture) lastKernel = -Infinity;
+  } else if (request.type === "play") play(request.on, request.until);
   else if (lab && request.type === "advance") {
     play(false);
     lab.advance(lab.step + request.steps);
