@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.errors import InputError
 from gatelab.lab.checkpoint import Checkpoint, TrainingState
 from gatelab.lab.experiment import Config

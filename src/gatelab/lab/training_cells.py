@@ -8,7 +8,7 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.lab.checkpoint import Checkpoint, TrainingState, part
 from gatelab.lab.looks import Look, Looks, gate_looks
 from gatelab.lab.runs import Context, Result
