@@ -69,6 +69,7 @@ def load_weights(network: nn.Module, weights: Path) -> None:
                 state, problems = bare, []
                 break
     if problems:
+        differences = "\n  ".join(problems)
         raise InputError(
             f"{weights} does not hold the weights of this network:\n  "
             + "\n  ".join(problems)
@@ -91,8 +92,8 @@ def _read(weights: Path) -> dict[str, Tensor]:
         held = torch.load(weights, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise InputError(
-            f"{weights} contains more than weights, and gatelab runs no code from a file; save model.state_dict(), best "
-            "with safetensors.torch.save_file"
+            f"{weights} contains more than weights, and gatelab runs no code from a file; save model.state_dict(), "
+            "best with safetensors.torch.save_file"
         ) from error
     except (OSError, SafetensorError, RuntimeError, AttributeError, TypeError, ValueError, EOFError) as error:
         raise InputError(f"{weights} does not hold the weights of this network: {error}") from error

@@ -41,7 +41,7 @@ class Redrawn:
 def redrawn(model: nn.Module, seed: int) -> Redrawn:
     """Draw a network's weights anew, from the seed alone.
 
-    Every layer with ``reset_parameters`` draws its own; a module that draws for its parts, too, has the last word. Other
+    Every layer with ``reset_parameters`` draws its own; a module that also draws for its parts has the last word. Other
     parameters, and those that a rule left as they were, are permuted and re-signed: that keeps how large they are, and
     forgets what they have learnt. Statistics of normalisations start anew.
 
