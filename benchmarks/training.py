@@ -8,7 +8,7 @@ from benchmarks.timing import Ratio, interleaved
 from gatelab.convert import Regime
 from gatelab.data import Dataset
 from gatelab.lab.team import StackedTeam
-from gatelab.lab.training import TrainConfig, make_optimiser, train_epoch
+from gatelab.lab.training import TrainConfig, optimiser_of, train_epoch
 from gatelab.lab.twins import network, twin
 from gatelab.papers.npk.table2 import Table2Config
 
@@ -50,7 +50,7 @@ def run() -> list[Ratio]:
     """Measure."""
     examples, groups, config = data(), members(), TrainConfig(epochs=1, batch_size=BATCH)
     teams = [StackedTeam(models) for models in groups.values()]
-    optimisers = [make_optimiser(team.parameters(), config) for team in teams]
+    optimisers = [optimiser_of(team, config) for team in teams]
 
     def together() -> None:
         for team, optimiser in zip(teams, optimisers, strict=True):

@@ -144,8 +144,8 @@ def _refuse_if_changing(dataset: Any, count: int, name: str, order: list[int] | 
         first, second = (_pair(dataset[index], name)[0] for _ in range(2))
         if not torch.equal(_tensor(first, name), _tensor(second, name)):
             raise InputError(
-                f"{name}: example {index} differs each time it is read, so the data set augments. Gates are compared on "
-                "the same examples: give it without random transforms, and pass them as augment= instead"
+                f"{name}: example {index} differs each time it is read, so the data set augments. Gates are compared "
+                "on the same examples: give it without random transforms, and pass them as augment= instead"
             )
 
 
@@ -203,6 +203,7 @@ def _refuse_if_too_large(count: int, first: Tensor, name: str) -> None:
     free = psutil.virtual_memory().available
     if needed > free / 2:
         raise InputError(
-            f"{name}: {count:,} examples of shape {tuple(first.shape)} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB "
-            "are free; give a part of them, for example torch.utils.data.Subset, or bytes instead of floating numbers"
+            f"{name}: {count:,} examples of shape {tuple(first.shape)} take {needed / 1e9:.1f} GB, and "
+            f"{free / 1e9:.1f} GB are free; give a part of them, for example torch.utils.data.Subset, or bytes instead "
+            "of floating numbers"
         )

@@ -28,8 +28,8 @@ def open_data(
     """Read the data that a text names.
 
     Args:
-        place: a name such as "mnist"; ``file.npz``, ``file.npy``, a table (``.csv``, ``.tsv``, ``.parquet``), a folder of
-            images with a folder per class, or ``file.py:function``.
+        place: a name such as "mnist"; ``file.npz``, ``file.npy``, a table (``.csv``, ``.tsv``, ``.parquet``), a folder
+            of images with a folder per class, or ``file.py:function``.
         test: the same for the test part, if ``place`` has none; else a random fifth is held out.
         label: the column of a table that holds the labels; of a ``.npy``, the file with the labels.
         root: a folder to search before the default ones, for names.
@@ -47,8 +47,8 @@ def open_data(
         return _from_function(place, test, label)
     if not path.exists():
         raise InputError(
-            f"there is no data set '{place}' and no such file; there are {', '.join(names())}, and you may name a .npz, "
-            ".npy, .csv or .parquet file, a folder of images, or file.py:function"
+            f"there is no data set '{place}' and no such file; there are {', '.join(names())}, and you may name a "
+            ".npz, .npy, .csv or .parquet file, a folder of images, or file.py:function"
         )
     if test is not None and Path(test).suffix != path.suffix:
         raise InputError(f"{place} and {test} are files of two kinds; give both parts in the same form")
@@ -113,7 +113,8 @@ def _pair(path: Path, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.nda
     x, y = _found(arrays, _X), _found(arrays, _Y)
     if x is None or y is None:
         raise DataError(
-            f"{path} holds {', '.join(arrays) or 'nothing'}; name its arrays x and y, or train_x, train_y, test_x and test_y"
+            f"{path} holds {', '.join(arrays) or 'nothing'}; name its arrays x and y, or train_x, train_y, test_x "
+            "and test_y"
         )
     return arrays[x], arrays[y]
 

@@ -57,8 +57,8 @@ def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = Tr
     texts = [str(column) for column in features.columns if features[column].dtype.kind not in "biuf"]
     if texts:
         raise InputError(
-            f"{name}: {'column' if len(texts) == 1 else 'columns'} {_listed(texts)} {'holds' if len(texts) == 1 else 'hold'} "
-            "no numbers; drop them, or encode them, for example with pandas.get_dummies"
+            f"{name}: there are no numbers in {_listed(texts)}; drop such columns, or encode them, for example with "
+            "pandas.get_dummies"
         )
     if not len(features.columns):
         raise InputError(f"{name}: there is no column besides the label")

@@ -149,7 +149,9 @@ def _named(title: str, parts: list[np.ndarray]) -> tuple[Tensor, Tensor, tuple[s
     """Labels that are texts: classes in alphabetical order."""
     if any(part.ndim != 1 for part in parts):
         raise InputError(f"{title}: labels have shape {parts[0].shape} and are no numbers; give one label each")
-    missing = [place for part in parts for place, label in enumerate(part) if label is None or label != label]
+    missing = [
+        place for part in parts for place, label in enumerate(part) if str(label) in ("None", "nan", "<NA>", "NaT")
+    ]
     if missing:
         raise InputError(f"{title}: the label of example {missing[0]} is missing; remove such examples")
     names = sorted({str(label) for label in parts[0]})
@@ -161,10 +163,5 @@ def _named(title: str, parts: list[np.ndarray]) -> tuple[Tensor, Tensor, tuple[s
         )
     number = {name: place for place, name in enumerate(names)}
     first, second = (torch.tensor([number[str(label)] for label in part]) for part in parts)
-    shown = ", ".join(f"{name} = {place}" for place, name in enumerate(names[:6]))
-    return (
-        first,
-        second,
-        tuple(names),
-        [f"Classes are numbered in alphabetical order: {shown}{', …' * (len(names) > 6)}."],
-    )
+    shown = ", ".join(f"{name} = {place}" for place, name in enumerate(names[:6])) + (", …" if len(names) > 6 else "")
+    return first, second, tuple(names), [f"Classes are numbered in alphabetical order: {shown}."]

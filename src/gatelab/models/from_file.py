@@ -69,12 +69,10 @@ def load_weights(network: nn.Module, weights: Path) -> None:
                 state, problems = bare, []
                 break
     if problems:
-        differences = "\n  ".join(problems)
+        listed = "\n  ".join(problems)
         raise InputError(
-            f"{weights} does not hold the weights of this network:\n  "
-            + "\n  ".join(problems)
-            + "\nGive the file that "
-            "was saved from this architecture, or change the class to match"
+            f"{weights} does not hold the weights of this network:\n  {listed}\nGive the file that was saved from this "
+            "architecture, or change the class to match"
         )
     try:
         network.load_state_dict(state)
