@@ -79,6 +79,7 @@ class Findings:
         claims: the paper's statements, with verdicts.
         notes: differences from the paper, and whatever else a reader must know.
         animations: each becomes a page of its own beside the report.
+        decided: whether the answer answers the question; a report shows one that does not in a neutral colour.
 
     Example:
         >>> from gatelab.lab.verdicts import share_above
@@ -94,6 +95,7 @@ class Findings:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     animations: tuple[Animation, ...] = ()
+    decided: bool = True
 
 
 def percent_curve(label: str, x: Sequence[float], samples: Sequence[Sample]) -> Curve:

@@ -55,21 +55,16 @@ def gate_looks(
     folder: Path, probes: Float[Tensor, "n ..."], labels: Float[Tensor, " n"], *, epochs: int, every: int, tangent: bool
 ) -> Looks:
     """Looks at the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
-    moments = sorted({*range(0, epochs, every), epochs})
-    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in moments}
+    when = moments(epochs, every)
+    flipped = with_flips(folder, when)
 
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
-        # The gates of the last look are read from disk: this process may have taken over after a stop.
-        earlier = [files[moment] for moment in moments if moment < epoch]
-        before = _read_gates(earlier[-1]) if earlier else None
-        tracker = GateTracker(model, probes, labels, tangent, before)
-        record, gates = tracker.record(epoch), tracker.gates
-        _write_gates(files[epoch], gates)
-        count = gates.n * sum(gates.layer(name).units for name in gates.layers)
+        tracker = GateTracker(model, probes, labels, tangent)
+        record = tracker.record(epoch)
         complexity = record.complexity
         return {
             "epoch": epoch,
-            "flipped": sum(record.flips.values()) / count if record.flips else None,
+            "flipped": flipped(tracker.gates, epoch),
             "active": record.active,
             "cosine": record.cosine,
             "complexity": complexity if complexity is None or isfinite(complexity) else None,
@@ -77,7 +72,29 @@ def gate_looks(
             "hardening": None if record.hardening is None else asdict(record.hardening),
         }
 
-    return Looks(folder, moments, look, networks=1)
+    return Looks(folder, when, look, networks=1)
+
+
+def moments(epochs: int, every: int) -> list[int]:
+    """The epochs of looks: the start, every ``every`` epochs, and the end."""
+    return sorted({*range(0, epochs, every), epochs})
+
+
+def with_flips(folder: Path, when: list[int]) -> Callable[[GatePattern, int], float | None]:
+    """A function that keeps the gates of each look, and tells the share that flipped since the look before.
+
+    The gates of the last look are read from disk: this process may have taken over after a stop.
+    """
+    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
+
+    def flipped(gates: GatePattern, epoch: int) -> float | None:
+        earlier = [files[moment] for moment in when if moment < epoch]
+        flips = gates.flips(_read_gates(earlier[-1])) if earlier else {}
+        _write_gates(files[epoch], gates)
+        count = gates.n * sum(gates.layer(name).units for name in gates.layers)
+        return sum(flips.values()) / count if flips else None
+
+    return flipped
 
 
 def _write_gates(file: Path, gates: GatePattern) -> None:
