@@ -79,7 +79,7 @@ def _part(given: Any, name: str, label: str | None) -> Part:
     if isinstance(given, TorchDataset):
         return _from_dataset(given, name)
     if isinstance(given, tuple | list) and len(given) == 2:
-        return _arrays(*given, name)
+        return _arrays(given[0], given[1], name)
     raise InputError(
         f"{name} is a {type(given).__name__}; give (x, y), a torch Dataset or DataLoader, a DataFrame with label=, or "
         "the name of a data set"

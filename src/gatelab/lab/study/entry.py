@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
 
 # What sized() and choose_kernels() fill in; a run that goes on keeps what it chose when it began.
-_PLACES = ("model", "weights", "data", "test_data", "label", "augment", "other_data")
+_PLACES = ("model", "weights", "data", "test_data", "augment", "other_data")
 _CHOSEN = ("runs", "epochs", "batch_size", "stages", "dependent", "decoupled", "kernels", "layer_names")
 
 
 def study(
-    model: nn.Module | Callable[[], nn.Module] | str | None,
+    model: nn.Module | Callable[[], Any] | str | None,
     train: Any = "digits",
     test: Any = None,
     *,

@@ -37,11 +37,11 @@ class Materials:
         other: data on which gates are learnt elsewhere.
     """
 
-    data: Examples
+    data: UserData
     task: Task
     source: NetworkSource
     augment: Augment | None = None
-    other: Examples | None = None
+    other: UserData | None = None
 
     @property
     def two(self) -> Tensor:
@@ -58,7 +58,7 @@ class Materials:
         return found
 
 
-def _data_digest(data: Examples) -> str:
+def _data_digest(data: UserData) -> str:
     return "-".join(data_digest(part)[:8] for part in (data.train_x, data.train_y, data.test_x, data.test_y))
 
 
@@ -92,15 +92,16 @@ def fitted(
     outputs = _outputs(source.template, x, chosen.title)
     chosen, task = fitted_targets(chosen, outputs, config.task, config.loss, config.metric)
     to_dgn(source.template, Regime.FRNPF_DI, x=x)  # refuses networks without gates and values
+    elsewhere = None
     if other is not None:
-        other = _shaped(config, other)
-        if other.train_x.shape[1:] != chosen.train_x.shape[1:]:
+        elsewhere = _shaped(config, other)
+        if elsewhere.train_x.shape[1:] != chosen.train_x.shape[1:]:
             raise InputError(
-                f"{other.title} has examples of shape {tuple(other.train_x.shape[1:])}, {chosen.title} of shape "
+                f"{other.title} has examples of shape {tuple(elsewhere.train_x.shape[1:])}, {chosen.title} of shape "
                 f"{tuple(chosen.train_x.shape[1:])}; gates can be learnt elsewhere on examples of the same shape only"
             )
-        other, _ = fitted_targets(other, outputs, task, config.loss, config.metric)
-    return Materials(chosen, task, source, augment, other)
+        elsewhere, _ = fitted_targets(elsewhere, outputs, task, config.loss, config.metric)
+    return Materials(chosen, task, source, augment, elsewhere)
 
 
 def _shaped(config: StudyConfig, data: Examples) -> UserData:

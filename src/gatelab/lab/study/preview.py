@@ -82,9 +82,9 @@ def _time(config: StudyConfig, estimate: Estimate | None) -> list[str]:
     exact = estimate.kernels
     if config.kernels is Kernels.SKETCH:
         lines[0] += ". Exact ones " + (
-            "have no rule for this network" if exact is None else f"would take {duration(exact)}"
+            "have no rule for this network" if exact is None else f"would take {duration(exact.clock)}"
         )
-    total = estimate.training + ((exact or 0.0) if config.kernels is Kernels.EXACT else 0.0)
+    total = estimate.training.clock + (exact.clock if exact is not None and config.kernels is Kernels.EXACT else 0.0)
     return [
         *lines,
         f"time: about {duration(total)}, from a few steps of each kind of network on this machine as it is now",

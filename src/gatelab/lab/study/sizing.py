@@ -1,10 +1,11 @@
 """Before a study starts: settings that suit the size of the network, and how long it will take."""
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ _SIZES: tuple[dict[str, Any], ...] = (
 _TIMED_STEPS = 3
 _TIMED_PROBES = 12
 _KERNEL_SHARE = 0.1  # of the study's time, that exact kernels may take
+_ALWAYS_ALLOWED = 6.0  # core seconds: in a study of a minute nobody minds them
 
 
 def sized(config: StudyConfig, materials: Materials) -> StudyConfig:
@@ -55,11 +57,10 @@ def sized(config: StudyConfig, materials: Materials) -> StudyConfig:
     batch = {} if "batch_size" in given else {"batch_size": 32 if n <= 5000 else 64 if n <= 20_000 else 128}
     multiplications = _multiplications(materials)
     config = config.model_copy(update={**batch, **_layer_names(config, materials)})
-    for size in _SIZES:
-        chosen = config.model_copy(update={key: value for key, value in size.items() if key not in given})
-        if _modelled_seconds(chosen, n, multiplications) <= _AFFORDABLE:
-            break
-    return chosen
+    sizes = [
+        config.model_copy(update={key: value for key, value in size.items() if key not in given}) for size in _SIZES
+    ]
+    return next((size for size in sizes if _modelled_seconds(size, n, multiplications) <= _AFFORDABLE), sizes[-1])
 
 
 def _layer_names(config: StudyConfig, materials: Materials) -> dict[str, Any]:
@@ -72,8 +73,9 @@ def _layer_names(config: StudyConfig, materials: Materials) -> dict[str, Any]:
 
 def _multiplications(materials: Materials) -> float:
     """Of a forward pass on one example."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        materials.source.start(0)(materials.two)
+    network = copy.deepcopy(materials.source.template)  # a forward pass may leave a trace in the network
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
+        network(materials.two)
     return counter.get_total_flops() / 4  # two examples; torch counts the additions, too
 
 
@@ -87,33 +89,51 @@ def _modelled_seconds(config: StudyConfig, n: int, multiplications: float) -> fl
     return total
 
 
+class Spent(NamedTuple):
+    """Seconds on the clock, and seconds of all cores: those do not depend on what else the machine does."""
+
+    clock: float
+    cores: float
+
+    def times(self, factor: float) -> "Spent":
+        """As much for each of several."""
+        return Spent(self.clock * factor, self.cores * factor)
+
+
+def _spent(call: Callable[[], object]) -> Spent:
+    """The time of the second of two calls; the first one compiles, and fills caches."""
+    call()
+    clock, cores = time.perf_counter(), time.process_time()
+    call()
+    return Spent(time.perf_counter() - clock, time.process_time() - cores)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """How long a study should take, from a few steps of each kind of network.
 
     Attributes:
-        seconds: of each cell.
-        kernels: seconds for all looks at exact kernels; None if they cannot be computed.
+        training: without kernels.
+        kernels: all looks at exact kernels; None if they cannot be computed.
     """
 
-    seconds: dict[str, float]
-    kernels: float | None
-
-    @property
-    def training(self) -> float:
-        """Seconds without kernels."""
-        return sum(self.seconds.values())
+    training: Spent
+    kernels: Spent | None
 
 
 def measured(config: StudyConfig, materials: Materials) -> Estimate:
-    """Run a few steps of each kind of network, and look at a few examples' kernels once."""
+    """Run a few steps of each kind of network, and look at a few examples' kernels."""
     listed = cells(config)
     kinds = sorted({cell.parameters["kind"] for cell in listed} - {"none"})
     per_kind = {kind: _step_and_test(config, materials, kind) for kind in kinds}
-    seconds = {cell.name: _cell_seconds(config, materials, cell, per_kind) for cell in listed}
+    parts = [_cell_time(config, materials, cell, per_kind[cell.parameters["kind"]]) for cell in listed
+             if cell.parameters["kind"] in per_kind]  # fmt: skip
+    training = Spent(sum(part.clock for part in parts), sum(part.cores for part in parts))
     watched = [cell for cell in listed if cell.name in ("network", "decoupled") and cell.parameters["kind"] != "none"]
-    kernels = _kernel_seconds(config, materials) if watched else 0.0
-    return Estimate(seconds, None if kernels is None else kernels * len(watched) * _looks(config))
+    if config.kernels is Kernels.OFF or not watched:
+        return Estimate(training, Spent(0.0, 0.0))
+    look = _look(config, materials)
+    return Estimate(training, None if look is None else look.times(len(watched) * _looks(config)))
 
 
 def _looks(config: StudyConfig) -> int:
@@ -124,42 +144,33 @@ def choose_kernels(config: StudyConfig, estimate: Estimate) -> StudyConfig:
     """Sketch the kernels if exact ones would take more than a tenth of the time, or cannot be computed."""
     if config.kernels is not Kernels.AUTO:
         return config
-    fits = estimate.kernels is not None and estimate.kernels <= _KERNEL_SHARE * max(estimate.training, 30.0)
+    allowed = max(_KERNEL_SHARE * estimate.training.cores, _ALWAYS_ALLOWED)
+    fits = estimate.kernels is not None and estimate.kernels.cores <= allowed
     return config.model_copy(update={"kernels": Kernels.EXACT if fits else Kernels.SKETCH})
 
 
-def _cell_seconds(
-    config: StudyConfig, materials: Materials, cell: Cell, per_kind: dict[str, tuple[float, float]]
-) -> float:
-    kind, networks, share = cell.parameters["kind"], cell.parameters["networks"], cell.parameters["share"]
-    if kind not in per_kind:
-        return 0.0
-    step, test = per_kind[kind]
+def _cell_time(config: StudyConfig, materials: Materials, cell: Cell, spent: tuple[Spent, Spent]) -> Spent:
+    networks, share = cell.parameters["networks"], cell.parameters["share"]
     steps = ceil(len(materials.data.train_x) * share / config.batch_size)
-    epochs = config.epochs / share if cell.name.startswith("amount/") else config.epochs
-    return networks * epochs * (steps * step + test)
+    epochs = config.epochs / max(share, 0.1) if cell.name.startswith("amount/") else config.epochs
+    step, test = spent
+    return Spent(*(networks * epochs * (steps * a + b) for a, b in zip(step, test, strict=True)))
 
 
-def _step_and_test(config: StudyConfig, materials: Materials, kind: str) -> tuple[float, float]:
-    """Seconds of a step, and of a pass over the test examples, of one network for each run."""
+def _step_and_test(config: StudyConfig, materials: Materials, kind: str) -> tuple[Spent, Spent]:
+    """The time of a step, and of a pass over the test examples, of one network for each run."""
     groups = _teams(config, [_network(config, materials, kind, seed) for seed in config.seeds()])
     team, how = groups[0], config.training(materials.task, epochs=1)
-    few = materials.data.subset(min(len(materials.data.train_x), config.batch_size * (_TIMED_STEPS + 1)), 200)  # pyright: ignore[reportAttributeAccessIssue]
-    steps = ceil(len(few.train_x) / config.batch_size)
-    seeds = config.seeds()[: team.size]
+    few = materials.data.subset(min(len(materials.data.train_x), config.batch_size * _TIMED_STEPS), 200)
+    optimiser, seeds = optimiser_of(team, how), config.seeds()[: team.size]
     with threads_for(int(_multiplications(materials) * config.batch_size * team.size)):
-        optimiser = optimiser_of(team, how)
         team.train(True)
         with torch.random.fork_rng(devices=[]):
-            train_epoch(team, optimiser, few, how, seeds, 0, materials.augment)  # the first steps are slower
-            start = time.perf_counter()
-            train_epoch(team, optimiser, few, how, seeds, 0, materials.augment)
-        step = (time.perf_counter() - start) / steps
+            steps = _spent(lambda: train_epoch(team, optimiser, few, how, seeds, 0, materials.augment))
         team.train(False)
-        start = time.perf_counter()
-        evaluate(team, few, how.loss, how.metric)
-        test = (time.perf_counter() - start) * len(materials.data.test_x) / len(few.test_x)
-    return step * len(groups), test * len(groups)
+        test = _spent(lambda: evaluate(team, few, how.loss, how.metric))
+    count = ceil(len(few.train_x) / config.batch_size)
+    return steps.times(len(groups) / count), test.times(len(groups) * len(materials.data.test_x) / len(few.test_x))
 
 
 def _teams(config: StudyConfig, networks: Sequence[nn.Module]) -> Sequence[Team]:
@@ -174,28 +185,20 @@ def _network(config: StudyConfig, materials: Materials, kind: str, seed: int) ->
     return to_dgn(source.fresh(seed), regime, config.beta, source.control(seed), x=materials.two)
 
 
-def _kernel_seconds(config: StudyConfig, materials: Materials) -> float | None:
-    """Seconds of one look at exact kernels, extrapolated from two numbers of examples."""
-    data = materials.data
+def _look(config: StudyConfig, materials: Materials) -> Spent | None:
+    """The time of one look at exact kernels, extrapolated from two numbers of examples."""
+    data, network = materials.data, materials.source.control(0)
     x = data.inputs(data.test_x[: min(_TIMED_PROBES, config.probes)])
-    network = materials.source.control(0)
+    fewer = max(1, len(x) // 3)
     try:
-        few, more = (_seconds(lambda n=n: _kernels(network, x[:n])) for n in (len(x) // 3, len(x)))
+        few, more = (_spent(lambda n=n: _kernels(network, x[:n])) for n in (fewer, len(x)))
     except GatelabError:
         return None
     # Reading the network takes a time of its own, whatever the number of examples.
-    per_pair = max(0.0, more - few) / (len(x) ** 2 - (len(x) // 3) ** 2)
-    return few + per_pair * min(config.probes, len(data.test_x)) ** 2
+    pairs = min(config.probes, len(data.test_x)) ** 2 / (len(x) ** 2 - fewer**2)
+    return Spent(*(a + max(0.0, b - a) * pairs for a, b in zip(few, more, strict=True)))
 
 
 def _kernels(network: nn.Module, x: Tensor) -> None:
     neural_path_kernel(network, x)
     neural_tangent_kernel(network, x)
-
-
-def _seconds(call: Callable[[], None]) -> float:
-    """The time of a second call; the first one compiles."""
-    call()
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,7 @@ class NetworkSource:
         return self.factory(seed).eval()
 
 
-def from_factory(name: str, function: Callable[[], nn.Module]) -> NetworkSource:
+def from_factory(name: str, function: Callable[[], Any]) -> NetworkSource:
     """A source whose networks are made by a function, under a seed that gatelab sets."""
 
     def make(seed: int) -> nn.Module:

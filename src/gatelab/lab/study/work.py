@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gatelab.convert import Regime, to_dgn
 from gatelab.convert.regimes import to_mixed_dgn
-from gatelab.data.user_data import Examples, UserData
+from gatelab.data.user_data import UserData
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.study.closed_form import refit_score
 from gatelab.lab.study.config import OTHER_DATA, SHUFFLED, StudyConfig
@@ -108,7 +108,7 @@ class _StudyCell:
         return self._train(nets, watched=True)
 
     def _learn_elsewhere(self, where: str) -> Result:
-        data: Examples = self._data
+        data = self._data
         if where == OTHER_DATA:
             assert self._materials.other is not None
             data = self._materials.other
@@ -172,8 +172,8 @@ class _StudyCell:
 
     def _train(
         self,
-        nets: list[nn.Module],
-        data: Examples | None = None,
+        nets: Sequence[nn.Module],
+        data: UserData | None = None,
         *,
         keep: tuple[int, ...] = (),
         watched: bool = False,
@@ -192,8 +192,7 @@ class _StudyCell:
         return result
 
 
-def shuffled(data: Examples, seed: int) -> UserData:
+def shuffled(data: UserData, seed: int) -> UserData:
     """The same examples, the training labels in random order."""
-    assert isinstance(data, UserData)
     order = torch.randperm(len(data.train_y), generator=torch.Generator().manual_seed(seed))
     return replace(data, train_y=data.train_y[order])
