@@ -29,12 +29,11 @@ class Answer:
 
 def main_claims(own: Sample, control: Sample, learnt: Sample) -> tuple[Claim, ...]:
     """The statements that the answer rests on; runs share seeds."""
-    halfway = Sample(tuple((a + b) / 2 for a, b in zip(own.values, control.values, strict=True)), own.percent)
     margin = _SAME[own.percent]
     return (
         Claim("The network beats value networks with random gates", greater(own, control, paired=True)),
         Claim("Its trained gates, with fresh values, beat random gates", greater(learnt, control, paired=True)),
-        Claim("More than half of the gain is in the gates", greater(learnt, halfway, paired=True)),
+        Claim("The network beats its trained gates with fresh values", greater(own, learnt, paired=True)),
         Claim(
             "Its trained gates with fresh values are as good as the network",
             equivalent(learnt, own, margin, paired=True),
@@ -42,47 +41,60 @@ def main_claims(own: Sample, control: Sample, learnt: Sample) -> tuple[Claim, ..
     )
 
 
-def answer(own: Sample, control: Sample, learnt: Sample, claims: Sequence[Claim], name: str) -> Answer:
-    """Put the answer into words; ``claims`` are :func:`main_claims`, corrected for all claims of the report."""
-    gain, _, half, _ = claims
+def answer(own: Sample, control: Sample, learnt: Sample, claims: Sequence[Claim]) -> Answer:
+    """Put the answer into words; ``claims`` are :func:`main_claims`, corrected for all claims of the report.
+
+    It is decided if the network gains something over random gates, and its trained gates do, too, or clearly do not.
+    """
+    gain, held, _, _ = claims
     numbers = (
-        f"{name} has {_mean(own)}; its trained gates with values learnt from scratch reach {_mean(learnt)}, random "
-        f"gates {_mean(control)} ({own.runs} runs, the last epoch)."
+        f"The network has {_mean(own)}, its trained gates with values learnt from scratch {_mean(learnt)}, random "
+        f"gates {_mean(control)} (means of {own.runs} runs after the last epoch)."
     )
     if own.runs < 2:
-        return Answer(f"One run cannot tell chance from an effect; repeat with more runs. {numbers}", decided=False)
+        return Answer(f"One run cannot tell an effect from chance; repeat with more runs. {numbers}", decided=False)
     if gain.outcome is Outcome.FAILS:
         return Answer(
-            f"There is no gain to divide: random gates do better than the network itself. {numbers}", decided=False
+            f"No answer: random gates do better than the network itself, so there is no gain to divide. {numbers}",
+            decided=False,
         )
     found = share_of_gap(learnt, control, own)
     if gain.outcome is Outcome.UNDECIDED or found is None:
-        needed = gain.verdict.runs_needed
-        more = "" if needed is None else f" About {needed} runs would show a difference of this size."
         return Answer(
-            f"These runs do not show that learnt gates gain anything over random ones, so there is nothing to divide "
-            f"between gates and values. {numbers}{more}",
+            "No answer: these runs do not show that learnt gates gain anything over random ones, so there is nothing "
+            f"to divide between gates and values. {numbers}{_more(gain, 'show a gain of this size')}",
             decided=False,
         )
     share, (low, high) = found
     return Answer(
-        f"{_verdict(half, low, high)} {name} gains {_difference(own, control)} over random gates; {_percent(share)} of "
-        f"that gain (95 % interval {_percent(low)} to {_percent(high)}) stays when only its gates are kept. {numbers}",
-        half.outcome is not Outcome.UNDECIDED,
+        f"{_verdict(claims, low, high)} The network gains {_difference(own, control)} over random gates, and "
+        f"{_percent(share)} of that gain (95 % interval {_percent(low)} to {_percent(high)}) stays when only its gates "
+        f"are kept and all values are learnt anew. {numbers}",
+        held.outcome is not Outcome.UNDECIDED,
         share,
         (low, high),
     )
 
 
-def _verdict(half: Claim, low: float, high: float) -> str:
-    if half.outcome is Outcome.HOLDS:
-        return "Nearly all of it is in the gates." if low >= 0.9 else "Most of it is in the gates."
-    if half.outcome is Outcome.FAILS:
-        return "Hardly any of it is in the gates." if high <= 0.1 else "Less than half of it is in the gates."
-    needed = half.verdict.runs_needed
-    more = "" if needed is None or needed > 1000 else f" About {needed} runs would decide it."
-    part = "Some of it is in the gates, but these" if low > 0 else "These"
-    return f"{part} runs do not tell whether it is more than half.{more}"
+def _verdict(claims: Sequence[Claim], low: float, high: float) -> str:
+    """The part of the gain that is in the gates, in words."""
+    _, held, lost, same = (claim.outcome for claim in claims)
+    if held is Outcome.FAILS:
+        return "None of it is in the gates: alone, they serve worse than random ones."
+    if held is Outcome.UNDECIDED:
+        return f"Not decided: these runs do not tell whether any of it is in the gates.{_more(claims[1], 'decide it')}"
+    if same is Outcome.HOLDS or lost is Outcome.FAILS:
+        return "All of it is in the gates."
+    if low >= 0.5:
+        return "Most of it is in the gates."
+    if high <= 0.5:
+        return "Some of it is in the gates, less than half."
+    return "About half of it is in the gates." if high <= 1 else "Some of it is in the gates, perhaps all."
+
+
+def _more(claim: Claim, what: str) -> str:
+    needed = claim.verdict.runs_needed
+    return "" if needed is None or needed > 1000 else f" About {needed} runs would {what}."
 
 
 def _mean(sample: Sample) -> str:

@@ -90,8 +90,8 @@ class StudyConfig(DataConfig):
     image_size: int | None = Field(default=None, ge=1)
     standardise: bool = False
     task: Task = Task.AUTO
-    runs: int = Field(default=10, ge=1)
-    epochs: int = Field(default=30, ge=1)
+    runs: int = Field(default=16, ge=1)
+    epochs: int = Field(default=15, ge=1)
     batch_size: int = Field(default=32, ge=1)
     optimiser: Optimiser = Optimiser.ADAM
     optimiser_options: dict[str, float] = Field(default_factory=dict)

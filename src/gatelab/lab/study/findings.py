@@ -104,7 +104,7 @@ def findings(config: StudyConfig, results: Mapping[str, Result]) -> StudyFinding
     last = {row.name: row.last(results, config.runs, percent=percent) for row in listed}
     own, control, learnt = last[OWN], last[CONTROL], last[stage_name(config, config.epochs)]
     claims = decided_together((*main_claims(own, control, learnt), *_other_claims(last, control)), smoke=config.smoke)
-    said = answer(own, control, learnt, claims[:4], "The network")
+    said = answer(own, control, learnt, claims[:4])
     kept = tuple(_row_result(row, results, config.runs) for row in listed)
     return StudyFindings(
         f"How much of what this network knows is in its gates? ({facts['name']} on {facts['data']})",
