@@ -96,7 +96,7 @@ def _arrays(x: Any, y: Any, name: str) -> Part:
 
 def _tensor(x: Any, name: str) -> Tensor:
     try:
-        values = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(np.asarray(x)))
+        values = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, order="C"))
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} does not hold numbers in one shape ({error}); give an array of numbers") from error
     if values.dtype == torch.bool:

@@ -62,7 +62,7 @@ def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = Tr
         )
     if not len(features.columns):
         raise InputError(f"{name}: there is no column besides the label")
-    x = torch.from_numpy(features.to_numpy(dtype=np.float64)).to(torch.get_default_dtype())
+    x = torch.from_numpy(features.to_numpy(dtype=np.float64, copy=True)).to(torch.get_default_dtype())
     return x, np.asarray(frame[label].to_numpy()) if labelled else np.zeros(len(frame))
 
 
