@@ -3,9 +3,9 @@
 from gatelab.lab.experiment import Experiment
 from gatelab.lab.study.config import StudyConfig
 from gatelab.lab.study.entry import study
-from gatelab.lab.study.findings import StudyFindings, findings
+from gatelab.lab.study.findings import StudyFindings, study_findings
 from gatelab.lab.study.rows import cells
-from gatelab.lab.study.work import work
+from gatelab.lab.study.work import study_work
 
 EXPERIMENTS = (
     Experiment(
@@ -18,8 +18,8 @@ EXPERIMENTS = (
             "paper": {"runs": 5, "epochs": 100},
         },
         cells,
-        work,
-        findings,
+        study_work,
+        study_findings,
     ),
 )
 

@@ -18,13 +18,13 @@ from gatelab.data.user_data import Examples
 from gatelab.errors import InputError
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig
-from gatelab.lab.study.findings import StudyFindings, findings
+from gatelab.lab.study.findings import StudyFindings, study_findings
 from gatelab.lab.study.materials import Materials, augmentation, fitted, materials_of, source_of
 from gatelab.lab.study.preview import preview
 from gatelab.lab.study.rows import cells
 from gatelab.lab.study.sizing import choose_kernels, measured, sized
 from gatelab.lab.study.source import NetworkSource, from_factory, from_trained
-from gatelab.lab.study.work import setting_facts, work, work_with
+from gatelab.lab.study.work import setting_facts, study_work, study_work_with
 from gatelab.lab.training import Augment
 from gatelab.work.progress import LogLines, Reporter, Silent
 
@@ -223,7 +223,7 @@ def run_study(
     config = prepared(config, materials, path, reporter)
     with TemporaryDirectory() if path is None else nullcontext(path) as folder:
         run = Run.open(Path(folder) / "run" if path is None else path, "study", config.model_dump(mode="json"))
-        do = work if materials is None else partial(work_with, materials)
+        do = study_work if materials is None else partial(study_work_with, materials)
         results = execute(run, config, cells(config), do, reporter, workers, cluster)
         about = {"Configuration": {"experiment": "study", **run.config}, "Environment": run.environment()}
-        return replace(findings(config, results), about=about)
+        return replace(study_findings(config, results), about=about)

@@ -95,7 +95,7 @@ def _record(row: RowResult) -> dict[str, Any]:
     return {"gates": row.name, "regime": row.regime, **numbers, **interval, "best": best.mean, "runs": sample.runs}
 
 
-def findings(config: StudyConfig, results: Mapping[str, Result]) -> StudyFindings:
+def study_findings(config: StudyConfig, results: Mapping[str, Result]) -> StudyFindings:
     """Turn the results of all cells into findings."""
     facts, listed = results[SETTING], rows(config)
     metric = config.training(Task(facts["task"])).metric

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gatelab.lab.study.config import Kernels, StudyConfig
+from gatelab.lab.study.config import Kernels, StudyConfig, Task
 from gatelab.lab.study.rows import cells, rows
 from gatelab.lab.study.sizing import Estimate
 from gatelab.lab.study.watching import SKETCH_FEATURES
@@ -39,7 +39,7 @@ def _data(facts: Mapping[str, Any]) -> str:
 
 def _training(config: StudyConfig, facts: Mapping[str, Any]) -> str:
     counted = sum(cell.parameters["networks"] for cell in cells(config) if cell.parameters["kind"] != "none")
-    how = config.training(facts["task"])
+    how = config.training(Task(facts["task"]))
     shown = f"{how.loss.value} loss, {how.optimiser.value} at {how.learning_rate:g}, batches of {how.batch_size}"
     what = f"judged by {how.metric.value if how.metric else '?'}"
     trained = f"{counted * config.runs} networks ({config.runs} runs), {config.epochs} epochs each"

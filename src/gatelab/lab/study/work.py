@@ -26,12 +26,12 @@ _PROBES_OF_CONTROL = 64
 _MOST_EPOCHS = 10  # times the epochs of the other rows, when there are few examples
 
 
-def work(config: StudyConfig, cell: Cell, context: Context) -> Result:
+def study_work(config: StudyConfig, cell: Cell, context: Context) -> Result:
     """Do a cell of a study whose configuration names its network and data."""
-    return work_with(materials_of(config), config, cell, context)
+    return study_work_with(materials_of(config), config, cell, context)
 
 
-def work_with(materials: Materials, config: StudyConfig, cell: Cell, context: Context) -> Result:
+def study_work_with(materials: Materials, config: StudyConfig, cell: Cell, context: Context) -> Result:
     """Do a cell of a study."""
     return _StudyCell(materials, config, context).do(cell)
 
