@@ -20,7 +20,7 @@ class Task(StrEnum):
     REGRESSION = "regression"
 
 
-class Kernels(StrEnum):
+class StudyKernels(StrEnum):
     """How the kernels of the networks that train are looked at.
 
     Attributes:
@@ -106,7 +106,7 @@ class StudyConfig(DataConfig):
     stages: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)
     dependent: bool = True
     decoupled: bool = True
-    kernels: Kernels = Kernels.AUTO
+    kernels: StudyKernels = StudyKernels.AUTO
     probes: int = Field(default=100, ge=2)
     train_size: int | None = Field(default=None, ge=2)
     test_size: int | None = Field(default=None, ge=2)

@@ -19,7 +19,7 @@ from gatelab.errors import InputError
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig
 from gatelab.lab.study.findings import StudyFindings, study_findings
-from gatelab.lab.study.materials import Materials, augmentation, fitted, materials_of, source_of
+from gatelab.lab.study.materials import Materials, augmentation, fitted, read_anew, source_of
 from gatelab.lab.study.preview import preview
 from gatelab.lab.study.rows import cells
 from gatelab.lab.study.sizing import choose_kernels, measured, sized
@@ -183,7 +183,7 @@ def prepared(config: StudyConfig, materials: Materials | None, out: Path | None,
 
     A run that goes on keeps what was chosen when it began, and is not measured again.
     """
-    held = materials or materials_of(config)
+    held = materials or read_anew(config)
     facts = setting_facts(config, held)
     config = config.model_copy(update={"fingerprint": held.fingerprint()})
     begun = Run.read(out).config if out is not None and (out / "run.json").exists() else {}

@@ -184,6 +184,12 @@ def _materials_of(text: str) -> Materials:
     return fitted(config, data, source_of(config), augmentation(config.augment), other)
 
 
+def read_anew(config: StudyConfig) -> Materials:
+    """Load the materials of a study from files that may have changed since this process read them."""
+    _materials_of.cache_clear()
+    return materials_of(config)
+
+
 def materials_of(config: StudyConfig) -> Materials:
     """Load the materials of a study whose configuration names them all.
 

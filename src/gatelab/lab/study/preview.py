@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gatelab.lab.study.config import Kernels, StudyConfig, Task
+from gatelab.lab.study.config import StudyConfig, StudyKernels, Task
 from gatelab.lab.study.rows import cells, rows
 from gatelab.lab.study.sizing import Estimate
 from gatelab.lab.study.watching import SKETCH_FEATURES
@@ -63,11 +63,11 @@ def control_text(facts: Mapping[str, Any]) -> str:
     return text
 
 
-def kernels_text(kernels: Kernels) -> str:
+def kernels_text(kernels: StudyKernels) -> str:
     """What is exact and what is estimated."""
-    if kernels is Kernels.OFF:
+    if kernels is StudyKernels.OFF:
         return "gates are exact; kernels are off"
-    if kernels is Kernels.SKETCH:
+    if kernels is StudyKernels.SKETCH:
         return (
             f"gates are exact; the path kernel's cosine is estimated from {SKETCH_FEATURES} random features; ν and the "
             "tangent kernel are left out"
@@ -80,11 +80,12 @@ def _time(config: StudyConfig, estimate: Estimate | None) -> list[str]:
     if estimate is None:
         return lines
     exact = estimate.kernels
-    if config.kernels is Kernels.SKETCH:
+    if config.kernels is StudyKernels.SKETCH:
         lines[0] += ". Exact ones " + (
             "have no rule for this network" if exact is None else f"would take {duration(exact.clock)}"
         )
-    total = estimate.training.clock + (exact.clock if exact is not None and config.kernels is Kernels.EXACT else 0.0)
+    is_exact = exact is not None and config.kernels is StudyKernels.EXACT
+    total = estimate.training.clock + (exact.clock if is_exact else 0.0)
     return [
         *lines,
         f"time: about {duration(total)}, from a few steps of each kind of network on this machine as it is now",

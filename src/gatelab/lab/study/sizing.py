@@ -16,7 +16,7 @@ from gatelab.errors import GatelabError
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
 from gatelab.lab.optimisers import can_stack_under
 from gatelab.lab.runs import Cell
-from gatelab.lab.study.config import Kernels, StudyConfig
+from gatelab.lab.study.config import StudyConfig, StudyKernels
 from gatelab.lab.study.materials import Materials
 from gatelab.lab.study.rows import PASSES, cells
 from gatelab.lab.study.watching import LOOKS
@@ -130,7 +130,7 @@ def measured(config: StudyConfig, materials: Materials) -> Estimate:
              if cell.parameters["kind"] in per_kind]  # fmt: skip
     training = Spent(sum(part.clock for part in parts), sum(part.cores for part in parts))
     watched = [cell for cell in listed if cell.name in ("network", "decoupled") and cell.parameters["kind"] != "none"]
-    if config.kernels is Kernels.OFF or not watched:
+    if config.kernels is StudyKernels.OFF or not watched:
         return Estimate(training, Spent(0.0, 0.0))
     look = _look(config, materials)
     return Estimate(training, None if look is None else look.times(len(watched) * _looks(config)))
@@ -142,11 +142,11 @@ def _looks(config: StudyConfig) -> int:
 
 def choose_kernels(config: StudyConfig, estimate: Estimate) -> StudyConfig:
     """Sketch the kernels if exact ones would take more than a tenth of the time, or cannot be computed."""
-    if config.kernels is not Kernels.AUTO:
+    if config.kernels is not StudyKernels.AUTO:
         return config
     allowed = max(_KERNEL_SHARE * estimate.training.cores, _ALWAYS_ALLOWED)
     fits = estimate.kernels is not None and estimate.kernels.cores <= allowed
-    return config.model_copy(update={"kernels": Kernels.EXACT if fits else Kernels.SKETCH})
+    return config.model_copy(update={"kernels": StudyKernels.EXACT if fits else StudyKernels.SKETCH})
 
 
 def _cell_time(config: StudyConfig, materials: Materials, cell: Cell, spent: tuple[Spent, Spent]) -> Spent:

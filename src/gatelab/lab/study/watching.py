@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gatelab.errors import UnsupportedModelError
 from gatelab.kernels import path_features
 from gatelab.lab.looks import Look, Looks, gate_looks, moments, with_flips
-from gatelab.lab.study.config import Kernels, StudyConfig
+from gatelab.lab.study.config import StudyConfig, StudyKernels
 from gatelab.lab.study.materials import Materials
 from gatelab.network import capture_gates
 
@@ -21,7 +21,7 @@ LOOKS = 10  # besides the one at the start
 
 def probes(config: StudyConfig, materials: Materials) -> tuple[Float[Tensor, "n ..."], Tensor]:
     """Some test examples and their labels."""
-    count = config.probes if config.kernels is not Kernels.SKETCH else min(config.probes, SKETCH_PROBES)
+    count = config.probes if config.kernels is not StudyKernels.SKETCH else min(config.probes, SKETCH_PROBES)
     data = materials.data
     return data.inputs(data.test_x[:count]), data.test_y[:count]
 
@@ -30,10 +30,10 @@ def watch(config: StudyConfig, materials: Materials, folder: Path) -> Looks:
     """The looks at the first network of a cell: at the start, about ten times while it trains, and at the end."""
     x, labels = probes(config, materials)
     every = max(1, config.epochs // LOOKS)
-    if config.kernels in (Kernels.AUTO, Kernels.EXACT):
+    if config.kernels in (StudyKernels.AUTO, StudyKernels.EXACT):
         signs = (labels == labels.mode().values).to(x) * 2 - 1 if not labels.is_floating_point() else labels.to(x)
         return gate_looks(folder, x, signs, epochs=config.epochs, every=every, tangent=True)
-    estimate = _cosine if config.kernels is Kernels.SKETCH else _nothing
+    estimate = _cosine if config.kernels is StudyKernels.SKETCH else _nothing
     return Looks(
         folder, moments(config.epochs, every), _gates_and(estimate, folder, x, config.epochs, every), networks=1
     )
