@@ -2,6 +2,7 @@
 
 from gatelab.cli import (  # importing a module adds its commands to the app
     data,
+    guidance,
     kernel,
     running,
     study,
@@ -10,4 +11,4 @@ from gatelab.cli import (  # importing a module adds its commands to the app
 )
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "kernel", "main", "running", "study", "theorems", "verify"]
+__all__ = ["app", "data", "guidance", "kernel", "main", "running", "study", "theorems", "verify"]
