@@ -5,14 +5,14 @@ from typing import Any
 
 from gatelab.lab.study.config import StudyConfig, StudyKernels, Task
 from gatelab.lab.study.rows import cells, rows
-from gatelab.lab.study.sizing import Estimate
+from gatelab.lab.study.sizing import TimeEstimate
 from gatelab.lab.study.watching import SKETCH_FEATURES
 from gatelab.work.progress import duration
 
 _SCALE_APART = 100.0
 
 
-def preview(config: StudyConfig, facts: Mapping[str, Any], estimate: Estimate | None) -> list[str]:
+def preview(config: StudyConfig, facts: Mapping[str, Any], estimate: TimeEstimate | None) -> list[str]:
     """The lines that are shown before anything is trained; without an estimate, those of a run that goes on."""
     return [
         _network(config, facts),
@@ -75,7 +75,7 @@ def kernels_text(kernels: StudyKernels) -> str:
     return "gates, path kernel, ν and tangent kernel are exact"
 
 
-def _time(config: StudyConfig, estimate: Estimate | None) -> list[str]:
+def _time(config: StudyConfig, estimate: TimeEstimate | None) -> list[str]:
     lines = [f"kernels ({config.kernels.value}): {kernels_text(config.kernels)}"]
     if estimate is None:
         return lines
@@ -84,8 +84,8 @@ def _time(config: StudyConfig, estimate: Estimate | None) -> list[str]:
         lines[0] += ". Exact ones " + (
             "have no rule for this network" if exact is None else f"would take {duration(exact.clock)}"
         )
-    is_exact = exact is not None and config.kernels is StudyKernels.EXACT
-    total = estimate.training.clock + (exact.clock if is_exact else 0.0)
+    looks = exact.clock if exact is not None and config.kernels is StudyKernels.EXACT else 0.0
+    total = estimate.training.clock + looks
     return [
         *lines,
         f"time: about {duration(total)}, from a few steps of each kind of network on this machine as it is now",

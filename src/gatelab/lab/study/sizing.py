@@ -14,12 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from gatelab.convert import Regime, to_dgn
 from gatelab.errors import GatelabError
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
+from gatelab.lab.looks import moments
 from gatelab.lab.optimisers import can_stack_under
 from gatelab.lab.runs import Cell
 from gatelab.lab.study.config import StudyConfig, StudyKernels
 from gatelab.lab.study.materials import Materials
 from gatelab.lab.study.rows import PASSES, cells
-from gatelab.lab.study.watching import LOOKS
+from gatelab.lab.study.watching import look_step
 from gatelab.lab.team import SingleTeam, Team, teams
 from gatelab.lab.training import evaluate, optimiser_of, train_epoch
 from gatelab.work.here import threads_for
@@ -109,7 +110,7 @@ def _spent(call: Callable[[], object]) -> Spent:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """How long a study should take, from a few steps of each kind of network.
 
     Attributes:
@@ -121,7 +122,7 @@ class Estimate:
     kernels: Spent | None
 
 
-def measured(config: StudyConfig, materials: Materials) -> Estimate:
+def measured(config: StudyConfig, materials: Materials) -> TimeEstimate:
     """Run a few steps of each kind of network, and look at a few examples' kernels."""
     listed = cells(config)
     kinds = sorted({cell.parameters["kind"] for cell in listed} - {"none"})
@@ -131,16 +132,16 @@ def measured(config: StudyConfig, materials: Materials) -> Estimate:
     training = Spent(sum(part.clock for part in parts), sum(part.cores for part in parts))
     watched = [cell for cell in listed if cell.name in ("network", "decoupled") and cell.parameters["kind"] != "none"]
     if config.kernels is StudyKernels.OFF or not watched:
-        return Estimate(training, Spent(0.0, 0.0))
+        return TimeEstimate(training, Spent(0.0, 0.0))
     look = _look(config, materials)
-    return Estimate(training, None if look is None else look.times(len(watched) * _looks(config)))
+    return TimeEstimate(training, None if look is None else look.times(len(watched) * _looks(config)))
 
 
 def _looks(config: StudyConfig) -> int:
-    return len({*range(0, config.epochs, max(1, config.epochs // LOOKS)), config.epochs})
+    return len(moments(config.epochs, look_step(config.epochs)))
 
 
-def choose_kernels(config: StudyConfig, estimate: Estimate) -> StudyConfig:
+def choose_kernels(config: StudyConfig, estimate: TimeEstimate) -> StudyConfig:
     """Sketch the kernels if exact ones would take more than a tenth of the time, or cannot be computed."""
     if config.kernels is not StudyKernels.AUTO:
         return config

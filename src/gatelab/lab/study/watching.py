@@ -1,6 +1,7 @@
 """Looks at gates and kernels while a network of the study trains, as exact as there is time for."""
 
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ SKETCH_PROBES, SKETCH_FEATURES = 64, 256
 LOOKS = 10  # besides the one at the start
 
 
+def look_step(epochs: int) -> int:
+    """The epochs between two looks, so that there are about ten."""
+    return ceil(epochs / LOOKS)
+
+
 def probes(config: StudyConfig, materials: Materials) -> tuple[Float[Tensor, "n ..."], Tensor]:
     """Some test examples and their labels."""
     count = config.probes if config.kernels is not StudyKernels.SKETCH else min(config.probes, SKETCH_PROBES)
@@ -29,7 +35,7 @@ def probes(config: StudyConfig, materials: Materials) -> tuple[Float[Tensor, "n 
 def watch(config: StudyConfig, materials: Materials, folder: Path) -> Looks:
     """The looks at the first network of a cell: at the start, about ten times while it trains, and at the end."""
     x, labels = probes(config, materials)
-    every = max(1, config.epochs // LOOKS)
+    every = look_step(config.epochs)
     if config.kernels in (StudyKernels.AUTO, StudyKernels.EXACT):
         signs = (labels == labels.mode().values).to(x) * 2 - 1 if not labels.is_floating_point() else labels.to(x)
         return gate_looks(folder, x, signs, epochs=config.epochs, every=every, tangent=True)
