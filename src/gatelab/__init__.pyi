@@ -2,6 +2,7 @@ from gatelab import convert as convert
 from gatelab import data as data
 from gatelab import dynamics as dynamics
 from gatelab import errors as errors
+from gatelab import estimators as estimators
 from gatelab import gates as gates
 from gatelab import hierarchy as hierarchy
 from gatelab import kernels as kernels

@@ -117,6 +117,10 @@ def test_table_2_end_to_end(tmp_path):
     _, findings = _run(find_experiment("npk-table2"), "smoke", {}, tmp_path / "run")
     assert [row[0] for row in findings.tables[0].rows] == ["FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU"]
     assert len(findings.claims) == 5
+    assert any(note.startswith("The gates of DNPFL are soft.") for note in findings.notes)
+
+
+SOFT = {"npk-figure3-kernels", "halfspace-fashion", "halfspace-table1", "halfspace-table2"}
 
 
 @pytest.mark.data
@@ -138,6 +142,7 @@ def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
     assert path.exists()
     assert len(findings.figures) == figures
     assert findings.claims
+    assert any("are soft. Made hard" in note for note in findings.notes) == (identifier in SOFT)
 
 
 LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "ridges": (0.1, 1.0)}
@@ -151,6 +156,7 @@ LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "rid
         ("npk-theorem51", {}, 1),
         ("npk-kernel-at-scale", LITTLE, 2),
         ("halfspace-circle", {}, 16),
+        ("halfspace-hardening", {}, 5),
     ],
 )
 def test_smoke_profiles(identifier, settings, claims, tmp_path):

@@ -310,8 +310,44 @@ def test_gates_grow_steeper_in_a_team_as_they_do_alone(tmp_path):
     assert dlgn(0)[1].gate.beta == 10.0
 
 
-def test_steeper_gates_are_taken_up_after_a_stop(tmp_path):
-    config = TrainConfig(epochs=4, final_beta=1000.0, learning_rate=1e-2)
+@pytest.mark.parametrize("slow", [True, False])
+def test_slow_gates_take_steps_that_shrink_with_steepness(slow):
+    """Adam's steps are about as long as the learning rate, whatever the gradient."""
+    states = []
+    (team,) = teams([dlgn(0)])
+    config = TrainConfig(epochs=2, final_beta=1000.0, slow_gates=slow, learning_rate=1e-2)
+    train(team, DIGITS, config, [0], observe=lambda _, seen: states.append(seen.state()))
+    moved = {name: (states[2][name] - states[1][name]).abs().max() for name in states[1]}
+    features = max(float(moved[name]) for name in moved if "feature" in name)
+    values = max(float(moved[name]) for name in moved if "value" in name)
+    assert values > 1e-2
+    assert (features < 1e-2 / 10) == slow  # β is 100 times as steep: 5 steps of 1e-4 or a little more
+
+
+def test_slow_gates_need_gates_that_steepen():
+    with pytest.raises(ValueError, match="set final_beta"):
+        TrainConfig(epochs=1, slow_gates=True)
+    silu = nn.Sequential(nn.Flatten(), SoftlyGated())
+    (team,) = teams([silu])
+    with pytest.raises(InputError, match="no parameters decide gates alone"):
+        train(team, DIGITS, TrainConfig(epochs=1, final_beta=100.0, slow_gates=True), [0])
+
+
+class SoftlyGated(nn.Module):
+    """One layer that gates itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.gate = nn.Linear(64, 10), gl.gates.SoftGate()
+
+    def forward(self, x):
+        q = self.layer(x)
+        return gl.gates.gated(q, q, self.gate)
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_steeper_gates_are_taken_up_after_a_stop(tmp_path, slow):
+    config = TrainConfig(epochs=4, final_beta=1000.0, slow_gates=slow, learning_rate=1e-2)
     (whole,) = teams([dlgn(0)])
     train(whole, DIGITS, config, [0])
     checkpoint = Checkpoint(tmp_path / "state.safetensors")

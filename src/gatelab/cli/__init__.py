@@ -4,6 +4,7 @@ from gatelab.cli import (  # importing a module adds its commands to the app
     data,
     guidance,
     kernel,
+    playground,
     running,
     study,
     theorems,
@@ -11,4 +12,4 @@ from gatelab.cli import (  # importing a module adds its commands to the app
 )
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "guidance", "kernel", "main", "running", "study", "theorems", "verify"]
+__all__ = ["app", "data", "guidance", "kernel", "main", "playground", "running", "study", "theorems", "verify"]

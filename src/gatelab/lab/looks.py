@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gatelab.dynamics import GateTracker
@@ -52,23 +52,35 @@ class Looks:
 
 
 def gate_looks(
-    folder: Path, probes: Float[Tensor, "n ..."], labels: Float[Tensor, " n"], *, epochs: int, every: int, tangent: bool
+    folder: Path,
+    probes: Float[Tensor, "n ..."],
+    labels: Shaped[Tensor, " n *k"],
+    *,
+    epochs: int,
+    every: int,
+    tangent: bool,
+    kernels: str = "exact",
 ) -> Looks:
     """Looks at the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
     when = moments(epochs, every)
-    flipped = with_flips(folder, when)
+    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
 
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
-        tracker = GateTracker(model, probes, labels, tangent)
-        record = tracker.record(epoch)
+        # The gates of the last look are read from disk: this process may have taken over after a stop.
+        earlier = [files[moment] for moment in when if moment < epoch]
+        before = _read_gates(earlier[-1]) if earlier else None
+        tracker = GateTracker(model, probes, labels, tangent, before, kernels=kernels)
+        record, gates = tracker.record(epoch), tracker.gates
+        _write_gates(files[epoch], gates)
         complexity = record.complexity
         return {
             "epoch": epoch,
-            "flipped": flipped(tracker.gates, epoch),
+            "flipped": record.flip_rate,
             "active": record.active,
             "cosine": record.cosine,
             "complexity": complexity if complexity is None or isfinite(complexity) else None,
             "tangent": {name: list(values) for name, values in record.tangent.items()},
+            "gates": gates.kind,
             "hardening": None if record.hardening is None else asdict(record.hardening),
         }
 
@@ -78,23 +90,6 @@ def gate_looks(
 def moments(epochs: int, every: int) -> list[int]:
     """The epochs of looks: the start, every ``every`` epochs, and the end."""
     return sorted({*range(0, epochs, every), epochs})
-
-
-def with_flips(folder: Path, when: list[int]) -> Callable[[GatePattern, int], float | None]:
-    """A function that keeps the gates of each look, and tells the share that flipped since the look before.
-
-    The gates of the last look are read from disk: this process may have taken over after a stop.
-    """
-    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
-
-    def flipped(gates: GatePattern, epoch: int) -> float | None:
-        earlier = [files[moment] for moment in when if moment < epoch]
-        flips = gates.flips(_read_gates(earlier[-1])) if earlier else {}
-        _write_gates(files[epoch], gates)
-        count = gates.n * sum(gates.layer(name).units for name in gates.layers)
-        return sum(flips.values()) / count if flips else None
-
-    return flipped
 
 
 def _write_gates(file: Path, gates: GatePattern) -> None:

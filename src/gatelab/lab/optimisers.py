@@ -72,7 +72,7 @@ def can_stack_under(optimiser: Optimiser) -> bool:
 
 
 def make_optimiser(
-    parameters: Sequence[Tensor],
+    parameters: Sequence[Tensor] | Sequence[dict[str, list[Tensor]]],
     optimiser: Optimiser,
     rate: float,
     momentum: float = 0.0,
@@ -81,7 +81,7 @@ def make_optimiser(
     """Make the optimiser that a name stands for.
 
     Args:
-        parameters: what it moves.
+        parameters: what it moves, or groups of that.
         optimiser: its name.
         rate: the learning rate.
         momentum: of SGD and RMSprop.

@@ -6,7 +6,7 @@ from math import inf
 
 import torch
 from jaxtyping import Float, Int64
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,7 +19,7 @@ from gatelab.lab.optimisers import Optimiser, Schedule, make_optimiser
 from gatelab.lab.team import Team
 from gatelab.work.here import threads_for
 
-_EVALUATION_BATCH = 1000
+_EVALUATION_BATCH = 250  # larger batches of a convolutional network do not fit the cache
 _SECONDS_BETWEEN_STEPS = 1.0
 
 
@@ -44,6 +44,8 @@ class TrainConfig(Config):
         final_beta: steepness of the soft gates in the last epoch; from their own in the first it grows by a constant
             factor each epoch, so that the best weights belong to the steepness of their epoch. None leaves gates as
             they are.
+        slow_gates: while gates steepen, the steps of their parameters shrink as 1/β. The gradient of σ(βq) grows with
+            β, so that with equal steps gates flip faster than values can follow.
 
     Example:
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
@@ -62,6 +64,15 @@ class TrainConfig(Config):
     warm_up: float = Field(default=0.0, ge=0, lt=1)
     metric: Metric | None = None
     final_beta: float | None = Field(default=None, gt=0)
+    slow_gates: bool = False
+
+    @model_validator(mode="after")
+    def _slow_gates_steepen(self) -> "TrainConfig":
+        if self.slow_gates and self.final_beta is None:
+            raise ValueError("slow_gates is about gates that steepen; set final_beta, too")
+        if self.slow_gates and (self.schedule is not Schedule.CONSTANT or self.warm_up):
+            raise ValueError("slow_gates changes the step sizes itself; leave schedule and warm_up out")
+        return self
 
 
 def train(
@@ -112,7 +123,7 @@ def train(
     optimiser = optimiser_of(team, config)
     state = TrainingState() if checkpoint is None else checkpoint.load(team, optimiser)
     multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
-    steepen = _steepening(team, config)
+    steepen = _steepening(team, config, optimiser)
     if observe is not None and state.epoch == 0:
         team.train(False)
         observe(0, team)
@@ -155,8 +166,7 @@ def train_epoch(
     total = torch.zeros(team.size, dtype=torch.float64)
     for place, batch in enumerate(batches):
         _set_rate(optimiser, config, (epoch + place / len(batches)) / config.epochs)
-        x = data.inputs(data.train_x[batch])
-        answers = team.forward(x if augment is None else _augmented(x, augment))
+        answers = _answers(team, data, batch, augment)
         batch_losses = losses(answers, data.train_y[batch], config.loss)
         optimiser.zero_grad()
         batch_losses.sum().backward()  # members share nothing: each gets its own gradient
@@ -169,9 +179,13 @@ def train_epoch(
 
 
 def optimiser_of(team: Team, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser that the configuration names."""
+    """The optimiser that the configuration names; the parameters of gates that slow down are its last group."""
+    gates = team.gate_parameters() if config.slow_gates else []
+    own = {id(parameter) for parameter in gates}
+    rest = [parameter for parameter in team.parameters() if id(parameter) not in own]
+    groups = [{"params": part} for part in (rest, gates) if part]
     rate, options = config.learning_rate, config.optimiser_options
-    return make_optimiser(team.parameters(), config.optimiser, rate, config.momentum, options)
+    return make_optimiser(groups, config.optimiser, rate, config.momentum, options)
 
 
 def _set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, share: float) -> None:
@@ -179,6 +193,14 @@ def _set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, share: floa
         return
     for group in optimiser.param_groups:
         group["lr"] = config.learning_rate * config.schedule.factor(share, config.warm_up)
+
+
+def _answers(
+    team: Team, data: Examples, batch: Int64[Tensor, "e b"], augment: Augment | None
+) -> Float[Tensor, "e b k"]:
+    if augment is None:
+        return team.training_answers(data, batch)
+    return team.forward(_augmented(data.inputs(data.train_x[batch]), augment))  # gates of other examples: none is kept
 
 
 def _augmented(x: Float[Tensor, "e b ..."], augment: Augment) -> Float[Tensor, "e b ..."]:
@@ -192,8 +214,8 @@ def _augmented(x: Float[Tensor, "e b ..."], augment: Augment) -> Float[Tensor, "
     return changed.view(x.shape)
 
 
-def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
-    """A function that sets the steepness of the team's soft gates for an epoch."""
+def _steepening(team: Team, config: TrainConfig, optimiser: torch.optim.Optimizer) -> Callable[[int], None]:
+    """A function that sets the steepness of the team's soft gates for an epoch, and perhaps the steps they take."""
     final = config.final_beta
     if final is None:
         return lambda _epoch: None
@@ -202,8 +224,11 @@ def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
         raise InputError(f"final_beta is {final:g}, but the networks have no soft gates σ(βq); give SoftGate() to them")
 
     def steepen(epoch: int) -> None:
+        share = epoch / max(1, config.epochs - 1)
         for gate in gates:
-            gate.steepen(final, epoch / max(1, config.epochs - 1))
+            gate.steepen(final, share)
+        if config.slow_gates:
+            optimiser.param_groups[-1]["lr"] = config.learning_rate * (gates[0].start.beta / final) ** share
 
     return steepen
 
@@ -235,8 +260,7 @@ def evaluate(team: Team, data: Examples, loss: Loss, metric: Metric | None = Non
     if metric is not None:
         scores["test_score"] = Score(metric, team.size)
     for rows in torch.arange(len(data.test_x)).split(_EVALUATION_BATCH):
-        x, labels = data.inputs(data.test_x[rows]), data.test_y[rows]
-        answers = team.forward(x.expand(team.size, *x.shape))
+        answers, labels = team.test_answers(data, rows), data.test_y[rows]
         total += losses(answers, labels.expand(team.size, *labels.shape), loss).to(total) * len(rows)
         for score in scores.values():
             score.add(answers, labels)

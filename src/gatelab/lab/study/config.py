@@ -26,7 +26,7 @@ class StudyKernels(StrEnum):
     Attributes:
         AUTO: exact, or sketched where exact kernels would take more than a tenth of the study's time.
         OFF: gates alone.
-        SKETCH: the path kernel is estimated by random features, on fewer examples; no ν, no tangent kernel.
+        SKETCH: the path kernel and ν are estimated by random features; no tangent kernel.
         EXACT: path kernel, ν and tangent kernel, exact.
     """
 

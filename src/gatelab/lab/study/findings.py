@@ -13,6 +13,7 @@ from gatelab.data.tables import import_pandas
 from gatelab.errors import InputError
 from gatelab.figures import draw
 from gatelab.lab.findings import Findings, Table
+from gatelab.lab.hardening import hardening_note
 from gatelab.lab.report.html import page
 from gatelab.lab.runs import Result
 from gatelab.lab.study.answer import answer, main_claims, surprises
@@ -178,14 +179,9 @@ def _notes(
 
 
 def _hardening_notes(results: Mapping[str, Result]) -> list[str]:
-    """What hard gates would cost the networks whose gates are soft."""
+    """What hard gates would cost the networks whose gates are soft, on the probes."""
     notes = []
     for cell, name in (("network", OWN), ("decoupled", "the decoupled network")):
         records = results.get(cell, {}).get("records", [])
-        gap = records[-1].get("hardening") if records else None
-        if gap is not None:
-            notes.append(
-                f"The gates of {name} are soft. Made hard, they keep the class of {gap['same_class']:.1%} of these "
-                f"test examples; outputs agree to {gap['agreement']:.3f} (1: hard gates change nothing)."
-            )
+        notes += hardening_note(name, [records[-1].get("hardening")]) if records else []
     return notes

@@ -6,7 +6,6 @@ from typing import Any
 from gatelab.lab.study.config import StudyConfig, StudyKernels, Task
 from gatelab.lab.study.rows import cells, rows
 from gatelab.lab.study.sizing import TimeEstimate
-from gatelab.lab.study.watching import SKETCH_FEATURES
 from gatelab.work.progress import duration
 
 _SCALE_APART = 100.0
@@ -69,8 +68,7 @@ def kernels_text(kernels: StudyKernels) -> str:
         return "gates are exact; kernels are off"
     if kernels is StudyKernels.SKETCH:
         return (
-            f"gates are exact; the path kernel's cosine is estimated from {SKETCH_FEATURES} random features; ν and the "
-            "tangent kernel are left out"
+            "gates are exact; the path kernel and ν are estimated from random features, and the tangent kernel left out"
         )
     return "gates, path kernel, ν and tangent kernel are exact"
 
