@@ -12,12 +12,12 @@ author = "The gatelab authors"
 release = version = gatelab.__version__
 extensions = [
     "mathml",
-    "generated_pages",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "generated_pages",
 ]
 html_math_renderer = "mathml"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
