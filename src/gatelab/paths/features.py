@@ -76,6 +76,8 @@ def neural_path_values(
 
     .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
 
+    It depends on the weights alone, so that there is no choice of ``gates``.
+
     Args:
         model: a small network; see :func:`neural_path_features`.
         x: examples, needed unless the network is fully connected: their size decides which paths there are.
@@ -157,7 +159,7 @@ def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[
 
 def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, "n w"]]:
     """Return the factor of each gate: 1 or 0, the slope of a LeakyReLU, or the number of a soft gate."""
-    return [pattern.layer(name).factors(pattern.dtype) for name in chain.gates]
+    return [pattern.layer(name).factors(pattern.dtype).flatten(1) for name in chain.gates]
 
 
 def input_nodes(x: Tensor, model: nn.Module, chain: DenseChain) -> Float[Tensor, "n d"]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates.layer import GateKind
 from gatelab.observe import batches
+from gatelab.printing import Brief
 from gatelab.regions.plan import RegionPlan
 from gatelab.regions.receptive import ReceptiveField, receptive_field
 from gatelab.regions.replay import Replay
@@ -41,8 +42,8 @@ class Filters:
     window: ReceptiveField
 
 
-@dataclass(frozen=True)
-class HalfSpaceLayer:
+@dataclass(frozen=True, repr=False)
+class HalfSpaceLayer(Brief):
     """The half-spaces of one layer of gates: gate i is open where ⟨normal_i, x⟩ + offset_i > 0.
 
     A unit's name is its number in a dense layer and (channel, *position) in a convolutional one. A gate with a zero
@@ -149,6 +150,11 @@ def _refuse_other_gates(replay: Replay, model: str) -> None:
     if not replay.gates:
         raise UnsupportedModelError(f"{model} has no gates, hence no half-spaces; {remedy}")
     for name in replay.gates:
+        if replay.plan.kind(name) in (GateKind.MAX_POOL, GateKind.BOUNDED):
+            raise UnsupportedModelError(
+                f"{replay.plan.where(name)} is decided by several comparisons, not by one half-space of the input; use "
+                "average pooling in place of max-pooling, and ReLU in place of a gate with two bounds"
+            )
         deciding = replay.plan.deciding_gates(name)
         if replay.plan.kind(name) is not GateKind.GATED or deciding:
             factor = "is a signal itself, such as a sigmoid"
