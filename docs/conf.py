@@ -26,7 +26,8 @@ templates_path: list[str] = []
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
-suppress_warnings = ["config.cache"]
+# An axis in a jaxtyping annotation looks like a name to refer to.
+suppress_warnings = ["config.cache", "ref.python"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
