@@ -5,6 +5,7 @@ from gatelab.models.feedforward import dln, gconv, halfspace_cnn, mlp, vconv
 from gatelab.models.gdln import GatedDeepLinearNetwork, MeanReadoutNetwork, PathwayNetwork
 from gatelab.models.memorisation import MemorisationNetwork
 from gatelab.models.node_gates import CellGates, ChosenGates, FunctionGates, HalfSpaceGates, OpenGates
+from gatelab.models.playground import from_playground
 from gatelab.models.residual import resnet
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OpenGates",
     "PathwayNetwork",
     "dln",
+    "from_playground",
     "gconv",
     "halfspace_cnn",
     "mlp",

@@ -21,10 +21,10 @@ def figures(seen: CircleRuns, moments: Sequence[int]) -> tuple[FigureFacts, ...]
         tuple(_heatmap(seen, kind, what, epoch, time) for kind in ("relu", "dlgn") for epoch, time in times.items())
         for what in ("overlap", "tangent")
     )
-    ordered = "points are ordered by angle, the smooth half first (top left). Bright: many common paths."
+    ordered = "points are ordered by angle, the smooth half first (top left). Bright: many common paths, by hard gates."
     discs = (
-        "Each disc is the unit disc of inputs, dark where the neuron's gate is open; two rows of discs for each layer, "
-        "the first layer on top."
+        "Each disc is the unit disc of inputs, dark where the neuron's gate, made hard, is open; two rows of discs "
+        "for each layer, the first layer on top."
     )
     smooth_first = "Trace-normalised, points ordered by angle, the smooth half first."
     return (
@@ -85,7 +85,7 @@ def _paths(seen: CircleRuns, moments: Sequence[int]) -> FigureFacts:
         for half, place in (("smooth", 0), ("rough", 1)):
             counts = [seen.looks(kind, epoch)[0]["paths"][place] for epoch in moments]
             curves.append(line(f"{KINDS[kind]}, {half} half", moments, counts))
-    caption = "First run only. The paper finds more paths on the easier half, early and until the end."
+    caption = "First run only, gates hard. The paper finds more paths on the easier half, early and until the end."
     return figure("Paths as a resource", "epoch", "active paths, mean over points", curves, caption, log_y=True)
 
 

@@ -17,6 +17,7 @@ from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table
+from gatelab.lab.hardening import hardening_look, hardening_note
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_and_look
@@ -79,7 +80,8 @@ def _data(root: str | None, train_size: int | None, seed: int) -> Dataset:
 def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: bool) -> Look:
     """Observe paths, tangent kernel and accuracy on both parts, and kernels averaged over classes."""
     probes, labels = first_of_each_class(data, data.test_x, data.test_y, config.per_class)
-    gates, tangent = capture_gates(model, probes).hard(), neural_tangent_kernel(model, probes)
+    own = capture_gates(model, probes)
+    gates_are_soft, gates, tangent = own.kind != "bits", own.hard(), neural_tangent_kernel(model, probes)
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
     with torch.no_grad():
         right = (model(data.inputs(data.test_x)).argmax(dim=1) == data.test_y).double()
@@ -90,6 +92,8 @@ def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: b
         "overlap": short(class_means(trace_normalised(overlap_kernel(gates)), labels)),
         "tangent": short(class_means(trace_normalised(tangent), labels)),
     }
+    if gates_are_soft:
+        seen["hardening"] = hardening_look(model, data)
     if pictures:
         chosen = list(range(min(config.pictures, config.width)))
         seen["normals"] = [short(layer.normals(chosen)[:, 0]) for layer in half_spaces(model, (1, 28, 28)).values()]
@@ -140,6 +144,11 @@ class _FashionRuns:
         """Return the observation of the first run at a look."""
         return self._seen[place]["members"][0]
 
+    @property
+    def gaps(self) -> list[Look | None]:
+        """What hard gates would cost each run at the end."""
+        return [look.get("hardening") for look in self._seen[-1]["members"]]
+
     def more_on_simple(self, what: str, place: int) -> Verdict:
         """Decide whether a quantity is larger on the simple part at a look."""
         return larger_ratio(self.part(what, 0, place), self.part(what, 1, place))
@@ -167,6 +176,7 @@ def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
             "the paper does not say how long it trains."
         ),
         f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
+        *hardening_note(KINDS["dlgn"], dlgn.gaps),
         "All networks start from Glorot weights and zero biases; the paper's start is probably PyTorch's default.",
     )
 
@@ -218,7 +228,8 @@ def _curves(config: FashionConfig, seen: Mapping[str, _FashionRuns]) -> Iterator
                 spreads = tuple(factor * sample.spread for sample in samples)
                 curves.append(Curve(f"{name}, {part_name}", passes, means, spreads, line=True))
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part"
-        caption, log_y = "Bars are standard deviations over runs.", what != "accuracy"
+        gates = " Paths are those of hard gates." if what == "paths" else ""
+        caption, log_y = f"Bars are standard deviations over runs.{gates}", what != "accuracy"
         yield figure(title, "passes over the data", label, curves, caption, log_y=log_y)
 
 
@@ -229,7 +240,10 @@ def _kernels(seen: Mapping[str, _FashionRuns]) -> Iterator[FigureFacts]:
             for one in seen.values()
             for when, place in one.moments.items()
         )
-        caption = "Trace-normalised, averaged over pairs of classes, first run; the simple classes come first."
+        gates = "hard gates" if what == "overlap" else "gates as they are"
+        caption = (
+            f"Trace-normalised, averaged over pairs of classes, first run, {gates}; the simple classes come first."
+        )
         yield FigureFacts(f"{name}, class by class", Panels(panels, 3, tuple(KINDS.values())), caption)
 
 
@@ -238,7 +252,7 @@ def _normals(dlgn: _FashionRuns) -> FigureFacts:
     panels = []
     for image in (image for layer in layers for image in layer):
         largest = max(abs(value) for row in image for value in row)
-        panels.append(Heatmap("", tuple(map(tuple, image)), low=-largest, high=largest, diverging=True))
+        panels.append(Heatmap("", tuple(map(tuple, image)), low=-largest, high=largest, diverging=True, scale=None))
     return FigureFacts(
         "Half-space normals of the DLGN-PWC",
         Panels(tuple(panels), len(layers[0]), tuple(f"layer {number}" for number in range(1, len(layers) + 1))),
