@@ -13,7 +13,7 @@ from rich.table import Table
 # A new benchmark is a module with run(), named here.
 BENCHMARKS = (
     "tangent", "tangent_peers", "overlap", "notebooks", "growth", "paths", "convolutional", "max_pooling", "residual",
-    "training", "regions", "circle", "gdln", "hierarchy", "scale",
+    "training", "products", "regions", "circle", "gdln", "hierarchy", "scale",
 )  # fmt: skip
 
 

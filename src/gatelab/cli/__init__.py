@@ -6,9 +6,10 @@ from gatelab.cli import (  # importing a module adds its commands to the app
     kernel,
     playground,
     running,
+    study,
     theorems,
     verify,
 )
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "guidance", "kernel", "main", "playground", "running", "theorems", "verify"]
+__all__ = ["app", "data", "guidance", "kernel", "main", "playground", "running", "study", "theorems", "verify"]

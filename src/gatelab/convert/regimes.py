@@ -1,7 +1,7 @@
 """Convert a user's model to a deep gated, deep linearly gated or deep linear network."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 import torch
@@ -108,6 +108,39 @@ def to_dgn(
     return _twin(parts, feature, value, gate, fixed_gates=regime is not Regime.DNPFL)
 
 
+def to_mixed_dgn(
+    model: nn.Module,
+    gates_from: nn.Module,
+    others_from: nn.Module,
+    layers: Collection[str],
+    *,
+    x: Tensor | None = None,
+) -> GatedTwin:
+    """Convert a ReLU model to a deep gated network whose fixed, hard gates come from two networks, layer by layer.
+
+    Args:
+        model: see :func:`to_dgn`; the value network starts as this one.
+        gates_from: a network of the same architecture; it decides over the gates of ``layers``.
+        others_from: another one; it decides over all other gates.
+        layers: names of gate layers, as in ``read(model).gates``.
+        x: see :func:`to_dgn`.
+
+    Returns:
+        The twin; ``gates_from`` is its ``feature.second``.
+
+    Raises:
+        InputError: there is no such layer, or a network does not have the architecture of the model.
+    """
+    parts = match(model, x, None)
+    unknown = sorted(set(layers) - set(parts.network.gates.values()))
+    if unknown:
+        raise InputError(
+            f"there is no gate layer {', '.join(unknown)}; there are {', '.join(parts.network.gates.values())}"
+        )
+    first, second = (_with_weights_of(source, parts.model) for source in (others_from, gates_from))
+    return _twin(parts, first, parts.model, HardGate(), fixed_gates=True, second=(second, layers))
+
+
 def to_dlgn(
     model: nn.Module,
     beta: float = 10.0,
@@ -199,30 +232,38 @@ def _twin(
     fixed_gates: bool,
     linear_features: bool = False,
     constant_input: bool = False,
+    second: tuple[nn.Module, Collection[str]] | None = None,
     shallow: Mapping[Node, ShallowGates] | None = None,
 ) -> GatedTwin:
+    """Write a twin; ``second`` is a further feature network, and the gate layers over which it decides."""
     graph, root = Graph(), nn.Module()
     for name in ("feature", "value", "gate"):
         root.add_module(name, nn.Module())
     features, values = (
         Branch(parts, source, graph, root, name) for source, name in ((feature, "feature"), (value, "value"))
     )
+    deciders = [features]
+    if second is not None:  # below "feature", so that it is fixed, and in evaluation mode, along with it
+        deciders.append(Branch(parts, second[0], graph, root, "feature.second"))
     for node, role in parts.roles.items():
         if role is Role.INPUT:
             x = graph.placeholder("x")
-            features.made[node] = x
+            for decider in deciders:
+                decider.made[node] = x
             values.made[node] = graph.call_function(torch.ones_like, (x,)) if constant_input else x
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
             path = parts.gate_paths[node]
             graft(root, path, _gate_module(parts, node, gate))
-            decides = _shallow(graph, root, path, shallow[node]) if shallow else features.decides(node)
+            chosen = second is not None and parts.network.gates[node] in second[1]
+            decides = _shallow(graph, root, path, shallow[node]) if shallow else deciders[chosen].decides(node)
             values.made[node] = graph.call_module(path, (values.source(node), decides))
         elif role is not Role.DECIDING:
             values.carry(node)
         if role is not Role.INPUT and node in parts.deciding and not shallow:
-            _ = features.carry_linear(node) if linear_features else features.carry(node)
+            for decider in deciders:
+                _ = decider.carry_linear(node) if linear_features else decider.carry(node)
     return GatedTwin(graph, root, fixed_gates=fixed_gates).train(parts.model.training)
 
 

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, CIFAR100, FASHION, JPEG_ARCHIVE, MNIST, Entry
-from gatelab.data.circle_data import Regression
 from gatelab.data.folders import data_folders
 from gatelab.data.read import read_cifar, read_idx_set, read_jpeg_archive
 from gatelab.errors import DataError, InputError
@@ -104,10 +103,6 @@ class Dataset(Brief):
 
         title = f"{self.title}, {height // factor} × {width // factor} pixels"
         return replace(self, title=title, train_x=shrink(self.train_x), test_x=shrink(self.test_x))
-
-
-# What training accepts: labels are whole numbers, targets are real ones.
-Examples = Dataset | Regression
 
 
 def evenly(total: int, count: int) -> Int64[Tensor, " k"]:

@@ -83,6 +83,7 @@ class Findings(Brief):
         claims: the paper's statements, with verdicts.
         notes: differences from the paper, and whatever else a reader must know.
         animations: each becomes a page of its own beside the report.
+        decided: whether the answer answers the question; a report shows one that does not in a neutral colour.
 
     Example:
         >>> from gatelab.lab.verdicts import share_above
@@ -98,6 +99,7 @@ class Findings(Brief):
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     animations: tuple[Animation, ...] = ()
+    decided: bool = True
 
     def facts(self) -> dict[str, str]:
         """Return what a prompt shows: the question and the answer; a notebook shows the tables, too."""

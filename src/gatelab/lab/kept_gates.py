@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.gates import HardGate
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
 from gatelab.lab.kept_gates import FixedGates, channels_last, fixed_gates

@@ -83,7 +83,7 @@ def test_tables_in_three_formats():
 
 def test_an_unfinished_run_has_no_report(tmp_path):
     run = Run.open(tmp_path / "run", "study", {"runs": 1, "epochs": 1})
-    with pytest.raises(RunError, match=r"is not finished: network, random"):
+    with pytest.raises(RunError, match=r"is not finished: setting, network, random"):
         write_report(run, find_experiment("study"))
 
 

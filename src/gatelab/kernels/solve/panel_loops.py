@@ -11,29 +11,31 @@ CHUNK = 512  # columns widened at a time: four rows of them, and as much of a ve
 
 # Sums may be taken in any order, which vector code needs; NaN and infinity stay what they are.
 @numba.njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract", "nsz"})
-def block_products(block, right, left, own, mirrored, twice):
+def block_products(entries, stride, right, left, own, mirrored, twice):
     """Add a block times ``right`` to ``own`` and, with ``twice``, its transpose times ``left`` to ``mirrored``.
 
     Each entry is read once and widened once for both products and all vectors; four rows at a time, so that a part of
     ``mirrored`` is loaded and stored for four of them together.
 
     Args:
-        block: (a, b) float32.
+        entries: float32, the rows of the block one after the other, in one contiguous array.
+        stride: where each row begins behind the one before.
         right: (r, b) float64, the vectors at the block's columns.
         left: (r, a) float64, the vectors at its rows.
         own: (r, a) float64.
         mirrored: (r, b) float64; not used without ``twice``.
         twice: whether to multiply the transpose, too.
     """
-    a, b = block.shape
-    r = right.shape[0]
+    r, b = right.shape
+    a = own.shape[1]
     wide = np.zeros((4, CHUNK))
     for first in range(0, a, 4):
         rows = min(4, a - first)
         for start in range(0, b, CHUNK):
             width = min(CHUNK, b - start)
             for k in range(rows):
-                line, to = block[first + k][start : start + width], wide[k]
+                at = (first + k) * stride + start
+                line, to = entries[at : at + width], wide[k]
                 for j in range(width):
                     to[j] = line[j]
             wide[rows:] = 0.0

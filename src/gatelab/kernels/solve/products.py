@@ -75,7 +75,11 @@ def _products(
     if block.dtype is torch.float32 and loops is not None:
         right = factor[:, columns].contiguous()
         left, other = (right, own) if mirrored is None else (factor[:, rows].contiguous(), mirrored)
-        loops.block_products(*(part.numpy() for part in (block.contiguous(), right, left, own, other)), twice)
+        block = block if block.stride(1) == 1 else block.contiguous()
+        flat = block.as_strided(((block.shape[0] - 1) * block.stride(0) + block.shape[1],), (1,))  # no copy
+        loops.block_products(
+            flat.numpy(), block.stride(0), *(part.numpy() for part in (right, left, own, other)), twice
+        )
         if not bool(torch.isfinite(own).all()):
             raise bad_entry(block, rows, columns)
         return own, mirrored
