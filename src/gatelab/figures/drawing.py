@@ -1,12 +1,17 @@
 """Draw the facts of a figure with matplotlib."""
 
+import io
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Polygon as Patch
@@ -14,15 +19,35 @@ from matplotlib.ticker import NullFormatter
 
 from gatelab.errors import InputError
 from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
+from gatelab.figures.scales import ColourScale, colour_scales
 
 # Both ship with matplotlib; the second has the script letters that the first lacks.
 _FONT = FontProperties(family=["DejaVu Sans", "STIXGeneral"], size=9)
 _MOST_TICKS = 10
 # Characters that fit side by side under a plot, and the narrowest width to which a tick is wrapped.
 _TICK_CHARACTERS, _LEAST_TICK_WIDTH = 72, 6
+_NOTEBOOK_DPI, _SCREEN_DPI = 160, 80
 
 
-def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.4)) -> Figure:
+class Drawing(Figure):
+    """A matplotlib figure without pyplot that a notebook shows by itself.
+
+    pyplot keeps every figure until it is closed, and ``%matplotlib`` shows only those that pyplot knows.
+    """
+
+    def __init__(self, size: tuple[float, float]):
+        super().__init__(figsize=size, layout="constrained")
+        FigureCanvasAgg(self)
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """Twice as many pixels as the size on the page, for sharp screens."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=_NOTEBOOK_DPI)
+        width, height = (round(inches * _SCREEN_DPI) for inches in self.get_size_inches())
+        return buffer.getvalue(), {"width": width, "height": height}
+
+
+def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.4)) -> Drawing:
     """Draw a picture.
 
     Args:
@@ -31,7 +56,7 @@ def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.
         size: width and height of a single plot in inches; panels take the height they need.
 
     Returns:
-        A matplotlib figure.
+        A matplotlib figure, which notebooks show.
 
     Example:
         >>> from gatelab.figures import Heatmap
@@ -44,14 +69,14 @@ def draw(picture: Picture, title: str = "", size: tuple[float, float] = (6.4, 4.
     rows = ceil(len(panels.panels) / columns)
     if not single:
         size = (size[0], rows * size[0] / columns * _aspect(panels) + 0.3 * bool(title))
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, panel in enumerate(panels.panels):
+    figure, scales = Drawing(size), colour_scales(panels.panels)
+    for place, (panel, scale) in enumerate(zip(panels.panels, scales, strict=True)):
         axes = figure.add_subplot(rows, columns, place + 1)
-        _draw_panel(axes, panel)
+        _draw_panel(axes, panel, scale)
         row, column = divmod(place, columns)
         if column == 0 and row < len(panels.row_labels):
             axes.set_ylabel(panels.row_labels[row], fontproperties=_FONT)
+    _add_colour_bars(figure, scales, columns)
     if title and single:
         figure.axes[0].set_title(title, fontproperties=_FONT, wrap=True)
     elif title:
@@ -66,20 +91,40 @@ def _aspect(picture: Panels) -> float:
     return 0.85 if plots else 1.0 + 0.12 * titled
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: Panel, scale: ColourScale | None) -> None:
     if isinstance(panel, Plot):
         _draw_plot(axes, panel)
-    elif isinstance(panel, Heatmap):
-        colours = "RdBu_r" if panel.diverging else "viridis"
-        axes.imshow(panel.values, cmap=colours, vmin=panel.low, vmax=panel.high, interpolation="nearest")
-        axes.set_xticks([])
-        axes.set_yticks([])
-    else:
+    elif isinstance(panel, Heatmap) and scale is not None:
+        # Not "nearest", which an SVG would get at 72 dots per inch.
+        axes.imshow(panel.values, **_colours(scale), interpolation="none")
+        axes.set_xticks(range(len(panel.x_ticks)), panel.x_ticks, fontproperties=_FONT)
+        axes.set_yticks(range(len(panel.y_ticks)), panel.y_ticks, fontproperties=_FONT)
+    elif isinstance(panel, Shapes):
         _draw_shapes(axes, panel)
     axes.set_xlabel(panel.x_label, fontproperties=_FONT)
     axes.set_ylabel(panel.y_label, fontproperties=_FONT)
     if panel.title:
         axes.set_title(panel.title, fontproperties=_FONT)
+
+
+def _colours(scale: ColourScale) -> dict[str, Any]:
+    return {"cmap": "RdBu_r" if scale.diverging else "viridis", "norm": Normalize(scale.low, scale.high)}
+
+
+def _add_colour_bars(figure: Figure, scales: Sequence[ColourScale | None], columns: int) -> None:
+    """Add a bar for each labelled scale: one for all panels if it is the only scale, else one in each of its rows."""
+    panels = list(figure.axes)
+    labelled = [scale for scale in dict.fromkeys(scales) if scale is not None and scale.label is not None]
+    for scale in labelled:
+        rightmost = {place // columns: axes for place, axes in enumerate(panels) if scales[place] is scale}
+        if len(labelled) == 1 and len(panels) > 1:
+            bars = [figure.colorbar(ScalarMappable(**_colours(scale)), ax=panels, shrink=0.85, aspect=25)]
+        else:  # as high as the matrix beside it
+            places = [axes.inset_axes((1.04, 0.0, 0.05, 1.0)) for axes in rightmost.values()]
+            bars = [figure.colorbar(ScalarMappable(**_colours(scale)), cax=place) for place in places]
+        for bar in bars:
+            bar.set_label(str(scale.label), fontproperties=_FONT)
+            bar.ax.tick_params(labelsize=8)
 
 
 def _draw_shapes(axes: Axes, shapes: Shapes) -> None:

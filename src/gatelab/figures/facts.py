@@ -1,6 +1,15 @@
-"""What a figure shows, as plain numbers; nothing here draws."""
+"""What a figure shows, as plain numbers; :mod:`gatelab.figures.drawing` draws it."""
 
 from dataclasses import dataclass
+
+
+class ShownInNotebooks:
+    """Facts that a notebook shows as a picture, without ``%matplotlib``."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        from gatelab.figures.drawing import draw  # noqa: PLC0415  the engine reads these facts
+
+        return draw(self)._repr_png_()  # pyright: ignore[reportArgumentType]  every subclass is a Picture
 
 
 @dataclass(frozen=True)
@@ -26,8 +35,8 @@ class Curve:
     line: bool = False
 
 
-@dataclass(frozen=True)
-class Plot:
+@dataclass(frozen=True, repr=False)
+class Plot(ShownInNotebooks):
     """Curves over one pair of axes.
 
     Args:
@@ -54,19 +63,31 @@ class Plot:
     log_y: bool = False
     title: str = ""
 
+    def __repr__(self) -> str:
+        names = ", ".join(curve.label for curve in self.curves if curve.label) or f"{len(self.curves)} curves"
+        return f"Plot({_titled(self)}{self.y_label or 'y'} over {self.x_label or 'x'}: {names})"
 
-@dataclass(frozen=True)
-class Heatmap:
+
+@dataclass(frozen=True, repr=False)
+class Heatmap(ShownInNotebooks):
     """A matrix as shades, row 0 at the top.
+
+    Heat maps of one figure, or of all frames of an animation, that name the same ``scale`` share their colours: equal
+    shades are equal numbers, and one colour bar tells which.
 
     Args:
         title: title above the matrix.
         values: the rows.
-        low: the value of the first shade; None takes the smallest entry.
-        high: the value of the last shade; None takes the largest entry.
+        low: the value of the first shade; None takes the smallest entry of all heat maps of this scale.
+        high: the value of the last shade; None takes the largest entry of all heat maps of this scale.
         x_label: label below the matrix.
         y_label: label beside the matrix.
-        diverging: whether the middle of the scale is a neutral colour, for values of both signs.
+        diverging: whether the middle of the scale is a neutral colour, for values of both signs; without ``low`` and
+            ``high`` that middle is 0.
+        scale: what the shades measure, the label of the colour bar; None for pictures such as photographs, which have
+            their own range and no colour bar.
+        x_ticks: names of the columns.
+        y_ticks: names of the rows.
 
     Example:
         >>> Heatmap("Λ", ((1.0, 0.5), (0.5, 1.0)), low=0.0).values[0]
@@ -80,6 +101,14 @@ class Heatmap:
     x_label: str = ""
     y_label: str = ""
     diverging: bool = False
+    scale: str | None = ""
+    x_ticks: tuple[str, ...] = ()
+    y_ticks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        columns = len(self.values[0]) if self.values else 0
+        scale = f", {self.scale}" if self.scale else ""
+        return f"Heatmap({_titled(self)}{len(self.values)} × {columns}{scale})"
 
 
 @dataclass(frozen=True)
@@ -90,8 +119,8 @@ class Polygon:
     shade: float
 
 
-@dataclass(frozen=True)
-class Shapes:
+@dataclass(frozen=True, repr=False)
+class Shapes(ShownInNotebooks):
     """Polygons in a plane, true to scale.
 
     Args:
@@ -112,12 +141,19 @@ class Shapes:
     y_label: str = ""
     axes: bool = True
 
+    def __repr__(self) -> str:
+        return f"Shapes({_titled(self)}{len(self.polygons)} polygons)"
+
 
 Panel = Plot | Heatmap | Shapes
 
 
-@dataclass(frozen=True)
-class Panels:
+def _titled(panel: Panel) -> str:
+    return f"{panel.title!r}, " if panel.title else ""
+
+
+@dataclass(frozen=True, repr=False)
+class Panels(ShownInNotebooks):
     """Several drawings in rows.
 
     Args:
@@ -133,6 +169,9 @@ class Panels:
     panels: tuple[Panel, ...]
     columns: int
     row_labels: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Panels({', '.join(map(repr, self.panels))})"
 
 
 Picture = Panel | Panels

@@ -7,37 +7,34 @@ from typing import Any
 
 from gatelab.figures import Heatmap, Plot
 from gatelab.figures.facts import Panel
+from gatelab.figures.scales import ColourScale, colour_scales
 from gatelab.lab.findings import Animation
 from gatelab.lab.report.html import PAGES
 
 
 def animation_page(animation: Animation) -> str:
     """Return the page; it links to no other file."""
+    scales = iter(colour_scales(panel for frame in animation.frames for panel in frame.panels.panels))
     frames = [
         {
             "label": frame.label,
             "columns": frame.panels.columns,
-            "panels": [_plain(panel) for panel in frame.panels.panels],
+            "panels": [_plain(panel, next(scales)) for panel in frame.panels.panels],
         }
         for frame in animation.frames
     ]
     return PAGES.get_template("animation.html").render(animation=animation, frames=_script_safe(frames))
 
 
-def _plain(panel: Panel) -> dict[str, Any]:
-    if isinstance(panel, Heatmap):
-        return {"kind": "heatmap", "title": panel.title, **_bytes(panel)}
+def _plain(panel: Panel, scale: ColourScale | None) -> dict[str, Any]:
+    if isinstance(panel, Heatmap) and scale is not None:
+        return {"kind": "heatmap", "title": panel.title, "rows": _bytes(panel, scale), "scale": asdict(scale)}
     return {"kind": "plot" if isinstance(panel, Plot) else "shapes", **asdict(panel)}
 
 
-def _bytes(panel: Heatmap) -> dict[str, Any]:
+def _bytes(panel: Heatmap, scale: ColourScale) -> list[list[int | None]]:
     """A matrix as whole numbers from 0 to 255: a shade shows no more, and they take a third of the space."""
-    flat = [value for row in panel.values for value in row if isfinite(value)]
-    low = min(flat, default=0.0) if panel.low is None else panel.low
-    high = max(flat, default=1.0) if panel.high is None else panel.high
-    scale = 255 / (high - low) if high > low else 0.0
-    rows = [[min(255, max(0, round((v - low) * scale))) if isfinite(v) else 0 for v in row] for row in panel.values]
-    return {"rows": rows, "diverging": panel.diverging}
+    return [[round(255 * scale.share(v)) if isfinite(v) else None for v in row] for row in panel.values]
 
 
 def _script_safe(value: Any) -> str:

@@ -179,9 +179,10 @@ def _figures(
         low=0.0,
         x_label=f"ξ₁, {config.least[1]:g} to {config.largest[1]:g} (logarithmic)",
         y_label=f"gain, {config.least[0]:g} (bottom) to {config.largest[0]:g}",
+        scale="IPR",
     )
     points, highest = len(ipr) * len(ipr[0]), max(max(row) for row in ipr)
-    caption = f"{points} points, no network trained. Dark is an IPR of 0, bright is {highest:.2f}."
+    caption = f"{points} points, no network trained. The largest IPR is {highest:.2f}."
     yield FigureFacts(f"Predicted IPR over gain and ξ₁, ξ₂ = {config.fixed_length:g}", shades, caption)
     crossing = border(config, ipr)
     plane = [row for row in held if row["second"] == config.fixed_length]

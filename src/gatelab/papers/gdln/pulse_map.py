@@ -57,10 +57,13 @@ def _figures(config: PulseMapConfig, results: Mapping[str, Result]) -> Iterator[
         "IPR at the end",
         rows,
         low=0.0,
-        x_label=f"width of y = 1: {', '.join(map(str, config.wide))}",
-        y_label=f"width of y = 0: {', '.join(map(str, config.narrow))} (downwards)",
+        x_label="width of y = 1",
+        y_label="width of y = 0",
+        scale="IPR",
+        x_ticks=tuple(map(str, config.wide)),
+        y_ticks=tuple(map(str, config.narrow)),
     )
-    caption = f"Means over {config.runs} runs: dark is 0, bright {max(mean.values()):.2f}. White: y = 1 is not wider."
+    caption = f"Means over {config.runs} runs, at most {max(mean.values()):.2f}. White: y = 1 is not wider."
     yield FigureFacts("The map of widths", shades, caption)
     narrowest = config.narrow[0]
     widths = [wide for wide in config.wide if wide > narrowest]

@@ -238,7 +238,7 @@ def _normals(dlgn: _FashionRuns) -> FigureFacts:
     panels = []
     for image in (image for layer in layers for image in layer):
         largest = max(abs(value) for row in image for value in row)
-        panels.append(Heatmap("", tuple(map(tuple, image)), low=-largest, high=largest, diverging=True))
+        panels.append(Heatmap("", tuple(map(tuple, image)), low=-largest, high=largest, diverging=True, scale=None))
     return FigureFacts(
         "Half-space normals of the DLGN-PWC",
         Panels(tuple(panels), len(layers[0]), tuple(f"layer {number}" for number in range(1, len(layers) + 1))),

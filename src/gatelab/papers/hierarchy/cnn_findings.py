@@ -131,7 +131,9 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
         )
     ]
     for patches in results[0]["patches"]:
-        panels = tuple(Heatmap("", tuple(map(tuple, image)), 0.0, 1.0) for row in patches["images"] for image in row)
+        panels = tuple(
+            Heatmap("", tuple(map(tuple, image)), 0.0, 1.0, scale=None) for row in patches["images"] for image in row
+        )
         shown.append(
             FigureFacts(
                 f"Layer {patches['layer']}: what its nodes look for",

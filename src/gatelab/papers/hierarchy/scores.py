@@ -232,7 +232,15 @@ def _selectivity_findings(config: SelectivityConfig, results: Mapping[str, Resul
     )
     curves = [mean_curve(kind, tuple(map(float, steps)), samples) for kind, samples in scores.items()]
     maps = tuple(
-        Heatmap(title, tuple(zip(*runs[taught][0][key], strict=True)), 0.0, 1.0, "node", "event z_α = a")
+        Heatmap(
+            title,
+            tuple(zip(*runs[taught][0][key], strict=True)),
+            0.0,
+            1.0,
+            "node",
+            "event z_α = a",
+            scale="correlation",
+        )
         for title, key in (("at the start", "before"), (f"after {config.steps} steps", "after"))
     )
     text = "Correlation of each node with each event in the first region of run 0; matched nodes first."
