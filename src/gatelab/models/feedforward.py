@@ -171,7 +171,13 @@ def halfspace_cnn(
     """
     check_counts(layers=layers, filters=filters, dense=dense)
     return gconv(
-        channels=[filters] * layers, dense=[dense], inputs=inputs, outputs=outputs, bias=bias, start=start, generator=generator
+        channels=[filters] * layers,
+        dense=[dense],
+        inputs=inputs,
+        outputs=outputs,
+        bias=bias,
+        start=start,
+        generator=generator,
     )
 
 

@@ -29,7 +29,7 @@ class Moments:
         return Moments(self.squares + other.squares, self.products + other.products)
 
     def solve(self, ridge: float) -> Float[Tensor, " p"] | None:
-        """θ = (Σ φ φᵀ + λ I)⁻¹ Σ φ y, λ relative to the mean of the diagonal; None if it is below the sums' rounding."""
+        """θ = (Σ φ φᵀ + λ I)⁻¹ Σ φ y, λ relative to the mean diagonal; None if it is below the rounding of the sums."""
         shift = ridge * self.squares.diagonal().mean()
         factor, failed = torch.linalg.cholesky_ex(self.squares + shift * torch.eye(len(self.squares)).double())
         return None if int(failed) else torch.cholesky_solve(self.products.unsqueeze(1), factor).squeeze(1)
@@ -55,7 +55,8 @@ def linearised_accuracy(
 ) -> tuple[float, float, float]:
     r"""Return the train and test accuracy of the linearised network, and its ridge.
 
-    .. math:: \min_\theta \sum_{s, k} (y_{sk} - \langle \nabla_\Theta \hat y_k(x_s), \theta \rangle)^2 + \lambda \|\theta\|^2
+    .. math::
+        \min_\theta \sum_{s, k} (y_{sk} - \langle \nabla_\Theta \hat y_k(x_s), \theta \rangle)^2 + \lambda \|\theta\|^2
 
     y is one-hot, minus its mean. θ has one entry for each parameter of the network, so the model has as many parameters
     and learns from as many examples. A fifth of the examples chooses the ridge; then all of them are fitted.
