@@ -4,6 +4,7 @@ One convention everywhere: a gate is open where q > 0 and closed where q ≤ 0 (
 """
 
 from gatelab.regions.census import paths_per_region, region_counts
+from gatelab.regions.components import path_components
 from gatelab.regions.counting import count_active_paths
 from gatelab.regions.drawing import draw_regions, region_picture
 from gatelab.regions.halfspace import half_spaces
@@ -26,6 +27,7 @@ __all__ = [
     "half_spaces",
     "linear_regions_1d",
     "linear_regions_2d",
+    "path_components",
     "paths_per_region",
     "region_counts",
     "region_picture",

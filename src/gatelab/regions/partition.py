@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import GatePattern
 from gatelab.observe import batches
+from gatelab.regions.graph import Cuts, RegionGraph, region_graph
 from gatelab.regions.plane import NOISE, Bounds, Plane, checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.units import Unit, path_units, unit_number
@@ -39,6 +40,7 @@ class Partition:
         gates: the pattern of each region; n is the number of regions. None for a network without gates.
         path_layers: the layers of gates that paths pass; in a deep gated network the others decide these.
         replay: a snapshot of the network.
+        cuts: where the polygons' sides come from.
     """
 
     plane: Plane
@@ -49,6 +51,7 @@ class Partition:
     gates: GatePattern | None
     path_layers: tuple[str, ...]
     replay: Replay = field(repr=False)
+    cuts: Cuts = field(repr=False)
 
     def __len__(self) -> int:
         """Number of regions."""
@@ -74,6 +77,13 @@ class Partition:
     def centres(self) -> Float[Tensor, "regions 2"]:
         """The mean of each region's corners, a point inside the region."""
         return self._sums(self.corners) / self.starts.diff().unsqueeze(1)
+
+    @cached_property
+    def graph(self) -> RegionGraph:
+        """The regions as a planar graph: neighbours, and the unit whose gate lies between them."""
+        scaled, starts = _scaled(self.corners.double(), self.bounds).cpu().numpy(), self.starts.cpu().numpy()
+        continuous = self.replay.plan.is_continuous
+        return region_graph(self.corners, scaled, starts, self.cuts, self.replay.gates, one_to_one=continuous)
 
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
         """Return the region of each point (s, t): any of its regions on a border, −1 outside the rectangle."""
@@ -171,8 +181,9 @@ class _Cells:
 
     def __init__(self, replay: Replay, plane: Plane, box: tuple[tuple[float, float], ...]):
         self._replay, self._plane, self._box = replay, plane, box
-        self._corners = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+        self._corners = np.array([[-1.0, -1.0, 0.0], [1.0, -1.0, 1.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 3.0]])
         self._starts: NDArray[np.int64] = np.array([0, 4])
+        self._layers, self._units = [np.full(4, -1)], [np.arange(4)]  # of every cut so far
         self._gates: dict[str, Tensor] = {}
         # Three points determine an affine function on a plane.
         ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=replay.device)
@@ -192,10 +203,17 @@ class _Cells:
             self._width = max(self._width, q[0, 0].numel())
             lines = q.flatten(2).transpose(1, 2).contiguous().cpu().numpy()
             first, last = self._starts[regions[0]], self._starts[regions[-1] + 1]
-            cut, starts, parent = _loops().split(
-                self._corners[first:last], self._starts[regions[0] : regions[-1] + 2] - first, lines
+            errors = np.repeat(NOISE * np.abs(lines).max(axis=(1, 2))[:, None], lines.shape[1], 1)
+            cut, starts, parent, made = _loops().split(
+                self._corners[first:last],
+                self._starts[regions[0] : regions[-1] + 2] - first,
+                lines,
+                errors,
+                sum(map(len, self._units)),
             )
-            centres = np.add.reduceat(cut, starts[:-1]) / np.diff(starts)[:, None]
+            self._units.append(made)
+            self._layers.append(np.full(len(made), replay.gates.index(name)))
+            centres = np.add.reduceat(cut[:, :2], starts[:-1]) / np.diff(starts)[:, None]
             opened.append(_signs(lines, parent, centres).reshape(len(parent), *q.shape[2:]))
             corners.append(cut)
             counts.append(np.diff(starts))
@@ -219,12 +237,13 @@ class _Cells:
         return Partition(
             self._plane,
             self._box,
-            self._to_plane(torch.as_tensor(self._corners).to(device)),
+            self._to_plane(torch.as_tensor(self._corners[:, :2]).to(device)),
             torch.as_tensor(self._starts).to(device),
             torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
             replay.pattern(self._gates) if self._gates else None,
             replay.plan.path_gates,
             replay,
+            Cuts(self._corners[:, 2].astype(np.int64), np.concatenate(self._layers), np.concatenate(self._units)),
         )
 
     def _blocks(self) -> list[slice]:

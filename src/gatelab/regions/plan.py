@@ -5,6 +5,7 @@ of ``regions`` rests on that. Nothing here knows about layers, only about operat
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -134,6 +135,11 @@ class RegionPlan:
         """Return the gates that the pre-activation of gate ``name`` depends on."""
         before = ancestors(self.q(name))
         return [other for other, node in self._gates.items() if node in before]
+
+    @cached_property
+    def is_continuous(self) -> bool:
+        """Whether every pre-activation is continuous in x: no gate that another signal decides stands before a gate."""
+        return not any(self.kind(other) is GateKind.GATED for name in self.gates for other in self.deciding_gates(name))
 
     def affine_nodes(self, name: str) -> list[Node]:
         """Return the nodes that hold data between the input and a gate's pre-activation, both included, in order."""
