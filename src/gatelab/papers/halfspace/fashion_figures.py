@@ -62,7 +62,9 @@ def _figure16(relu: FashionRuns) -> FigureFacts:
             theirs = tuple(tuple(value or 0.0 for value in row) for row in printed)
             values = _rows(relu, "tangent", when) if name == "ours" else theirs
             panels.append(Heatmap(f"{name}, {when}", values, scale="class mean, trace 100", x_ticks=_CLASSES))
-    caption = "The ReLU network's tangent kernel. Nine entries of the paper's matrices are not readable, and shown as 0."
+    caption = (
+        "The ReLU network's tangent kernel. Nine entries of the paper's matrices are not readable, and shown as 0."
+    )
     return FigureFacts("Figure 16(a) and (b), ours and the paper's", Panels(tuple(panels), 2), caption)
 
 
