@@ -1,4 +1,4 @@
-"""halfspace, Figure 8: a DLGN with two layers of two units, its half-spaces, its four paths; drawn from a trained one."""
+"""halfspace, Figure 8: a DLGN with two layers of two units, its half-spaces and its four paths, after training."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -93,9 +93,9 @@ def _findings(config: Figure8Config, results: Mapping[str, Result]) -> Findings:
 
 
 _CAPTION = (
-    "Top: the gating network and the value network, which share no weights, and the half-spaces of the four units, dark "
-    "where the gate is open. Bottom: for each path the intersection of the half-spaces of its two units, and the value "
-    "that it adds to the output there."
+    "Top: each path takes one unit of each layer; gates and values have weights of their own. Middle: the half-spaces of "
+    "the four units, dark where the gate is open. Bottom: where each path is active, the intersection of the half-spaces "
+    "of its two units, and the value that it adds to the output there."
 )
 
 
@@ -105,16 +105,11 @@ def panels(seen: Look) -> Panels:
     names = [f"layer {layer}, unit {unit}" for layer, unit in product((1, 2), repeat=2)]
     spaces = [_region(name, clipped(space)) for name, space in zip(names, units, strict=True)]
     paths = [
-        _region(f"path {one + 1} → {other + 1}: {value_text(path['value'])}", path["polygon"])
+        _region(f"{one + 1} → {other + 1}: value {value_text(path['value'])}", path["polygon"])
         for (one, other), path in zip(PATHS, seen["paths"], strict=True)
     ]
-    diagrams = [
-        diagram("gates", None),
-        diagram("values", None),
-        diagram("path 1 → 2", (0, 1)),
-        diagram("path 2 → 1", (1, 0)),
-    ]
-    return Panels((*diagrams, *spaces, *paths), 4, ("network", "half-spaces", "paths"))
+    diagrams = [diagram(f"path {one + 1} → {other + 1}", (one, other)) for one, other in PATHS]
+    return Panels((*diagrams, *spaces, *paths), 4)
 
 
 def value_text(value: list[float]) -> str:
@@ -151,7 +146,7 @@ def _region(title: str, polygon: list[list[float]]) -> Shapes:
     return Shapes(title, (square, *own), axes=False)
 
 
-def diagram(title: str, path: tuple[int, int] | None) -> Shapes:
+def diagram(title: str, path: tuple[int, int]) -> Shapes:
     """The network as discs and edges; the edges of a path are dark."""
     places = [
         [(float(column), (len(names) - 1) / 2 - row) for row in range(len(names))]
@@ -160,7 +155,7 @@ def diagram(title: str, path: tuple[int, int] | None) -> Shapes:
     polygons = []
     for column in range(len(places) - 1):
         for one, other in product(range(len(places[column])), range(len(places[column + 1]))):
-            shade = 0.3 if path is None else float(_on(path, column, one, other))
+            shade = float(_on(path, column, one, other))
             polygons.append(_edge(places[column][one], places[column + 1][other], shade))
     disc = [(_DISC * c, _DISC * s) for c, s in _circle(16)]
     texts = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import permutations
-from math import log2
+from math import inf, log2
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -86,7 +86,7 @@ def _answer(ratios: Mapping[tuple[Start, str], Verdict]) -> str:
         return f"{KINDS[kind]} {', '.join(each)}"
 
     return (
-        "Active paths on the smooth half over those on the rough half after training, geometric mean and 95 % interval: "
+        "Active paths on the smooth half over those on the rough after training, geometric mean and 95 % interval: "
         f"{'; '.join(map(told, LEARNERS))}."
     )
 
@@ -131,8 +131,9 @@ def _layers(seen: Mapping[Start, CircleRuns]) -> Table:
 
 
 def _logs(runs: CircleRuns, kind: str) -> Sample:
-    """log₂ of the ratio of paths at the end, over runs."""
-    return numbers(map(log2, runs.path_ratio(kind, runs.shown[2]).values))
+    """log₂ of the ratio of paths at the end, over runs; −∞, which decides nothing, if a run has no paths above."""
+    ratios = runs.path_ratio(kind, runs.shown[2]).values
+    return numbers(log2(ratio) if ratio > 0 else -inf for ratio in ratios)
 
 
 def _figure(seen: Mapping[Start, CircleRuns]) -> FigureFacts:

@@ -128,7 +128,7 @@ def _findings(config: PathRegionsConfig, results: Mapping[str, Result]) -> Findi
     return findings(
         "Is the region of a ReLU path as simple as that of a DLGN path?",
         f"After training, {100 * share.mean:.1f} % of the ReLU network's path regions are connected; they have "
-        f"{parts.text()} components and fill {100 * relu.sample('convex', -1).mean:.1f} % of their convex hulls. At the "
+        f"{parts.text()} components and fill {100 * relu.sample('convex', -1).mean:.1f} % of their hulls. At the "
         f"start: {100 * relu.sample('connected', 0).mean:.1f} % connected, {relu.sample('components', 0).text()} "
         f"components, {100 * relu.sample('convex', 0).mean:.1f} % of the hulls. Every region of a DLGN path is one "
         "convex polygon.",
