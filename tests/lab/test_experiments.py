@@ -126,9 +126,9 @@ def test_table_2_end_to_end(tmp_path):
         ("npk-figure3-dynamics", "mnist", 1),
         ("npk-figure3-kernels", "mnist", 2),
         ("npk-kernel-regression", "mnist", 1),
-        ("halfspace-fashion", "fashion-mnist", 6),
-        ("halfspace-table1", "cifar10", 1),
-        ("halfspace-table2", "cifar10", 1),
+        ("halfspace-fashion", "fashion-mnist", 7),
+        ("halfspace-table1", "cifar10", 2),
+        ("halfspace-table2", "cifar10", 2),
     ],
 )
 def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
@@ -149,7 +149,10 @@ LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "rid
         ("npk-figure6", {"depths": (2, 4)}, 1),
         ("npk-theorem51", {}, 1),
         ("npk-kernel-at-scale", LITTLE, 2),
-        ("halfspace-circle", {}, 16),
+        ("halfspace-circle", {}, 23),
+        ("halfspace-initialisation", {"starts": ("pytorch", "signs")}, 6),
+        ("halfspace-path-regions", {}, 5),
+        ("halfspace-figure8", {}, 0),
     ],
 )
 def test_smoke_profiles(identifier, settings, claims, tmp_path):

@@ -64,7 +64,9 @@ class Start(StrEnum):
 
 
 @torch.no_grad()
-def initialise(model: _Network, generator: torch.Generator | None = None, start: Start = Start.GLOROT) -> _Network:
+def initialise(
+    model: _Network, generator: torch.Generator | None = None, start: Start | str = Start.GLOROT
+) -> _Network:
     """Draw the weights of every Linear and Conv layer anew.
 
     Args:

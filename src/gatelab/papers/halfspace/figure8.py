@@ -93,9 +93,9 @@ def _findings(config: Figure8Config, results: Mapping[str, Result]) -> Findings:
 
 
 _CAPTION = (
-    "Top: each path takes one unit of each layer; gates and values have weights of their own. Middle: the half-spaces of "
-    "the four units, dark where the gate is open. Bottom: where each path is active, the intersection of the half-spaces "
-    "of its two units, and the value that it adds to the output there."
+    "Top: each path takes one unit of each layer; gates and values have weights of their own. Middle: the half-spaces "
+    "of the four units, dark where the gate is open. Bottom: where each path is active, the intersection of the "
+    "half-spaces of its two units, and the value that it adds to the output there."
 )
 
 
@@ -175,7 +175,7 @@ def _on(path: tuple[int, int], column: int, one: int, other: int) -> bool:
 def _edge(start: tuple[float, float], end: tuple[float, float], shade: float) -> Polygon:
     (x, y), (u, v) = start, end
     length = hypot(u - x, v - y)
-    a, b = 0.012 * (v - y) / length, 0.012 * (x - u) / length
+    a, b = 0.025 * (v - y) / length, 0.025 * (x - u) / length
     return Polygon(((x + a, y + b), (u + a, v + b), (u - a, v - b), (x - a, y - b)), shade)
 
 

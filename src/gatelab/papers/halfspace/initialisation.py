@@ -25,6 +25,7 @@ class InitialisationConfig(CircleConfig):
     """ReLU networks and DLGNs learn the circle from several starts."""
 
     starts: tuple[Start, ...] = tuple(Start)
+    runs: int = Field(default=32, ge=1)
     frames: int = Field(default=2, ge=2)
     kernel_points: int = Field(default=8, ge=4)
 

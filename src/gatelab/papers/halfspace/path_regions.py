@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from gatelab.errors import InputError
 from gatelab.figures import Panels, Plot, Shapes
 from gatelab.figures.facts import Polygon
 from gatelab.lab.findings import FigureFacts, Findings, Table
@@ -50,7 +51,9 @@ def draw_paths(partition: Partition, count: int, generator: torch.Generator) -> 
 
     A region in which a layer is closed has no path; it is drawn again.
     """
-    layers = [partition.gates[name].double() for name in partition.gates]
+    if partition.gates is None:
+        raise InputError("the network has no gates, hence no paths; give one with ReLU or other gates")
+    layers = [partition.gates[name].double() for name in partition.path_layers]
     areas = partition.areas.double().clone()
     for gates in layers:
         areas[gates.sum(dim=1) == 0] = 0

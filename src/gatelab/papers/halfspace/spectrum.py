@@ -1,5 +1,6 @@
 """The spectrum of an error on the smooth half of the circle: what the paper calls artefacts of high frequency."""
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.fft import dct
@@ -25,7 +26,7 @@ def smooth_half_spectrum(error: Float[Tensor, " n"], count: int = 64) -> Float[T
         [0.0, 0.0, 0.0, 0.5, 0.0]
     """
     upper = error[: len(error) // 2].double().numpy(force=True)
-    energies = torch.from_numpy(dct(upper, norm="ortho") ** 2 / len(upper))
+    energies = torch.from_numpy(np.asarray(dct(upper, norm="ortho"))).square() / len(upper)
     kept = torch.zeros(count, dtype=torch.float64)
     kept[: min(count, len(energies))] = energies[:count]
     kept[count - 1] += energies[count:].sum()

@@ -125,8 +125,9 @@ class Table1Config(ImagesConfig):
 
     def relu(self, generator: torch.Generator) -> nn.Module:
         """Make the network of the paper's appendix."""
-        shape = {"layers": self.layers, "filters": self.filters, "dense": self.dense}
-        return models.halfspace_cnn(**shape, start=self.start, generator=generator)
+        return models.halfspace_cnn(
+            layers=self.layers, filters=self.filters, dense=self.dense, start=self.start, generator=generator
+        )
 
     def published(self) -> Published:
         """The paper's Table 1."""
@@ -218,7 +219,7 @@ def _work(config: ImagesConfig, cell: Cell, context: Context) -> Result:
     """Train one network, or fit the linear model; return the accuracies at the end."""
     data, kind, seed = config.load(), cell.parameters["kind"], int(cell.parameters["seed"])
     # Convolutions of few channels are faster with channels last: 1.2 to 1.4 times on the machine of docs/results.
-    model = config.make(kind, seed).to(memory_format=torch.channels_last)
+    model = config.make(kind, seed).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     if kind == "tangent":
         train, test, ridge = linearised_accuracy(model, data, tell=lambda done: context.tell(done, "tangent features"))
         return {"data": data.title, "train": train, "test": test, "ridge": ridge}

@@ -1,7 +1,7 @@
 """halfspace, Tables 1 and 2: the tables beside the published numbers, the curves, and whether they are flat."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gatelab.figures import Curve
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
@@ -23,6 +23,7 @@ FLAT = 0.01  # a curve whose last fifth gains less than this on the fifth before
 Published = Mapping[str, tuple[float, float]]  # train and test accuracy, in percent
 
 
+@runtime_checkable
 class TableConfig(Protocol):
     """What the findings need to know of a configuration."""
 
