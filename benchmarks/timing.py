@@ -26,14 +26,16 @@ class Ratio:
     missing: str = ""
 
 
-def interleaved(*functions: Callable[[], object], rounds: int = 7) -> list[float]:
+def interleaved(
+    *functions: Callable[[], object], rounds: int = 7, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """The best time of each function, measured in turn so that a busy moment hits all alike."""
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:  # warm up: compilation, page faults, thread pools
         function()
     for _ in range(rounds):
         for function, collected in zip(functions, times, strict=True):
-            start = time.perf_counter()
+            start = clock()
             function()
-            collected.append(time.perf_counter() - start)
+            collected.append(clock() - start)
     return [min(collected) for collected in times]

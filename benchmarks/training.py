@@ -1,4 +1,9 @@
-"""Training many small networks together, and tracking one, against an ordinary loop."""
+"""Training many small networks together, convolutional ones with kept gates, and tracking, against ordinary loops."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from time import process_time
 
 import torch
 from torch import nn
@@ -7,10 +12,10 @@ import gatelab as gl
 from benchmarks.timing import Ratio, interleaved
 from gatelab.convert import Regime
 from gatelab.data import Dataset
-from gatelab.lab.team import StackedTeam
+from gatelab.lab.team import SingleTeam, StackedTeam
 from gatelab.lab.training import TrainConfig, make_optimiser, train_epoch
 from gatelab.lab.twins import network, twin
-from gatelab.papers.npk.table2 import Table2Config
+from gatelab.papers.npk.table2 import Arch, Table2Config
 
 STEPS, BATCH, RUNS, PROBES = 40, 32, 5, 200
 EPOCH = 60000 // BATCH  # steps of an epoch of MNIST
@@ -46,8 +51,88 @@ def ordinary(model: nn.Module, examples: Dataset) -> None:
         optimiser.step()
 
 
+CONVOLUTIONAL = Table2Config(arch=Arch.GCONV, channels=0.25, shrink=2)
+REGIMES = (None, Regime.FRNPF_II, Regime.FRNPF_DI, Regime.FLNPF, Regime.DNPFL)
+
+
+def images() -> Dataset:
+    """Random data of the shape of CIFAR-10 at 16×16 pixels."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (STEPS * BATCH, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    y = torch.randint(10, (STEPS * BATCH,), generator=generator)
+    return Dataset("random", "random", x, y, x[:100], y[:100], tuple("0123456789"))
+
+
+def one_regime(regime: Regime | None) -> nn.Module:
+    """A network of Table 2's GCONV row, with a quarter of the channels."""
+    make = CONVOLUTIONAL.make
+    return network(make, 0) if regime is None else twin(make, regime, 0, 8.0, gates_of(regime))
+
+
+def gates_of(regime: Regime) -> dict[str, torch.Tensor] | None:
+    """The weights whose gates a network gets."""
+    return network(CONVOLUTIONAL.make, 9).state_dict() if regime is Regime.FLNPF else None
+
+
+def train_kept(regimes: Sequence[Regime | None]) -> Callable[[], None]:
+    """A function that trains networks for an epoch, as a cell of Table 2 does once gates are kept."""
+    examples, config = images(), TrainConfig(epochs=1, batch_size=BATCH)
+    members = [SingleTeam(one_regime(regime)) for regime in regimes]
+    optimisers = [make_optimiser(team.parameters(), config) for team in members]
+
+    def epoch() -> None:
+        for team, optimiser in zip(members, optimisers, strict=True):
+            train_epoch(team, optimiser, examples, config, [0], 0)
+
+    epoch()  # computes the gates; their cost is one forward pass, not one for each epoch
+    return epoch
+
+
+def _in_process(share: tuple[Regime | None, ...]) -> None:
+    """Train in a worker process; what was prepared there before is used again."""
+    torch.set_num_threads(1)
+    if share not in _prepared:
+        _prepared[share] = train_kept(share)
+    _prepared[share]()
+
+
+_prepared: dict[tuple[Regime | None, ...], Callable[[], None]] = {}
+# Two shares of equal work: a decoupled network costs as much as two others.
+SHARES = (REGIMES[:3], REGIMES[3:])
+
+
+def convolutional() -> list[Ratio]:
+    """The five regimes of the GCONV row: on one core, and on two."""
+    examples = images()
+    networks = [one_regime(regime) for regime in REGIMES]
+
+    def ordinary_row() -> None:
+        for model in networks:
+            ordinary(model, examples)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    kept, plain = interleaved(train_kept(REGIMES), ordinary_row, rounds=3, clock=process_time)
+    torch.set_num_threads(max(2, threads))
+    with ProcessPoolExecutor(len(SHARES), get_context("spawn")) as pool:
+        list(pool.map(_in_process, SHARES))  # prepares
+        processes, several = interleaved(lambda: list(pool.map(_in_process, SHARES)), ordinary_row, rounds=3)
+    torch.set_num_threads(threads)
+    speed = several / processes
+    row = f"GCONV row of Table 2, 16×16, ¼ of the channels, 5 regimes, batch {BATCH}"
+    return [
+        Ratio(f"{row}, one core", "an ordinary loop, one thread (processor time)", plain / kept, "none", True),
+        Ratio(f"{row}, two processes", "an ordinary loop, two threads", speed, "≥ 2", speed >= 2),
+    ]
+
+
 def run() -> list[Ratio]:
     """Measure."""
+    return [*dense(), *convolutional()]
+
+
+def dense() -> list[Ratio]:
+    """The fully connected row."""
     examples, groups, config = data(), members(), TrainConfig(epochs=1, batch_size=BATCH)
     teams = [StackedTeam(models) for models in groups.values()]
     optimisers = [make_optimiser(team.parameters(), config) for team in teams]

@@ -9,7 +9,7 @@ import tests.typechecker  # noqa: F401  the hook below finds it as an attribute 
 
 # All modules but those that meet other things than tensors: Numba's compiler, torch.fx's proxies, typer.
 _UNCHECKED = tuple(
-    "__init__ popcount offset_loops gather_loops splitting joining tracer functions pooling twin dgn residual "
+    "__init__ popcount octets offset_loops gather_loops splitting joining tracer functions pooling twin dgn residual "
     "theorems_bundles models.gdln node_gates".split()
 )
 _ROOT = Path(find_spec("gatelab").submodule_search_locations[0])

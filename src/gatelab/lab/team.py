@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
+from gatelab.data.dataset import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
+from gatelab.lab.kept_gates import FixedGates, channels_last, fixed_gates
 from gatelab.network.network import Network, read
 from gatelab.network.operations import Kind
 
@@ -36,6 +38,15 @@ class Team(ABC):
     @abstractmethod
     def forward(self, x: Float[Tensor, "e b ..."]) -> Float[Tensor, "e b k"]:
         """Each member's answers to its own batch."""
+
+    def training_answers(self, data: Examples, rows: Int64[Tensor, "e b"]) -> Float[Tensor, "e b k"]:
+        """Each member's answers to its own rows of the training examples."""
+        return self.forward(data.inputs(data.train_x[rows]))
+
+    def test_answers(self, data: Examples, rows: Int64[Tensor, " b"]) -> Float[Tensor, "e b k"]:
+        """All members' answers to the same rows of the test examples."""
+        x = data.inputs(data.test_x[rows])
+        return self.forward(x.expand(self.size, *x.shape))
 
     @abstractmethod
     def tensors(self) -> StateDict:
@@ -112,14 +123,37 @@ def teams(models: Sequence[nn.Module]) -> list[Team]:
 
 
 class SingleTeam(Team):
-    """A team of one model, which is trained itself."""
+    """A team of one model, which is trained itself.
+
+    Images are given with the channels of a pixel side by side if the model takes them so. Fixed hard gates of a twin are
+    computed once for all examples. Both change the order of sums at most.
+    """
 
     def __init__(self, model: nn.Module):
         super().__init__(1, model, model)
+        self._prepared: tuple[Examples, FixedGates | None, bool] | None = None
 
     def forward(self, x: Float[Tensor, "1 b ..."]) -> Float[Tensor, "1 b k"]:
         """The model's answers."""
         return self._model(x[0]).unsqueeze(0)
+
+    def training_answers(self, data: Examples, rows: Int64[Tensor, "1 b"]) -> Float[Tensor, "1 b k"]:
+        """The model's answers to rows of the training examples."""
+        return self._answers(data, rows[0], test=False)
+
+    def test_answers(self, data: Examples, rows: Int64[Tensor, " b"]) -> Float[Tensor, "1 b k"]:
+        """The model's answers to rows of the test examples."""
+        return self._answers(data, rows, test=True)
+
+    def _answers(self, data: Examples, rows: Int64[Tensor, " b"], *, test: bool) -> Float[Tensor, "1 b k"]:
+        if self._prepared is None or self._prepared[0] is not data:
+            some = data.inputs(data.train_x[:2])
+            self._prepared = data, fixed_gates(self._model, data), _takes_channels_last(self._model, some)
+        _, fixed, last = self._prepared
+        if fixed is not None and last:
+            return fixed.answers(data, rows, test=test).unsqueeze(0)
+        x = data.inputs((data.test_x if test else data.train_x)[rows])
+        return self.forward((channels_last(x) if last else x).unsqueeze(0))
 
     def tensors(self) -> StateDict:
         """The model's state dict with an axis in front."""
@@ -170,6 +204,18 @@ class StackedTeam(Team):
         """Copy stacked parameters from ``state``."""
         for name, tensor in self.tensors().items():
             tensor.copy_(state[name])
+
+
+@torch.no_grad()
+def _takes_channels_last(model: nn.Module, x: Float[Tensor, "n ..."]) -> bool:
+    """Whether a model's forward runs on images whose channels lie side by side; ``view`` may refuse what it makes."""
+    copied = copy.deepcopy(model).eval()  # a forward pass may leave a trace in the network itself
+    try:
+        with torch.random.fork_rng(devices=[]):
+            copied(channels_last(x))
+    except RuntimeError:
+        return False
+    return True
 
 
 def can_stack(model: nn.Module) -> bool:

@@ -18,7 +18,7 @@ from gatelab.lab.experiment import Config
 from gatelab.lab.team import Team
 from gatelab.work.here import threads_for
 
-_EVALUATION_BATCH = 1000
+_EVALUATION_BATCH = 250  # larger batches of a convolutional network do not fit the cache
 
 
 class Optimiser(StrEnum):
@@ -144,7 +144,7 @@ def train_epoch(
     orders = torch.stack([_order(len(data.train_x), seed, epoch)[: config.epoch_examples] for seed in seeds])
     total = torch.zeros(team.size, dtype=torch.float64)
     for batch in orders.split(config.batch_size, dim=1):
-        answers = team.forward(data.inputs(data.train_x[batch]))
+        answers = team.training_answers(data, batch)
         losses = _losses(answers, data.train_y[batch], config.loss)
         optimiser.zero_grad()
         losses.sum().backward()  # members share nothing: each gets its own gradient
@@ -207,8 +207,7 @@ def _evaluate(team: Team, data: Examples, loss: Loss) -> dict[str, Float[Tensor,
     """Each member's test_loss and, if the test examples have labels, test_accuracy."""
     total, right = torch.zeros(team.size, dtype=torch.float64), torch.zeros(team.size, dtype=torch.float64)
     for rows in torch.arange(len(data.test_x)).split(_EVALUATION_BATCH):
-        x = data.inputs(data.test_x[rows])
-        answers = team.forward(x.expand(team.size, *x.shape))
+        answers = team.test_answers(data, rows)
         labels = data.test_y[rows].expand(team.size, -1)
         total += _losses(answers, labels, loss).to(total) * len(rows)
         if labels.is_floating_point():

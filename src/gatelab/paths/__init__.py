@@ -1,5 +1,6 @@
-"""Paths of networks: the largest contributions and their number; and, in chains, numbering, features and experts."""
+"""Paths of networks: the largest contributions, their number, features and values; and, in chains, experts."""
 
+from gatelab.paths.bundles import PathBundles
 from gatelab.paths.counting import count_paths
 from gatelab.paths.enumeration import PathIndex
 from gatelab.paths.experts import mixture_of_experts
@@ -10,6 +11,7 @@ from gatelab.paths.top import Path, top_paths
 __all__ = [
     "HardeningGap",
     "Path",
+    "PathBundles",
     "PathIndex",
     "count_paths",
     "hardening_gap",

@@ -70,6 +70,8 @@ class LinkFilter:
         outputs: the number of the output unit with this channel and position.
         groups: the number of groups of channels.
         is_image: whether it is a convolution.
+        transposed: whether it is a transposed one, whose parameter has the input channels first.
+        names: the names of its weight and its bias among the model's parameters; None where it is none of them.
     """
 
     source: int
@@ -79,6 +81,8 @@ class LinkFilter:
     outputs: Int[Tensor, "o q"]
     groups: int = 1
     is_image: bool = False
+    transposed: bool = False
+    names: tuple[str | None, str | None] = (None, None)
 
     def largest(self, reach: Float[Tensor, " inputs"]) -> Float[Tensor, " units"]:
         r"""Return max \|weight · reach\| over all connections of each unit."""
@@ -105,13 +109,24 @@ class LinkFilter:
 
     def of(self, unit: int) -> Connected:
         """Return the connections of one unit."""
-        weight, inputs, columns, place = self._arrays
+        return self._of(unit, self._arrays[0])
+
+    def entries_of(self, unit: int) -> Connected:
+        """Return the units that one unit reads, and the place of each connection's weight in its parameter."""
+        return self._of(unit, self._entries)
+
+    def _of(self, unit: int, weight: np.ndarray) -> Connected:
+        _, inputs, columns, place = self._arrays
         output, position = divmod(int(place[unit]), len(columns))
         there = columns[position] >= 0
         size = len(inputs) // self.groups
         first = output // (len(weight) // self.groups) * size
         units = inputs[first : first + size, columns[position][there]]
         return units.ravel(), weight[output].reshape(size, -1)[:, there].ravel()
+
+    def channel_of(self, unit: int) -> int:
+        """Return the output channel of a unit: the place of its bias in the parameter."""
+        return int(self._arrays[3][unit]) // len(self.columns)
 
     def _windows(self, signals: Float[Tensor, "b inputs"]) -> Float[Tensor, "g b k q"]:
         """What each output position reads, by group."""
@@ -123,6 +138,14 @@ class LinkFilter:
         units = values.new_empty(len(values), self.outputs.numel())
         units[:, self.outputs.flatten()] = values.flatten(1)
         return units
+
+    @cached_property
+    def _entries(self) -> np.ndarray:
+        numbers = torch.arange(self.weight.numel())
+        if self.transposed:  # the parameter has the shape (in, out / groups, taps)
+            channels, groups = len(self.inputs) // self.groups, self.groups
+            numbers = numbers.view(groups, channels, len(self.weight) // groups, -1).transpose(1, 2)
+        return numbers.reshape(self.weight.shape).numpy()
 
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

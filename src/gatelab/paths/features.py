@@ -1,19 +1,20 @@
-"""List path features, values and gradients of small fully connected networks (npk, Sections 2 and 3)."""
+"""List path features, values and gradients of small networks (npk, Sections 2 and 3)."""
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from gatelab.errors import InputError
+from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.network.capture import capture_gates
 from gatelab.network.chain import DenseChain, dense_chain
-from gatelab.observe import examples
+from gatelab.observe import examples, observable
+from gatelab.paths.bundles import PathBundles
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 
 
@@ -24,12 +25,13 @@ def neural_path_features(
 
     .. math:: \phi_x(p) = x(I_0(p)) \prod_{l=1}^{d-1} G_x(l, I_l(p))
 
-    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x.
-    ``neural_path_features(model, x) @ neural_path_values(model)`` is ``model(x)`` (npk, Proposition 2.1), whether its
-    gates G are bits or numbers.
+    Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x. In a
+    network that is not a chain of dense layers, a column is a bundle of :class:`~gatelab.paths.PathBundles`: all paths
+    that share their weights. ``neural_path_features(model, x) @ neural_path_values(model, x)`` is ``model(x)`` (npk,
+    Proposition 2.1), whether its gates G are bits or numbers.
 
     Args:
-        model: a fully connected network.
+        model: a small network of dense and convolutional layers, gates and whatever :func:`gatelab.top_paths` takes.
         x: examples.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         limit: the largest number of paths to list.
@@ -46,7 +48,11 @@ def neural_path_features(
         >>> neural_path_features(net, torch.tensor([[3.0, 5.0]])).tolist()
         [[3.0, 0.0, 5.0, 0.0]]
     """
-    chain, index = _guarded(model, limit)
+    try:
+        chain = dense_chain(model)
+    except UnsupportedModelError:
+        return PathBundles(model, x, limit=limit).features(x, gates=gates)
+    index = _guarded(chain, limit)
     nodes = input_nodes(x, model, chain)
     pattern = capture_gates(model, x)
     return _products(index, nodes, gate_factors(pattern.hard() if is_hard(gates) else pattern, chain))
@@ -56,23 +62,27 @@ def path_activity(
     model: nn.Module, x: Float[Tensor, "n ..."], *, limit: int = DEFAULT_LIMIT
 ) -> Bool[Tensor, "n paths"]:
     """Return whether all gates on each path are open, A(x, p) of npk, Definition 2.1."""
-    chain, index = _guarded(model, limit)
+    chain = dense_chain(model)
+    index = _guarded(chain, limit)
     nodes = torch.ones_like(input_nodes(x, model, chain), dtype=torch.bool)
     pattern = capture_gates(model, x).hard()
     return _products(index, nodes, [pattern[name] for name in chain.gates])
 
 
-def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float[Tensor, "paths k"]:
+def neural_path_values(
+    model: nn.Module, x: Float[Tensor, "n ..."] | None = None, *, limit: int = DEFAULT_LIMIT
+) -> Float[Tensor, "paths k"]:
     r"""Return the neural path value v of each path and output (npk, Definition 2.1).
 
     .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
 
     Args:
-        model: a fully connected network.
+        model: a small network; see :func:`neural_path_features`.
+        x: examples, needed unless the network is fully connected: their size decides which paths there are.
         limit: the largest number of paths to list.
 
     Returns:
-        The product of the weights on each path, one row per path and one column per output.
+        The product of the weights on each path or bundle, one row for each and one column per output.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
@@ -80,16 +90,19 @@ def neural_path_values(model: nn.Module, *, limit: int = DEFAULT_LIMIT) -> Float
         >>> neural_path_values(net).tolist()
         [[10.0], [15.0]]
     """
-    chain, _ = _guarded(model, limit)
+    parameters, values = _listed(model, x, limit)
     with torch.no_grad():
-        return _values(chain, _parameters(chain))
+        return values(parameters)
 
 
-def path_gradients(model: nn.Module, *, limit: int = 2**14) -> Float[Tensor, "paths k parameters"]:
+def path_gradients(
+    model: nn.Module, x: Float[Tensor, "n ..."] | None = None, *, limit: int = 2**14
+) -> Float[Tensor, "paths k parameters"]:
     r"""Return the gradient of each path's value with respect to the weights, φ_p of npk, Definition 3.1.
 
     Args:
-        model: a fully connected network.
+        model: a small network; see :func:`neural_path_features`.
+        x: examples, as in :func:`neural_path_values`.
         limit: the largest number of paths to list.
 
     Returns:
@@ -101,8 +114,8 @@ def path_gradients(model: nn.Module, *, limit: int = 2**14) -> Float[Tensor, "pa
         >>> path_gradients(net).tolist()
         [[[5.0, 2.0]]]
     """
-    chain, _ = _guarded(model, limit)
-    jacobian = jacrev(lambda parameters: _values(chain, parameters))(_parameters(chain))
+    parameters, values = _listed(model, x, limit)
+    jacobian = jacrev(values)(parameters)
     return torch.cat([block.flatten(2) for block in jacobian.values()], dim=2)
 
 
@@ -155,8 +168,25 @@ def input_nodes(x: Tensor, model: nn.Module, chain: DenseChain) -> Float[Tensor,
     return torch.ones_like(x) if chain.constant_input else x
 
 
-def _guarded(model: nn.Module, limit: int) -> tuple[DenseChain, PathIndex]:
-    chain = dense_chain(model)
+def _listed(
+    model: nn.Module, x: Tensor | None, limit: int
+) -> tuple[dict[str, Tensor], Callable[[Mapping[str, Tensor]], Tensor]]:
+    """Return the parameters that paths pass, and the function that makes the values of paths or bundles from them."""
+    try:
+        chain = dense_chain(model)
+    except UnsupportedModelError as error:
+        if x is None:
+            raise UnsupportedModelError(
+                f"{error}. The paths of other networks depend on the size of an example: give x="
+            ) from error
+        bundles = PathBundles(model, x, limit=limit)
+        held = dict(observable(model).named_parameters())
+        return {name: held[name].detach() for name in bundles.parameters}, bundles.values_of
+    _guarded(chain, limit)
+    return _parameters(chain), partial(_values, chain)
+
+
+def _guarded(chain: DenseChain, limit: int) -> PathIndex:
     index = PathIndex.of(chain)
     index.guard(limit, "use neural_path_kernel or top_paths, which enumerate none")
-    return chain, index
+    return index

@@ -20,7 +20,7 @@ def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilte
     """Return a weight layer as a filter, and the bias of each of its units."""
     weight, bias, options = _given(reading, node)
     shape, out = reading.shape(source), reading.shape(node)
-    dense = reading.network.operation(node) == "linear"
+    dense, transposed = reading.network.operation(node) == "linear", False
     if dense:
         inputs, outputs = (torch.arange(prod(size)).view(-1, size[-1]).T for size in (shape, out))
         columns, groups = torch.arange(inputs.shape[1])[:, None], 1
@@ -36,7 +36,25 @@ def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilte
     if bias is not None:
         constant = torch.empty(outputs.numel()).double()
         constant[outputs] = bias[:, None].expand(outputs.shape)
-    return LinkFilter(reading.numbers[source], weight.flatten(1), inputs, columns, outputs, groups, not dense), constant
+    return LinkFilter(
+        reading.numbers[source],
+        weight.flatten(1),
+        inputs,
+        columns,
+        outputs,
+        groups,
+        not dense,
+        transposed,
+        _names(reading, node),
+    ), constant
+
+
+def _names(reading: PathReading, node: Node) -> tuple[str | None, str | None]:
+    """The first names of weight and bias, which several layers may share; None if they are no parameters."""
+    own = {id(parameter): name for name, parameter in reading.network.model.named_parameters()}
+    call = reading.network.call(node)
+    weight, bias = (own.get(id(reading.value(call[name]))) for name in ("weight", "bias"))
+    return weight, bias
 
 
 def _given(reading: PathReading, node: Node) -> tuple[Tensor, Tensor | None, dict[str, Any]]:

@@ -30,10 +30,14 @@ class PathReading:
         pattern: its gates; None if it has none.
         numbers: the number of the layer that a node is.
         values: what each node returns for the copies.
+        all_open: whether to let every path pass, whatever the gates are for this example.
     """
 
-    def __init__(self, model: nn.Module, x: Float[Tensor, "1 ..."], gates: GateChoice = "network"):
+    def __init__(
+        self, model: nn.Module, x: Float[Tensor, "1 ..."], gates: GateChoice = "network", *, all_open: bool = False
+    ):
         """Read the model, and run it on the example."""
+        self.all_open = all_open
         self.x = torch.cat([x] * COPIES)
         self.network = read(model, self.x)
         refuse_unless_paths_pass(self.network)  # before capture, which says less about what is in the way

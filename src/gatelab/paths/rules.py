@@ -17,22 +17,26 @@ from gatelab.network.operations import DIFFERENCES, QUOTIENTS, Kind
 from gatelab.paths.connections import LinkFilter, LinkTable, PathLayer, identity
 from gatelab.paths.filters import filter_of
 from gatelab.paths.reading import PathReading
-from gatelab.paths.windows import linear_table
+from gatelab.paths.windows import linear_table, window_table
 
 
 @torch.no_grad()
-def layers_of(model: nn.Module, x: Float[Tensor, "1 ..."], gates: GateChoice = "network") -> list[PathLayer]:
+def layers_of(
+    model: nn.Module, x: Float[Tensor, "1 ..."], gates: GateChoice = "network", *, all_open: bool = False
+) -> list[PathLayer]:
     """Return the layers that paths pass, in order; the last one is the output.
 
     Args:
         model: any network that can be read.
         x: one example.
         gates: whether the gates are the network's own or hard.
+        all_open: let every path pass: gates and constants that depend on the data are one, and a maximum reads its
+            whole window.
 
     Raises:
         UnsupportedModelError: an operation before the output is neither linear nor a gate.
     """
-    reading = PathReading(model, x, gates)
+    reading = PathReading(model, x, gates, all_open=all_open)
     network, layers, names = reading.network, list[PathLayer](), Counter[str]()
     for node in network.value_nodes:
         if "shape" not in node.meta:  # several tensors: the nodes that pick them are layers
@@ -72,7 +76,7 @@ Rule = Callable[[PathReading, Node], Read]
 
 def _start(reading: PathReading, node: Node) -> Read:
     """The input itself, or ones in a network where the input acts through the gates alone."""
-    return [], reading.first(reading.values[node])
+    return [], _ones(reading, node) if reading.all_open else reading.first(reading.values[node])
 
 
 def _weight(reading: PathReading, node: Node) -> Read:
@@ -94,6 +98,8 @@ def _gate(reading: PathReading, node: Node) -> Read:
     gating, constant = reading.network.gating(node), None
     if gating.is_constant_somewhere:  # outside its bounds, or f(0) of a Softplus
         constant = gating.offset(reading.first(reading.values[gating.q]).double()).cpu()
+    if reading.all_open:
+        factor, constant = torch.ones_like(factor), None if constant is None else torch.ones_like(constant)
     return [LinkTable(reading.numbers[source], reading.broadcast(source, node), factor[:, None])], constant
 
 
@@ -103,6 +109,8 @@ def _selection(reading: PathReading, node: Node) -> Read:
     gating = reading.network.gating(node)
     source, pool = gating.value, gating.pool
     assert pool is not None
+    if reading.all_open:
+        return [window_table(reading, source, pool)], None
     winners = reading.first(pool.winners(reading.values[gating.q])).cpu()
     rows, channels, *size = reading.shape(source)
     index = winners.view(rows * channels, -1) + prod(size) * torch.arange(rows * channels)[:, None]

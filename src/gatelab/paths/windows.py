@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, take
 from gatelab.paths.connections import LinkTable, table_of
 from gatelab.paths.reading import PathReading
 
@@ -47,6 +48,25 @@ def linear_table(reading: PathReading, node: Node, source: Node) -> LinkTable:
     )
     _check(reading, node, source, table)
     return table
+
+
+def window_table(reading: PathReading, source: Node, pool: MaxPool | AdaptiveMaxPool) -> LinkTable:
+    """Return a table in which each window of a max-pooling reads all of its units.
+
+    A unit that is larger than all others wins in every window that it belongs to.
+    """
+    rows, channels, *size = reading.shape(source)
+    inputs = prod(size)
+    alone = torch.eye(inputs).double().view(inputs, 1, *size)
+    member = take(alone, pool.winners(alone)).flatten(1)  # unit, window
+    number, window = member.nonzero().T
+    index, factor = table_of(window, number, torch.ones(len(window)).double(), member.shape[1])
+    shift = torch.arange(rows * channels)[:, None, None] * inputs  # the same in every channel
+    return LinkTable(
+        reading.numbers[source],
+        torch.where(index >= 0, index + shift, -1).flatten(0, 1),
+        factor.repeat(rows * channels, 1),
+    )
 
 
 def _check(reading: PathReading, node: Node, source: Node, table: LinkTable) -> None:

@@ -6,7 +6,9 @@ from torch import Tensor, nn
 from gatelab.paths.features import path_gradients
 
 
-def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor, "paths paths"]:
+def value_tangent_kernel(
+    model: nn.Module, x: Float[Tensor, "n ..."] | None = None, *, limit: int = 4096
+) -> Float[Tensor, "paths paths"]:
     r"""Compute the inner products of the gradients of path values.
 
     .. math:: \mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle
@@ -15,7 +17,9 @@ def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor
     several outputs it is the sum over outputs, and K the trace kernel.
 
     Args:
-        model: a fully connected network.
+        model: a small network; what is not fully connected has a row for each bundle of
+            :class:`gatelab.paths.PathBundles`, and its gradients are those of dense and convolutional layers.
+        x: examples, as in :func:`gatelab.neural_path_values`; their values do not matter.
         limit: the most paths to enumerate.
 
     Returns:
@@ -30,5 +34,5 @@ def value_tangent_kernel(model: nn.Module, *, limit: int = 4096) -> Float[Tensor
         >>> value_tangent_kernel(net).tolist()  # one path with the value 2 · 3, whose gradient is (3, 2)
         [[13.0]]
     """
-    gradients = path_gradients(model, limit=limit).flatten(1)
+    gradients = path_gradients(model, x, limit=limit).flatten(1)
     return gradients @ gradients.T

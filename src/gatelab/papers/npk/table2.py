@@ -80,22 +80,33 @@ class Table2Config(DataConfig):
         side = 32 // self.shrink
         return models.vconv(channels=convolutions, dense=dense, inputs=(3, side, side), generator=generator)
 
+    def groups(self) -> dict[str, list[int]]:
+        """By what to add to a cell's name, the seeds of the runs that one cell trains.
+
+        Fully connected networks of all runs train together as one computation. Each convolutional network is a
+        computation of its own, so cells of one run each keep all cores busy, and one run is finished after the other.
+        """
+        if self.arch is Arch.FC:
+            return {"": self.seeds()}
+        return {f"/{run}": [seed] for run, seed in enumerate(self.seeds())}
+
 
 def _cells(config: Table2Config) -> list[Cell]:
     """For each step size: the ReLU networks, all networks with fixed gates (they share a shape), the decoupled ones."""
     cells = []
     for rate in config.rates():
-        relu = f"relu/{rate:g}"
-        cells += [
-            Cell(relu, {"kind": "relu", "rate": rate}),
-            Cell(f"fixed/{rate:g}", {"kind": "fixed", "rate": rate}, needs=(relu,), weight=4.0),
-            Cell(f"dnpfl/{rate:g}", {"kind": "dnpfl", "rate": rate}, weight=2.0),
-        ]
+        for group, seeds in config.groups().items():
+            relu, how = f"relu/{rate:g}{group}", {"rate": rate, "seeds": seeds}
+            cells += [
+                Cell(relu, {"kind": "relu", **how}),
+                Cell(f"fixed/{rate:g}{group}", {"kind": "fixed", **how}, needs=(relu,), weight=3.0),
+                Cell(f"dnpfl/{rate:g}{group}", {"kind": "dnpfl", **how}, weight=2.0),
+            ]
     return cells
 
 
 def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
-    kind, seeds = cell.parameters["kind"], config.seeds()
+    kind, seeds = cell.parameters["kind"], cell.parameters["seeds"]
     order = seeds * 3 if kind == "fixed" else seeds
 
     def twins(regime: Regime) -> list[nn.Module]:
@@ -115,9 +126,15 @@ def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
 
 def _histories(config: Table2Config, results: Mapping[str, Result], rate: float) -> dict[str, list[list[float]]]:
     """For each column the test accuracy of its runs over epochs."""
-    n = config.runs
-    fixed, dnpfl, relu = (results[f"{kind}/{rate:g}"]["test_accuracy"] for kind in ("fixed", "dnpfl", "relu"))
-    return dict(zip(COLUMNS, (fixed[:n], fixed[n : 2 * n], dnpfl, fixed[2 * n :], relu), strict=True))
+    columns: dict[str, list[list[float]]] = {column: [] for column in COLUMNS}
+    for group, seeds in config.groups().items():
+        fixed, dnpfl, relu = (
+            results[f"{kind}/{rate:g}{group}"]["test_accuracy"] for kind in ("fixed", "dnpfl", "relu")
+        )
+        n = len(seeds)
+        for column, runs in zip(COLUMNS, (fixed[:n], fixed[n : 2 * n], dnpfl, fixed[2 * n :], relu), strict=True):
+            columns[column] += runs
+    return columns
 
 
 def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
