@@ -149,10 +149,10 @@ LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "rid
         ("npk-figure6", {"depths": (2, 4)}, 1),
         ("npk-theorem51", {}, 1),
         ("npk-kernel-at-scale", LITTLE, 2),
-        ("halfspace-circle", {}, 23),
-        ("halfspace-initialisation", {"starts": ("pytorch", "signs")}, 6),
-        ("halfspace-path-regions", {}, 5),
-        ("halfspace-figure8", {}, 0),
+        ("halfspace-circle", {}, 22),
+        pytest.param("halfspace-initialisation", {"starts": ("pytorch", "signs")}, 6, marks=pytest.mark.slow),
+        pytest.param("halfspace-path-regions", {}, 5, marks=pytest.mark.slow),
+        pytest.param("halfspace-figure8", {}, 0, marks=pytest.mark.slow),
     ],
 )
 def test_smoke_profiles(identifier, settings, claims, tmp_path):
@@ -163,6 +163,7 @@ def test_smoke_profiles(identifier, settings, claims, tmp_path):
     assert findings.figures
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Data has no positive values")
 def test_a_network_without_open_paths_has_a_report(tmp_path):
     path, findings = _run(find_experiment("halfspace-circle"), "smoke", {"width": 1}, tmp_path / "run")
