@@ -1,6 +1,9 @@
 """halfspace, Figures 2–6, 9 and 10: the answer and the tables of the circle experiment."""
 
+from collections.abc import Callable
+
 from gatelab.lab.findings import Table
+from gatelab.lab.verdicts import Sample
 from gatelab.papers.halfspace.circle_runs import FROZEN, KINDS, LEARNERS, LEARNT, CircleRuns, times_text
 
 
@@ -76,16 +79,21 @@ def _artefacts(seen: CircleRuns) -> Table:
     )
 
 
+def _by_layer(seen: CircleRuns, read: Callable[[int], list[Sample]]) -> tuple[tuple[str, ...], ...]:
+    """A row for each layer with the samples that ``read`` finds there."""
+    return tuple((f"{layer + 1}", *(sample.text() for sample in read(layer))) for layer in range(seen.layers))
+
+
 def _tilts(seen: CircleRuns) -> Table:
     start, _, end = seen.shown
-    rows = []
-    for layer in range(seen.layers):
-        samples = [seen.tilt(kind, epoch, layer) for kind in LEARNERS for epoch in (start, end)]
-        rows.append((f"{layer + 1}", *(sample.text() for sample in samples)))
+
+    def tilts(layer: int) -> list[Sample]:
+        return [seen.tilt(kind, epoch, layer) for kind in LEARNERS for epoch in (start, end)]
+
     return Table(
         "How much more of the smooth half a gate is open on, by layer",
         ("layer", "ReLU, start", "ReLU, end", "DLGN, start", "DLGN, end"),
-        tuple(rows),
+        _by_layer(seen, tilts),
         "The share of the smooth half on which a gate is open minus that of the rough half, mean over the layer's "
         "gates: 1 is exactly the smooth half, 0 no preference, −1 the rough half.",
     )
@@ -93,14 +101,14 @@ def _tilts(seen: CircleRuns) -> Table:
 
 def _normals(seen: CircleRuns) -> Table:
     start, _, end = seen.shown
-    rows = []
-    for layer in range(seen.layers):
-        samples = [part for epoch in (start, end) for part in seen.concentration(epoch, layer)]
-        rows.append((f"{layer + 1}", *(sample.text() for sample in samples)))
+
+    def gathered(layer: int) -> list[Sample]:
+        return [part for epoch in (start, end) for part in seen.concentration(epoch, layer)]
+
     return Table(
         "How much the DLGN's half-spaces point one way, by layer",
         ("layer", "concentration, start", "to the smooth half, start", "concentration, end", "to it, end"),
-        tuple(rows),
+        _by_layer(seen, gathered),
         "Concentration is the length of the mean of a layer's unit normals: 0 if they cancel, 1 if all are one "
         "direction. Next to it is how far that mean points to the middle of the smooth half, −1 to 1.",
     )
