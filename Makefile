@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow attacks lint format bench house api support clean
+.PHONY: help data demo test test-slow attacks lint format bench house api support pictures notebooks docs wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -58,5 +58,18 @@ api: $(STAMP)  ## list the public names: docs/api.md
 support: $(STAMP)  ## try networks that others wrote: docs/support.md; NETWORKS="a b" tries these again
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.support $(NETWORKS)
 
+pictures: $(STAMP)  ## draw the pictures of docs/understand
+	$(BIN)/python -m tools.pictures
+
+notebooks: $(STAMP)  ## make examples/*.ipynb of examples/*.py, and run them
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.notebooks
+
+docs: $(STAMP)  ## build the site, docs/_build/html; a warning is an error
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+wheel: $(STAMP)  ## build sdist and wheel into dist/, and try the wheel in an empty environment
+	$(BIN)/python -m tools.wheel
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build docs/_build docs/generated

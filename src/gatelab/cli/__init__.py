@@ -1,6 +1,13 @@
 """The ``gatelab`` command, one module for each of its commands."""
 
-from gatelab.cli import data, kernel, running, theorems, verify  # importing a module adds its commands to the app
+from gatelab.cli import (  # importing a module adds its commands to the app
+    data,
+    guidance,
+    kernel,
+    running,
+    theorems,
+    verify,
+)
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "kernel", "main", "running", "theorems", "verify"]
+__all__ = ["app", "data", "guidance", "kernel", "main", "running", "theorems", "verify"]

@@ -16,7 +16,7 @@ from gatelab.cli.stopping import stopping
 app = typer.Typer(
     name="gatelab",
     help="A laboratory for the gates and paths inside ReLU networks.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -25,7 +25,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line.
 
-    The exit code is 2, with one line on standard error, if gatelab refuses something, and 128 + n after signal n.
+    The exit code is 2, with a message on standard error, if gatelab refuses something, and 128 + n after signal n.
     """
     _prepare_streams()
     with stopping() as received:
@@ -62,7 +62,7 @@ def _run() -> int:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         sys.stdout.flush()
     except GatelabError as error:
-        _complain(str(error))
+        _complain(f"{error}\n(more: gatelab explain {type(error).__name__})")
         return 2
     except OSError as error:
         return _failed(error)
@@ -99,8 +99,13 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A laboratory for the gates and paths inside ReLU networks."""
+    if context.invoked_subcommand is None:
+        from gatelab.cli.guidance import NEXT
+
+        typer.echo(NEXT)

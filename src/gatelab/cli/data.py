@@ -1,5 +1,6 @@
 """``gatelab data``."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,12 @@ app.add_typer(commands, name="data")
 @commands.command("list")
 def list_(data_root: DataRoot = None) -> None:
     """List the data sets, and where each one is."""
+    for line in where_data_are(data_root):
+        typer.echo(line)
+
+
+def where_data_are(data_root: Path | None) -> Iterator[str]:
+    """Return a line for each data set, and one with the folders that were searched."""
     from gatelab.data import names
     from gatelab.data.catalogue import ENTRIES
     from gatelab.data.dataset import jpeg_archive
@@ -27,11 +34,11 @@ def list_(data_root: DataRoot = None) -> None:
             where = "comes with scikit-learn" if name == "digits" else ""
             if entry is not None:
                 where = str(next(iter(find(entry, data_root).values())).parent)
-            typer.echo(f"{name:<14} {where or 'made from mnist'}")
+            yield f"{name:<14} {where or 'made from mnist'}"
         except DataError:
             archive = jpeg_archive(data_root) if name == "cifar10" else None
-            typer.echo(f"{name:<14} {f'{archive} (JPEG, lossy)' if archive else 'not found'}")
-    typer.echo("\nsearched: " + ", ".join(map(str, data_folders(data_root))))
+            yield f"{name:<14} {f'{archive} (JPEG, lossy)' if archive else 'not found'}"
+    yield "\nsearched: " + ", ".join(map(str, data_folders(data_root)))
 
 
 @commands.command()

@@ -33,8 +33,8 @@ def kernel(
         str,
         typer.Argument(metavar="DATA", help="The rows: a data set (mnist, mnist:test, …) or file.npy."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The directory of the kernel, for example K.zarr.")],
     kind: Annotated[KernelKind, typer.Option(help="Path kernel, overlap of gates, tangent kernel, or infinite width.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The directory of the kernel.")] = Path("K.zarr"),
     against: Annotated[
         str | None, typer.Option(help="The columns; the same examples as the rows if left out.", show_default=False)
     ] = None,

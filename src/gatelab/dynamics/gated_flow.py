@@ -195,7 +195,7 @@ class GatedLinearFlow:
         return w
 
     def weights(self, t: Times) -> Tensor:
-        """Return w(t), (*times, K, d) or (*times, K, d, outputs), for one time or a tensor of times."""
+        """Return w(t), ``(*times, K, d)`` or ``(*times, K, d, outputs)``, for one time or a tensor of times."""
         times = as_times(t, self.initial)
         sums = [component.flow.at(component.start, times.flatten()) for component in self._components]
         return self._units(sums).view(*times.shape, *self.initial.shape).to(self._dtype)

@@ -83,7 +83,7 @@ class GatedMoments:
         return self.A.view(self.units, self.dim, self.units, self.dim)[p, :, q]
 
     def loss(self, weights: Tensor) -> Float[Tensor, "*times"]:
-        """Return L = ½⟨‖y − ŷ‖²⟩ = ½⟨‖y‖²⟩ − ⟨b, w⟩/K + ⟨w, Aw⟩/(2K²) for weights (*times, K, d, *outputs)."""
+        """Return L = ½⟨‖y − ŷ‖²⟩ = ½⟨‖y‖²⟩ − ⟨b, w⟩/K + ⟨w, Aw⟩/(2K²) for weights ``(*times, K, d, *outputs)``."""
         wanted = (self.units, self.dim, *self.outputs)
         if weights.shape[-len(wanted) :] != wanted:
             raise InputError(f"weights are {tuple(weights.shape)}; their last axes must be {wanted}")

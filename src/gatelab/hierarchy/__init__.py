@@ -5,7 +5,7 @@ regions to large ones. A locally connected ReLU student learns the labels. The p
 teacher's side: gradient descent reformulated on z, the conditions under which the reformulation is exact, batch norm
 as a projection, what a network can express, and whether nodes come to stand for single factors or events.
 
-Rules for teachers are in :mod:`gatelab.hierarchy.rules`, input distributions in :mod:`gatelab.hierarchy.inputs`.
+Rules for teachers are in ``gatelab.hierarchy.rules``, input distributions in ``gatelab.hierarchy.inputs``.
 """
 
 from gatelab.hierarchy.diagnosing import diagnose

@@ -31,7 +31,7 @@ def active_region(
 
     Args:
         dlgn: the network, as in :func:`half_spaces`.
-        path: the unit passed in each layer of gates, first to last: a number, or (channel, *position) in a
+        path: the unit passed in each layer of gates, first to last: a number, or ``(channel, *position)`` in a
             convolutional layer; or a mapping from the layers' names, for a path that does not pass all of them; or one
             of :func:`gatelab.top_paths`.
         shape: the shape of one example, as in :func:`half_spaces`.
