@@ -22,7 +22,7 @@ from gatelab.regions import (
     paths_per_region,
     region_counts,
 )
-from gatelab.regions import partition as partition_module
+from gatelab.regions import cells
 from gatelab.regions.census import active_path_counts
 from tests import zoo
 from tests.references import regions as reference
@@ -60,6 +60,12 @@ MODELS = {
     "converted dgn": (lambda: gl.to_dgn(mlp([3, 6, 5, 2], bias=True), gl.Regime.FRNPF_II), (3,)),
     "convolutional": (lambda: gl.models.gconv(channels=[2, 3], dense=[4], inputs=1, outputs=2), (1, 5, 5)),
     "convolutional dlgn": (lambda: hard(gl.to_dlgn(Residual())), (2, 6, 6)),
+    "relu6": (lambda: nn.Sequential(nn.Linear(2, 6), nn.ReLU6(), nn.Linear(6, 5), nn.Hardtanh(-0.3, 0.5), nn.Linear(5, 2)),
+              None),
+    "prelu": (lambda: nn.Sequential(nn.Linear(2, 6), nn.PReLU(6, init=-0.4), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1)),
+              None),
+    "max-pooling": (lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.MaxPool2d(2, 1, 1), nn.Conv2d(2, 2, 2),
+                                          nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(2, 2)), (1, 4, 4)),
     "batch-norm": (lambda: nn.Sequential(nn.Linear(2, 9), nn.BatchNorm1d(9), nn.ReLU(), nn.Linear(9, 1)).eval(), None),
 }
 
@@ -170,7 +176,7 @@ def test_dead_layers_do_not_split():
 def test_blocks_make_no_difference(monkeypatch):
     model = mlp([2, 9, 8, 7, 2], bias=True)
     whole = linear_regions_2d(model, None, BOUNDS)
-    monkeypatch.setattr(partition_module, "BLOCK_ENTRIES", 100)
+    monkeypatch.setattr(cells, "BLOCK_ENTRIES", 100)
     parts = linear_regions_2d(model, None, BOUNDS)
     assert torch.equal(whole.starts, parts.starts)
     torch.testing.assert_close(whole.corners, parts.corners, rtol=0, atol=1e-14)
@@ -234,7 +240,6 @@ def test_the_model_is_left_alone():
         (lambda: linear_regions_2d(mlp([2, 4, 1])).along(1), InputError, "path is 1; give a unit for each"),
         (lambda: linear_regions_2d(mlp([2, 4, 1]), None, ((0, 1),)), InputError, "each of 2 axes"),
         (lambda: linear_regions_2d(mlp([2, 9, 1], bias=True), limit=1), TooManyPathsError, "limit of 1"),
-        (lambda: linear_regions_2d(zoo.cnn(), plane_in(4, 8, 8)), UnsupportedModelError, "MaxPool2d"),
         (lambda: linear_regions_2d(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Softmax(1))), UnsupportedModelError,
          "Softmax.*neither a gate nor affine"),
         (lambda: linear_regions_2d(zoo.Tokens(), plane_in(5, 3)), UnsupportedModelError, "gelu"),
@@ -249,7 +254,6 @@ def test_the_model_is_left_alone():
          "finite and not zero"),
         (lambda: activation_region(mlp([3, 4, 1]), torch.zeros(2, 3)), InputError, "give one example"),
         (lambda: activation_region(dln([3, 4, 1]), torch.zeros(3)), InputError, "has no gates"),
-        (lambda: activation_region(zoo.cnn(), torch.zeros(1, 4, 8, 8)), UnsupportedModelError, "MaxPool2d"),
         (lambda: active_path_counts(gl.capture_gates(zoo.cnn(), torch.zeros(1, 4, 8, 8))), UnsupportedModelError,
          "count_active_paths"),
         (lambda: region_counts(mlp([2, 4, 1])), UnsupportedModelError, "to_dlgn"),

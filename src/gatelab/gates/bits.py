@@ -39,6 +39,16 @@ def unpack(words: Int64[Tensor, "n words"], units: int) -> Bool[Tensor, "n units
     return (octets.unsqueeze(-1) & weights).bool().flatten(1)[:, :units]
 
 
+def one(words: Int64[Tensor, "n words"], unit: int) -> Bool[Tensor, " n"]:
+    """Return one column of what :func:`pack` packed.
+
+    Example:
+        >>> one(torch.tensor([[5], [2]]), 2).tolist()
+        [True, False]
+    """
+    return (words[:, unit // _WORD] >> (unit % _WORD) & 1).bool()
+
+
 def popcount(words: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
     """Count the one bits in each word.
 

@@ -27,6 +27,24 @@ class MaxPool:
         """Number of position axes."""
         return len(self.kernel)
 
+    def positions(self, sizes: tuple[int, ...]) -> Int[Tensor, "*windows taps"]:
+        """Return the flat position of each window's taps in an image of this size; −1 in the padding.
+
+        Example:
+            >>> MaxPool((2,), (2,), (0,), (1,)).positions((4,)).tolist()
+            [[0, 1], [2, 3]]
+        """
+        windows = self.winners(torch.empty(1, 1, *sizes, device="meta")).shape[2:]
+        flat, inside = torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.bool)
+        for axis, size in enumerate(sizes):
+            window, tap = torch.arange(windows[axis]), torch.arange(self.kernel[axis])
+            place = window[:, None] * self.stride[axis] - self.padding[axis] + tap * self.dilation[axis]
+            shape = [1] * 2 * self.axes
+            shape[axis], shape[self.axes + axis] = len(window), len(tap)
+            flat = flat * size + place.view(shape)
+            inside = inside & ((place >= 0) & (place < size)).view(shape)
+        return torch.where(inside, flat, -1).flatten(self.axes)
+
     def winners(self, q: Float[Tensor, "n c *positions"]) -> Int[Tensor, "n c *windows"]:
         """Return the flat position of the largest input in each window."""
         _check_axes(q, self.axes)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from gatelab.network.gating import has_half_spaces
+from gatelab.network.gating import is_piecewise_linear
 from gatelab.network.nodes import ancestors, value_sources
 from gatelab.network.operations import CONVOLUTIONS, Kind
 
@@ -64,7 +64,7 @@ def _before_listed_paths(network: "Network") -> Iterator[Node]:
 def _before_regions(network: "Network") -> Iterator[Node]:
     yield from _obstacles(network)
     for node in network.gates:
-        if not has_half_spaces(network.gating(node)):
+        if not is_piecewise_linear(network.gating(node)):
             yield node
 
 

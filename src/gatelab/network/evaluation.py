@@ -1,7 +1,7 @@
 """Run nodes of a recorded graph: one of them on chosen values, or all of them under chosen gates."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,9 @@ from torch.fx import Graph, Node, map_arg
 
 from gatelab.network.nodes import ancestors
 
-# Called with a gate's name and its pre-activation q. Returns what the gate multiplies by, or None to run it as it is.
-Decide = Callable[[str, Tensor], Tensor | None]
+# Called with a gate's name and its pre-activation q. Returns what the gate multiplies by, or a function of what passes
+# it; None runs the gate as it is.
+Decide = Callable[[str, Tensor], Tensor | Callable[[Tensor], Any] | None]
 
 
 def attribute(model: nn.Module, path: str) -> Any:
@@ -90,7 +91,7 @@ class Interpreter:
 
     def __init__(self, graph: Graph, gates: Mapping[Node, tuple[str, Node, Node]], dtype: torch.dtype):
         self._graph, self.gates, self._dtype = graph, gates, dtype
-        self._orders: dict[tuple[Node, ...], tuple[list[Node], list[list[Node]]]] = {}
+        self._orders: dict[tuple[tuple[Node, ...], frozenset[Node]], tuple[list[Node], list[list[Node]]]] = {}
 
     def run(
         self,
@@ -99,6 +100,7 @@ class Interpreter:
         x: Tensor,
         decide: Decide | None = None,
         instead: Mapping[Node, Callable[..., Any]] | None = None,
+        given: Mapping[Node, Any] | None = None,
     ) -> list[Any]:
         """Return the values of some nodes.
 
@@ -108,9 +110,10 @@ class Interpreter:
             x: the input.
             decide: decides each gate; None runs the gates as they are.
             instead: functions that replace the operations of some nodes (not of gates).
+            given: values of some nodes that are known already; what only they depend on does not run.
         """
         with torch.autocast(x.device.type, enabled=False):  # the caller's would change results without a word
-            return self._run(model, targets, x, decide, instead or {})
+            return self._run(model, targets, x, decide, instead or {}, given or {})
 
     def _run(
         self,
@@ -119,17 +122,19 @@ class Interpreter:
         x: Tensor,
         decide: Decide | None,
         instead: Mapping[Node, Callable[..., Any]],
+        given: Mapping[Node, Any],
     ) -> list[Any]:
-        values: dict[Node, Any] = {}
+        values: dict[Node, Any] = dict(given)
         constants_in = x.dtype if x.dtype != self._dtype else None
-        for node, unneeded in zip(*self._order(targets), strict=True):
+        for node, unneeded in zip(*self._order(targets, given), strict=True):
             filled: Any = map_arg((node.args, node.kwargs), values.__getitem__)
             args, kwargs = filled
             decided = None
             if decide is not None and node in self.gates:
                 name, passing, q = self.gates[node]
                 factor = decide(name, values[q])
-                decided = None if factor is None else values[passing] * factor
+                if factor is not None:
+                    decided = values[passing] * factor if isinstance(factor, Tensor) else factor(values[passing])
             if decided is not None:
                 values[node] = decided
             elif node.op == "placeholder":
@@ -148,13 +153,18 @@ class Interpreter:
         """Return the nodes that a node depends on, and the node itself, in order."""
         return self._order([target])[0]
 
-    def _order(self, targets: Sequence[Node]) -> tuple[list[Node], list[list[Node]]]:
+    def nodes_between(self, target: Node, known: Collection[Node]) -> list[Node]:
+        """Return the nodes that a node depends on when some are known, and the node itself, in order."""
+        return self._order([target], known)[0]
+
+    def _order(self, targets: Sequence[Node], known: Collection[Node] = ()) -> tuple[list[Node], list[list[Node]]]:
         """The nodes to run, and after each of them the nodes whose values nobody needs any more."""
-        key = tuple(targets)
+        key = tuple(targets), frozenset(known)
         if key not in self._orders:
-            needed = ancestors(*targets)
+            needed = ancestors(*targets, sources=lambda node: () if node in key[1] else node.all_input_nodes) - key[1]
             nodes = [node for node in self._graph.nodes if node in needed]
             last = {source: node for node in nodes for source in node.all_input_nodes}
-            unneeded = [[s for s in node.all_input_nodes if last[s] is node and s not in targets] for node in nodes]
+            kept = {*targets, *known}
+            unneeded = [[s for s in node.all_input_nodes if last[s] is node and s not in kept] for node in nodes]
             self._orders[key] = nodes, unneeded
         return self._orders[key]

@@ -75,10 +75,9 @@ class Gating:
         return GateLayer.of(opened.expand(-1, *shape), self.kind, slope, self.gate(q))
 
 
-def has_half_spaces(gating: Gating) -> bool:
-    """Whether a gate is open in one half-space of what decides it, and the network linear where gates are constant."""
-    soft_activation = gating.gate is not None and not gating.decoupled
-    return gating.pool is None and gating.bounds is None and not soft_activation
+def is_piecewise_linear(gating: Gating) -> bool:
+    """Whether the network is affine where such a gate is constant; soft gates count as hard, smooth activations not."""
+    return gating.gate is None or gating.decoupled
 
 
 def gating_of(node: Node, modules: Mapping[str, nn.Module]) -> Gating | None:

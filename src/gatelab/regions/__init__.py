@@ -3,6 +3,7 @@
 One convention everywhere: a gate is open where q > 0 and closed where q ≤ 0 (the half-space paper opens it at 0 too).
 """
 
+from gatelab.regions.between import regions_between
 from gatelab.regions.census import paths_per_region, region_counts
 from gatelab.regions.components import path_components
 from gatelab.regions.counting import count_active_paths
@@ -14,6 +15,8 @@ from gatelab.regions.plan import RegionPlan
 from gatelab.regions.plane import Plane
 from gatelab.regions.polyhedron import Polyhedron
 from gatelab.regions.region import activation_region, active_region
+from gatelab.regions.space import linear_regions_3d
+from gatelab.regions.walking import region_walk
 
 __all__ = [
     "Partition",
@@ -27,8 +30,11 @@ __all__ = [
     "half_spaces",
     "linear_regions_1d",
     "linear_regions_2d",
+    "linear_regions_3d",
     "path_components",
     "paths_per_region",
     "region_counts",
     "region_picture",
+    "region_walk",
+    "regions_between",
 ]

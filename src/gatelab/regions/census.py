@@ -100,8 +100,7 @@ def _counts(partition: Partition) -> list[int]:
     try:
         dense_chain(partition.replay.model)
     except UnsupportedModelError:
-        opened = {name: partition.gates[name] for name in partition.gates}
-        counts = open_paths(partition.replay, opened, len(partition), tuple(partition.plane.origin.shape))
+        counts = open_paths(partition.replay, partition.states, len(partition), tuple(partition.plane.origin.shape))
         return [int(count) for count in counts.tolist()]
     return active_path_counts(partition.gates.select(partition.path_layers))
 

@@ -22,7 +22,8 @@ from gatelab.network.evaluation import call
 from gatelab.network.nodes import ancestors, is_shape, parameter, value_sources, weight_parameters
 from gatelab.network.operations import Kind
 from gatelab.observe import batches, examples
-from gatelab.regions.replay import Opened, Replay
+from gatelab.regions.replay import Replay
+from gatelab.regions.states import States
 
 BLOCK_ENTRIES = 2**22  # gates of a block of examples
 
@@ -31,7 +32,8 @@ def count_active_paths(model: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Ten
     """Return the number of active paths of each input in a dense, convolutional or residual network, gated or not.
 
     A path leads from a unit of the first weight layer through open gates to one output; the units that it passes define
-    it. If the input bypasses the first weight layer, or meets a gate before it, paths start at the input's nodes. In a
+    it. A max-pooling passes the paths of its winners. If the input bypasses the first weight layer, or meets a gate
+    before it, paths start at the input's nodes. In a
     chain of dense layers the number is Π_l (open gates of layer l), see :func:`active_path_counts`. Biases start no
     paths. Paths pass batch-norm and every unit of an averaged window, and weights count whatever their values. If a
     network ends with a gate, the paths to all outputs are counted.
@@ -46,8 +48,7 @@ def count_active_paths(model: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Ten
         The number of paths for each input.
 
     Raises:
-        UnsupportedModelError: an operation has no rule or is a max-pooling, or the outputs have different numbers of
-            paths.
+        UnsupportedModelError: an operation has no rule, or the outputs have different numbers of paths.
         PathCountOverflowError: a count is larger than float64 holds.
 
     Example:
@@ -59,16 +60,16 @@ def count_active_paths(model: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Ten
     replay = Replay(model, shape=examples(x).shape[1:])
     x = examples(x).to(replay.device, torch.float64)
     shape = replay.input_shape(x.shape[1:])
-    return open_paths(replay, replay.opened(x), len(x), shape)
+    return open_paths(replay, replay.states(x), len(x), shape)
 
 
-def open_paths(replay: Replay, opened: Opened, n: int, shape: tuple[int, ...]) -> Float[Tensor, " n"]:
-    """Return the number of paths that are open under each of n patterns of gates, for examples of this shape."""
+def open_paths(replay: Replay, states: States, n: int, shape: tuple[int, ...]) -> Float[Tensor, " n"]:
+    """Return the number of paths that are open under each of n states of all gates, for examples of this shape."""
     network = _NetworkOfOnes(replay)
-    size = max(1, BLOCK_ENTRIES // max(1, sum(gates[0].numel() for gates in opened.values())))
+    size = max(1, BLOCK_ENTRIES // max(1, sum(state[0].numel() for state in states.values())))
     return torch.cat(
         [
-            network.count({name: gates[rows] for name, gates in opened.items()}, rows.stop - rows.start, shape)
+            network.count({name: state[rows] for name, state in states.items()}, rows.stop - rows.start, shape)
             for rows in batches(n, size)
         ]
     )
@@ -90,9 +91,9 @@ class _NetworkOfOnes:
         rules = {node: self._rule(node) for node in self._nodes if node.op != "placeholder"}
         self._rules = {node: rule for node, rule in rules.items() if rule is not None}
 
-    def count(self, opened: Opened, n: int, shape: tuple[int, ...]) -> Float[Tensor, " n"]:
-        """Return the number of paths for each of n patterns."""
-        factors = {name: gates.double() for name, gates in opened.items()}
+    def count(self, states: States, n: int, shape: tuple[int, ...]) -> Float[Tensor, " n"]:
+        """Return the number of paths for each of n states of all gates."""
+        factors = {name: self._replay.gate(name).action(state, plain=True) for name, state in states.items()}
         ones, targets = self._replay.zeros(n, *shape) + 1, [self._plan.output]
         (counts,) = self._plan.interpreter.run(self._model, targets, ones, lambda name, _q: factors[name], self._rules)
         counts = counts.reshape(n, -1)

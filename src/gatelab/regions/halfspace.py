@@ -149,6 +149,11 @@ def _refuse_other_gates(replay: Replay, model: str) -> None:
     if not replay.gates:
         raise UnsupportedModelError(f"{model} has no gates, hence no half-spaces; {remedy}")
     for name in replay.gates:
+        if replay.plan.kind(name) in (GateKind.MAX_POOL, GateKind.BOUNDED):
+            raise UnsupportedModelError(
+                f"{replay.plan.where(name)} is decided by several comparisons, not by one half-space of the input; use "
+                "average pooling in place of max-pooling, and ReLU in place of a gate with two bounds"
+            )
         deciding = replay.plan.deciding_gates(name)
         if replay.plan.kind(name) is not GateKind.GATED or deciding:
             factor = "is a signal itself, such as a sigmoid"

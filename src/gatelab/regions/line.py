@@ -1,6 +1,7 @@
 """The exact pieces of a line through input space on which a network is affine."""
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
-from gatelab.regions.plane import NOISE, TOUCH, checked_bounds
+from gatelab.regions.cutting import Cut, Cutter, Known, part_of
+from gatelab.regions.plane import TOUCH, checked_bounds
 from gatelab.regions.replay import Replay
 
 
@@ -65,6 +67,13 @@ def linear_regions_1d(
         >>> linear_regions_1d(net, (-1, 3)).ends.tolist()
         [[-1.0, 0.0], [0.0, 3.0]]
     """
+    return pieces_of(*_line(model, bounds, origin, direction))
+
+
+def _line(
+    model: nn.Module, bounds: tuple[float, float], origin: Tensor | None, direction: Tensor | None
+) -> tuple[Replay, Tensor, Tensor, tuple[float, float]]:
+    """Check what describes a line."""
     ((low, high),) = checked_bounds([bounds], 1)
     replay = Replay(model, shape=None if origin is None else origin.shape)
     replay.plan.check_affine()
@@ -80,40 +89,92 @@ def linear_regions_1d(
         )
     replay.input_shape(origin.shape)
     start, along = (part.to(replay.device, torch.float64) for part in (origin, direction))
-    segment = torch.stack([start + low * along, start + high * along])
-    ends, gates = np.array([[0.0, 1.0]]), dict[str, Tensor]()
+    return replay, start, along, (low, high)
+
+
+def pieces_of(
+    replay: Replay, start: Float[Tensor, "..."], along: Float[Tensor, "..."], bounds: tuple[float, float]
+) -> Pieces:
+    """Cut a segment, layer by layer."""
+    low, high = bounds
+    cutter = Cutter(replay, torch.stack([start + low * along, start + high * along]))
+    ends, states, known = np.array([[0.0, 1.0]]), dict[str, Tensor](), dict[str, tuple[Tensor, Tensor]]()
     for name in replay.gates:
-        q = replay.on_simplex(segment, {other: gates[other] for other in replay.plan.deciding_gates(name)}, name)
-        lines = q.flatten(2).expand(len(ends), -1, -1).cpu().numpy()
-        ends, parent = _cut(ends, lines)
-        opened = torch.as_tensor(_signs(ends, lines[parent])).to(replay.device).unflatten(1, q.shape[2:])
-        rows = torch.as_tensor(parent).to(replay.device)
-        gates = {other: state[rows] for other, state in gates.items()} | {name: opened}
-    output = replay.on_simplex(segment, gates).flatten(2)
-    slope = output[:, 1] / (high - low)
+        ends, parents, state, cut = _pieces(cutter, name, ends, states, known)
+        rows = torch.as_tensor(parents).to(replay.device)
+        states = {other: own[rows] for other, own in states.items()} | {name: state}
+        known = {
+            other: (part_of(q, rows), part_of(size, rows))
+            for other, (q, size) in (known | {name: (cut.q, cut.sizes)}).items()
+        }
+    constant, slope = cutter.outputs(states, known).expand(len(ends), -1, -1).unbind(2)
+    slope = slope / (high - low)
     return Pieces(
         torch.as_tensor(low + ends * (high - low)).to(replay.device),
-        torch.stack([output[:, 0] - low * slope, slope], 2),
-        replay.pattern(gates),
+        torch.stack([constant - low * slope, slope], 2),
+        replay.pattern(states),
     )
 
 
-def _cut(ends: np.ndarray, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cut each interval where one of its lines is zero; return the parts and the interval that each belongs to."""
-    cut, parents = [], []
-    for number, ((low, high), (constant, slope)) in enumerate(zip(ends, lines, strict=True)):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            roots = -constant / slope
-        inside = np.isfinite(roots) & (roots > low + TOUCH) & (roots < high - TOUCH)
-        places = np.unique(roots[inside & (np.abs(slope) > NOISE * np.abs(lines[number]).max())])
+def _pieces(
+    cutter: Cutter, name: str, ends: np.ndarray, states: dict[str, Tensor], known: Known
+) -> tuple[np.ndarray, np.ndarray, Tensor, Cut]:
+    """Cut intervals by one layer of gates: the parts, the interval that each belongs to, their states, the lines."""
+    cut = cutter.cut(name, states, known)
+    doubts = _doubts(ends, cut)
+    if doubts.any():
+        cut = cutter.corrected(name, cut, states, np.flatnonzero(doubts))
+    parts, parents = _cut(ends, cut)
+    own = np.zeros(len(parts), np.int64) if len(cut.lines) == 1 else parents
+    heights = cut.lines[own, :, 0] + cut.lines[own, :, 1] * parts.mean(1)[:, None]
+    if not len(cut.windows):
+        return parts, parents, cutter.state(name, heights > cut.errors[own]), cut
+    winners = _winners(heights, cut.errors[own], cut.windows)
+    starts = np.r_[
+        True, (winners[1:] != winners[:-1]).any(1) | (parents[1:] != parents[:-1])
+    ]  # joined where none changes
+    first, last = np.flatnonzero(starts), np.r_[np.flatnonzero(starts)[1:], len(parts)] - 1
+    joined = np.c_[parts[first, 0], parts[last, 1]]
+    return joined, parents[first], cutter.state(name, winners[first]), cut
+
+
+def _crossing(cut: Cut) -> tuple[np.ndarray, np.ndarray]:
+    """The functions that change their sign where a gate changes, and their errors: of a window all differences."""
+    if not len(cut.windows):
+        return cut.lines, cut.errors
+    pairs = [(a, b) for window in cut.windows.tolist() for a, b in combinations([t for t in window if t >= 0], 2)]
+    one, other = np.array(pairs, np.int64).reshape(-1, 2).T
+    return cut.lines[:, one] - cut.lines[:, other], cut.errors[:, one] + cut.errors[:, other]
+
+
+def _doubts(ends: np.ndarray, cut: Cut) -> np.ndarray:
+    """Which intervals have an end over which the height of a line may be zero, but is not known to TOUCH."""
+    lines, errors = _crossing(cut)
+    near = TOUCH * np.abs(lines[..., 1])
+    heights = np.abs(lines[..., 0, None] + lines[..., 1, None] * ends[:, None, :]).min(2)
+    return ((heights <= errors + near) & (errors > near)).any(1)
+
+
+def _cut(ends: np.ndarray, cut: Cut) -> tuple[np.ndarray, np.ndarray]:
+    """Cut each interval where a gate changes; return the parts and the interval that each belongs to."""
+    lines, errors = _crossing(cut)
+    lines = np.broadcast_to(lines, (len(ends), *lines.shape[1:]))
+    parts, parents = [], []
+    for number, (low, high) in enumerate(ends):
+        constant, slope = lines[number].T
+        touch = TOUCH * np.abs(slope) + errors[number if len(errors) > 1 else 0]
+        at_low, at_high = constant + slope * low, constant + slope * high
+        cuts = (np.minimum(at_low, at_high) < -touch) & (np.maximum(at_low, at_high) > touch)
+        places = np.unique(-constant[cuts] / slope[cuts])
         places = places[np.diff(places, prepend=-1.0) > TOUCH]
         corners = np.r_[low, places, high]
-        cut.append(np.c_[corners[:-1], corners[1:]])
+        parts.append(np.c_[corners[:-1], corners[1:]])
         parents += [number] * (len(corners) - 1)
-    return np.concatenate(cut), np.array(parents)
+    return np.concatenate(parts), np.array(parents)
 
 
-def _signs(ends: np.ndarray, lines: np.ndarray) -> np.ndarray:
-    """Whether each gate is open inside each part; a value that is zero but for rounding counts as closed."""
-    q = lines[:, 0] + lines[:, 1] * ends.mean(axis=1)[:, None]
-    return q > NOISE * np.abs(lines).max(axis=(1, 2))[:, None]
+def _winners(heights: np.ndarray, errors: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """The first tap of each window that is the highest."""
+    taps = np.where(windows >= 0, heights[:, windows.clip(min=0)], -np.inf)
+    slack = np.where(windows >= 0, errors[:, windows.clip(min=0)], 0)
+    return (taps >= taps.max(2, keepdims=True) - slack).argmax(2)

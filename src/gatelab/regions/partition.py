@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,18 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gatelab.errors import InputError, TooManyPathsError
+from gatelab.errors import InputError
 from gatelab.gates import GatePattern
-from gatelab.observe import batches
+from gatelab.gates.bits import one
+from gatelab.regions.boundaries import Boundary, boundary
+from gatelab.regions.cells import Cells, loops
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
-from gatelab.regions.plane import NOISE, Bounds, Plane, checked_bounds
+from gatelab.regions.plane import Bounds, Plane, checked_bounds
 from gatelab.regions.replay import Replay
+from gatelab.regions.states import States
 from gatelab.regions.units import Unit, path_units, unit_number
 
-BLOCK_ENTRIES = 2**19  # pre-activations of a block of regions; small blocks stay in the cache
+Box = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Partition:
         path_layers: the layers of gates that paths pass; in a deep gated network the others decide these.
         replay: a snapshot of the network.
         cuts: where the polygons' sides come from.
+        states: the state of every gate in each region (see :mod:`gatelab.regions.states`); for half-space gates these
+            are the bits of ``gates``.
     """
 
     plane: Plane
@@ -52,6 +56,7 @@ class Partition:
     path_layers: tuple[str, ...]
     replay: Replay = field(repr=False)
     cuts: Cuts = field(repr=False)
+    states: States = field(repr=False)
 
     def __len__(self) -> int:
         """Number of regions."""
@@ -85,6 +90,44 @@ class Partition:
         continuous = self.replay.plan.is_continuous
         return region_graph(self.corners, scaled, starts, self.cuts, self.replay.gates, one_to_one=continuous)
 
+    def level_set(self, level: float = 0.0, output: int = 0) -> Boundary:
+        """Return where an output crosses a level, exactly: where it equals the level, and where it jumps over it.
+
+        The output of a ReLU network is continuous. That of a deep linearly gated network with hard gates jumps where a
+        gate changes, so part of its level set runs along edges of the regions.
+
+        Args:
+            level: the level.
+            output: the number of the output.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1))
+            >>> for parameter, value in zip(net.parameters(), ([[1.0, 0]], [[2.0]], [-1.0])):
+            ...     _ = parameter.data.copy_(torch.tensor(value))
+            >>> linear_regions_2d(net).level_set().pieces[..., 0].tolist()  # 2 max(s, 0) = 1
+            [[0.5, 0.5]]
+        """
+        if not 0 <= output < self.maps.shape[1]:
+            raise InputError(f"output {output} does not exist; there are {self.maps.shape[1]}")
+        above = self.maps[:, output : output + 1]
+        constant = torch.zeros_like(above)
+        constant[..., 0] = level
+        return self._boundary(torch.cat([constant, above], 1))
+
+    def decision_boundary(self) -> Boundary:
+        """Return where the decision of a classifier changes, exactly: the sign of one output, the largest of several.
+
+        Example:
+            >>> net = nn.Linear(2, 2, bias=False)
+            >>> linear_regions_2d(net).decision_boundary().classes.sort().values.tolist()
+            [[0, 1]]
+        """
+        return self.level_set() if self.maps.shape[1] == 1 else self._boundary(self.maps)
+
+    def _boundary(self, maps: Float[Tensor, "regions classes 3"]) -> Boundary:
+        graph = None if self.replay.plan.is_output_continuous else self.graph
+        return boundary(self.corners, self.starts, maps, graph)
+
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
         """Return the region of each point (s, t): any of its regions on a border, −1 outside the rectangle."""
         if points.ndim != 2 or points.shape[1] != 2:
@@ -92,7 +135,7 @@ class Partition:
         scaled, wanted = (_scaled(places.double(), self.bounds).cpu().numpy() for places in (self.corners, points))
         starts, found = self.starts.cpu().numpy(), np.empty(len(points), np.int64)
         edges = [side.reduceat(scaled[:, axis], starts[:-1]) for axis in (0, 1) for side in (np.minimum, np.maximum)]
-        _loops().locate(scaled, starts, np.stack(edges, 1), wanted, found)
+        loops().locate(scaled, starts, np.stack(edges, 1), wanted, found)
         return torch.as_tensor(found).to(self.starts.device)
 
     def evaluate(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n k"]:
@@ -113,8 +156,8 @@ class Partition:
             raise InputError("the network has no gates, hence no paths to open")
         opened = torch.ones(len(self), dtype=torch.bool, device=self.corners.device)
         for name, unit in path_units(path, self.path_layers, self.gates.layers).items():
-            gates = self.gates[name]
-            opened &= gates.flatten(1)[:, unit_number(unit, gates.shape[1:], name)]
+            layer = self.gates.layer(name)
+            opened &= one(layer.words, unit_number(unit, layer.shape, name))
         return opened
 
     def _sums(self, values: Tensor) -> Tensor:
@@ -124,26 +167,35 @@ class Partition:
 
 
 def linear_regions_2d(
-    model: nn.Module, plane: Plane | None = None, bounds: Bounds = ((-1, 1), (-1, 1)), *, limit: int = 2**21
+    model: nn.Module,
+    plane: Plane | Float[Tensor, "3 ..."] | None = None,
+    bounds: Bounds | Float[Tensor, "corners 2"] | None = None,
+    *,
+    limit: int = 2**21,
 ) -> Partition:
     """Return the regions of a plane on which a ReLU or linearly gated network is affine, exactly.
 
     Every layer cuts each polygon along the lines where a gate's pre-activation, affine on the polygon, is zero. There
-    is no grid, and nothing is sampled. Dense, convolutional and residual networks, LeakyReLU, batch-norm and average
-    pooling are all supported. A line closer to a corner than 1e-12 of the rectangle's size passes through the corner.
-    All computation is in float64.
+    is no grid, and nothing is sampled. Dense, convolutional and residual networks, LeakyReLU, PReLU, ReLU6, Hardtanh,
+    batch-norm, average pooling and max-pooling are all supported. A line closer to a corner than 1e-12 of the
+    rectangle's size passes through the corner. All computation is in float64, with a bound of the rounding error of
+    every unit in every region; where a line is not known to 1e-12 and a decision depends on it, exact arithmetic
+    decides.
 
     Args:
         model: the network; soft gates count as hard ones.
-        plane: the plane that cuts input space; None for a network with two inputs.
-        bounds: the rectangle on the plane, ((s low, s high), (t low, t high)).
+        plane: the plane that cuts input space; or three examples, for the plane through them in which lengths are those
+            of input space (:meth:`Plane.of_examples`); None for a network with two inputs.
+        bounds: the rectangle on the plane, ((s low, s high), (t low, t high)); or the corners of a convex polygon,
+            three or more points (s, t) in order. None is [−1, 1]², and for three examples a rectangle with room around
+            them.
         limit: the largest number of regions to make.
 
     Returns:
         The partition of the rectangle.
 
     Raises:
-        UnsupportedModelError: an operation is neither a gate nor affine, or is a max-pooling.
+        UnsupportedModelError: an operation is neither a gate nor affine.
         TooManyPathsError: there are more regions than ``limit``.
 
     Example:
@@ -152,10 +204,14 @@ def linear_regions_2d(
         >>> len(partition), round(partition.areas.sum().item(), 12)
         (2, 4.0)
     """
-    box = checked_bounds(bounds, 2)
+    if isinstance(plane, Tensor):
+        examples, plane = plane, Plane.of_examples(plane)
+        bounds = _around(plane.coordinates(examples)) if bounds is None else bounds
+    box, domain = _domain(((-1, 1), (-1, 1)) if bounds is None else bounds)
     if plane is not None and not isinstance(plane, Plane):
         raise InputError(
-            f"plane is a {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c)"
+            f"plane is a {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c), or a "
+            "tensor of three examples"
         )
     replay = Replay(model, shape=None if plane is None else plane.origin.shape)
     replay.plan.check_affine()
@@ -165,109 +221,66 @@ def linear_regions_2d(
             f"the network takes examples of shape {shape}; to cut them by a plane give one, Plane(origin, first, "
             "second) or Plane.through(a, b, c)"
         )
-    cells = _Cells(replay, plane or Plane.of_inputs(), box)
-    for name in replay.gates:
-        cells.cut(name)
-        if len(cells) > limit:
-            raise TooManyPathsError(
-                f"after gate '{name}' there are {len(cells):,} regions, more than the limit of {limit:,}; take smaller "
-                "bounds, or raise limit="
-            )
-    return cells.partition()
+    return _partition(replay, plane or Plane.of_inputs(), box, domain, limit)
 
 
-class _Cells:
-    """The polygons so far, in coordinates in which the rectangle is [−1, 1]², and their gates."""
+def _partition(replay: Replay, plane: Plane, box: Box, domain: NDArray[np.float64], limit: int) -> Partition:
+    """Cut the domain in coordinates in which its bounding box is [−1, 1]², and return to the plane's."""
+    device = replay.device
+    low, high = torch.tensor(box, dtype=torch.float64, device=device).T
+    centre, half = (low + high) / 2, (high - low) / 2
+    # Three points determine an affine function on a plane.
+    ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=device)
+    simplex = plane.at(centre + ends * half)
+    corners, starts, states, values, cuts = Cells(replay, simplex, domain, limit).result()
+    constant, along = values[..., 0], values[..., 1:] / half
+    return Partition(
+        plane,
+        box,
+        centre + torch.as_tensor(corners).to(device) * half,
+        torch.as_tensor(starts).to(device),
+        torch.cat([(constant - along @ centre).unsqueeze(2), along], 2),
+        replay.pattern(states) if states else None,
+        replay.plan.path_gates,
+        replay,
+        cuts,
+        states,
+    )
 
-    def __init__(self, replay: Replay, plane: Plane, box: tuple[tuple[float, float], ...]):
-        self._replay, self._plane, self._box = replay, plane, box
-        self._corners = np.array([[-1.0, -1.0, 0.0], [1.0, -1.0, 1.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 3.0]])
-        self._starts: NDArray[np.int64] = np.array([0, 4])
-        self._layers, self._units = [np.full(4, -1)], [np.arange(4)]  # of every cut so far
-        self._gates: dict[str, Tensor] = {}
-        # Three points determine an affine function on a plane.
-        ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=replay.device)
-        self._simplex = plane.at(self._to_plane(ends))
-        self._width = replay.pre_activation(replay.gates[0], self._simplex, {})[0].numel() if replay.gates else 1
 
-    def __len__(self) -> int:
-        return len(self._starts) - 1
+def _around(points: Float[Tensor, "n 2"]) -> Box:
+    """A rectangle around some points, with a quarter of its larger side to spare on each side."""
+    low, high = points.amin(0), points.amax(0)
+    room = 0.25 * float((high - low).max())
+    return tuple((float(a) - room, float(b) + room) for a, b in zip(low, high, strict=True))
 
-    def cut(self, name: str) -> None:
-        """Cut every polygon where the gate changes."""
-        replay, deciding = self._replay, self._replay.plan.deciding_gates(name)
-        corners, counts, parents, opened = [], [], [], []
-        for part in self._blocks():
-            regions = range(len(self))[part]
-            q = replay.on_simplex(self._simplex, {other: self._gates[other][part] for other in deciding}, name)
-            self._width = max(self._width, q[0, 0].numel())
-            lines = q.flatten(2).transpose(1, 2).contiguous().cpu().numpy()
-            first, last = self._starts[regions[0]], self._starts[regions[-1] + 1]
-            errors = np.repeat(NOISE * np.abs(lines).max(axis=(1, 2))[:, None], lines.shape[1], 1)
-            cut, starts, parent, made = _loops().split(
-                self._corners[first:last],
-                self._starts[regions[0] : regions[-1] + 2] - first,
-                lines,
-                errors,
-                sum(map(len, self._units)),
-            )
-            self._units.append(made)
-            self._layers.append(np.full(len(made), replay.gates.index(name)))
-            centres = np.add.reduceat(cut[:, :2], starts[:-1]) / np.diff(starts)[:, None]
-            opened.append(_signs(lines, parent, centres).reshape(len(parent), *q.shape[2:]))
-            corners.append(cut)
-            counts.append(np.diff(starts))
-            parents.append(parent + regions[0])
-        self._corners, parent = np.concatenate(corners), torch.as_tensor(np.concatenate(parents))
-        self._starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-        self._gates = {other: gates[parent.to(replay.device)] for other, gates in self._gates.items()}
-        self._gates[name] = torch.as_tensor(np.concatenate(opened)).to(replay.device)
 
-    def partition(self) -> Partition:
-        """Return the polygons in the plane's own coordinates, with their maps and gates."""
-        replay, device = self._replay, self._replay.device
-        maps = []
-        for part in self._blocks():
-            gates = {name: gates[part] for name, gates in self._gates.items()}
-            values = replay.on_simplex(self._simplex, gates).flatten(2)
-            maps.append(values.transpose(1, 2).expand(len(range(len(self))[part]), -1, -1))
-        (s, half_s), (t, half_t) = ((low / 2 + high / 2, high / 2 - low / 2) for low, high in self._box)
-        constant, along_s, along_t = torch.cat(maps).unbind(2)
-        along_s, along_t = along_s / half_s, along_t / half_t
-        return Partition(
-            self._plane,
-            self._box,
-            self._to_plane(torch.as_tensor(self._corners[:, :2]).to(device)),
-            torch.as_tensor(self._starts).to(device),
-            torch.stack([constant - s * along_s - t * along_t, along_s, along_t], 2),
-            replay.pattern(self._gates) if self._gates else None,
-            replay.plan.path_gates,
-            replay,
-            Cuts(self._corners[:, 2].astype(np.int64), np.concatenate(self._layers), np.concatenate(self._units)),
+def _domain(bounds: Bounds | Float[Tensor, "corners 2"]) -> tuple[Box, NDArray[np.float64]]:
+    """The bounding box of a rectangle or polygon, and its corners where that box is [−1, 1]², counter-clockwise."""
+    given: Any = bounds
+    try:
+        corners = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):  # no numbers, or no pairs
+        corners = np.empty((0, 0))
+    if corners.ndim != 2 or corners.shape[-1] != 2 or len(corners) < 3:
+        box = checked_bounds(given, 2)
+        return box, np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+    box = checked_bounds(np.c_[corners.min(0), corners.max(0)].tolist(), 2)
+    low, high = np.array(box).T
+    scaled = (corners - (low + high) / 2) / ((high - low) / 2)
+    sides = np.roll(scaled, -1, 0) - scaled
+    after = np.roll(sides, -1, 0)
+    turns = np.arctan2(sides[:, 0] * after[:, 1] - sides[:, 1] * after[:, 0], (sides * after).sum(1))
+    scaled, turns = (scaled[::-1].copy(), -turns) if turns.sum() < 0 else (scaled, turns)
+    if not (turns > 1e-9).all() or turns.sum() > 7:  # once around is 2π
+        raise InputError(
+            "the corners of the domain are no convex polygon; give them in order around it, three or more, no three of "
+            "them on a line, and take a domain with a dent in convex parts"
         )
-
-    def _blocks(self) -> list[slice]:
-        """Regions that are processed together."""
-        return list(batches(len(self), max(1, BLOCK_ENTRIES // (3 * self._width))))
-
-    def _to_plane(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n 2"]:
-        low, high = points.new_tensor(self._box).T
-        return (low + high) / 2 + points * (high - low) / 2
-
-
-def _loops() -> Any:
-    """The compiled loops. Their module loads Numba, so it is imported at first use."""
-    return import_module("gatelab.regions.splitting")
+    return box, scaled
 
 
 def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
     """The points in coordinates in which the rectangle is [−1, 1]²."""
     low, high = points.new_tensor(box).T
     return (points - (low + high) / 2) / ((high - low) / 2)
-
-
-def _signs(lines: np.ndarray, parent: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Whether each gate is open inside each part; a value that is zero but for rounding counts as closed."""
-    own = lines[parent] if len(lines) > 1 else lines
-    q = own[..., 0] + own[..., 1] * centres[:, None, 0] + own[..., 2] * centres[:, None, 1]
-    return q > NOISE * np.abs(own).max(axis=(1, 2))[:, None]

@@ -19,10 +19,11 @@ from gatelab.gates.bits import pack
 from gatelab.gates.layer import GateKind, GateLayer, Slope
 from gatelab.network.certificate import certify
 from gatelab.network.evaluation import Interpreter
-from gatelab.network.gating import has_half_spaces
+from gatelab.network.gating import Gating, is_piecewise_linear
 from gatelab.network.network import Network, read
 from gatelab.network.nodes import ancestors
 from gatelab.observe import examples, observable
+from gatelab.regions.states import GateStates, states_of
 
 # Attributes of these types are settings. Tensors are weights; sub-modules are compared on their own.
 _SETTINGS = (bool, int, float, str, type(None), HardGate, SoftGate, StraightThroughGate, LeakyGate)
@@ -54,7 +55,7 @@ class RegionPlan:
         """Read the model, on examples x if given.
 
         Raises:
-            UnsupportedModelError: the model has no fixed graph, several outputs, or max-pooling.
+            UnsupportedModelError: the model has no fixed graph, several outputs, or smooth activations.
         """
         network = read(model, x)
         self.network: Network = network
@@ -62,7 +63,7 @@ class RegionPlan:
         self._structure = dict(_structure(network.model))
         self._gates = {name: node for node, name in network.gates.items()}
         for node in self._gates.values():
-            self._refuse_two_bounds_or_windows(node)
+            self._refuse_smooth(node)
         certify(network)
         self.gates = tuple(self._gates)
         self.path_gates = tuple(network.path_gates.values())
@@ -100,7 +101,7 @@ class RegionPlan:
         opened: dict[str, Tensor] = {}
 
         def record(name: str, q: Tensor) -> None:
-            opened[name] = q > 0
+            opened[name] = self.gating(name).opened(q)
 
         with torch.no_grad():
             (output,) = self.interpreter.run(model, [self.output], x, record)
@@ -115,9 +116,22 @@ class RegionPlan:
         }
         return GatePattern(layers, dtype, is_chain=self.network.is_chain)
 
+    def where(self, name: str) -> str:
+        """Return a gate's name and place in the source, for error messages."""
+        return self.network.where(self._gates[name])
+
+    def gating(self, name: str) -> Gating:
+        """Return how a gate decides."""
+        return self.network.gating(self._gates[name])
+
     def kind(self, name: str) -> GateKind:
         """Return the kind of a gate."""
-        return self.network.gating(self._gates[name]).kind
+        return self.gating(name).kind
+
+    def states(self, name: str, model: nn.Module | None = None) -> GateStates:
+        """Return what states a gate has, and what each does, in ``model`` if given."""
+        shape, several = tuple(self.q(name).meta["shape"]), "shape" not in self._gates[name].meta
+        return states_of(self.gating(name), self.slope(name, model), shape, with_indices=several)
 
     def slope(self, name: str, model: nn.Module | None = None) -> Slope:
         """Return what the gate multiplies by when it is closed, in ``model`` if given."""
@@ -125,7 +139,20 @@ class RegionPlan:
 
     def q(self, name: str) -> Node:
         """Return the node of a gate's pre-activation."""
-        return self.network.gating(self._gates[name]).q
+        return self.gating(name).q
+
+    def sources(self, target: Node) -> dict[str, Node]:
+        """Return the gates that a node reads directly: with their values known, nothing before them need run.
+
+        Only gates that pass their own pre-activation can be known from it; the others are looked through.
+        """
+        own = {node for node in self._gates.values() if node is not target and self._passes_itself(node)}
+        seen = ancestors(target, sources=lambda node: () if node in own else node.all_input_nodes)
+        return {name: node for name, node in self._gates.items() if node in own and node in seen}
+
+    def _passes_itself(self, gate: Node) -> bool:
+        gating = self.network.gating(gate)
+        return gating.value is gating.q and "shape" in gate.meta  # without a shape it returns several tensors
 
     def is_gate(self, node: Node) -> bool:
         """Whether a node is one of the gates."""
@@ -138,8 +165,16 @@ class RegionPlan:
 
     @cached_property
     def is_continuous(self) -> bool:
-        """Whether every pre-activation is continuous in x: no gate that another signal decides stands before a gate."""
-        return not any(self.kind(other) is GateKind.GATED for name in self.gates for other in self.deciding_gates(name))
+        """Whether every pre-activation is continuous in x: the gates before each gate pass their own signal."""
+        return all(self._is_coupled(other) for name in self.gates for other in self.deciding_gates(name))
+
+    @cached_property
+    def is_output_continuous(self) -> bool:
+        """Whether the output is continuous in x: all gates pass their own signal."""
+        return all(map(self._is_coupled, self.gates))
+
+    def _is_coupled(self, name: str) -> bool:
+        return self.gating(name).value is self.gating(name).q
 
     def affine_nodes(self, name: str) -> list[Node]:
         """Return the nodes that hold data between the input and a gate's pre-activation, both included, in order."""
@@ -154,18 +189,8 @@ class RegionPlan:
                     "gates are constant; return the tensor before it"
                 )
 
-    def _refuse_two_bounds_or_windows(self, node: Node) -> None:
-        kind = self.network.gating(node).kind
-        if kind is GateKind.MAX_POOL:
-            raise UnsupportedModelError(
-                f"{self.network.where(node)}: comparisons within a window decide the winner of a max-pooling, not "
-                "one half-space; use average pooling"
-            )
-        if kind is GateKind.BOUNDED:
-            raise UnsupportedModelError(
-                f"{self.network.where(node)} has two bounds, which are two half-spaces for each unit; use ReLU"
-            )
-        if not has_half_spaces(self.network.gating(node)):
+    def _refuse_smooth(self, node: Node) -> None:
+        if not is_piecewise_linear(self.network.gating(node)):
             raise UnsupportedModelError(
                 f"{self.network.where(node)} is a gate with many values, so the network has no linear regions; use ReLU"
             )

@@ -14,8 +14,6 @@ Bounds = Sequence[Sequence[float]]
 
 # On a rectangle scaled to [−1, 1]², a line closer to a corner than this passes through the corner.
 TOUCH = 1e-12
-# Coefficients smaller than this, relative to the largest of the polygon's lines, are rounding.
-NOISE = 1e-15
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,36 @@ class Plane:
         return plane
 
     @classmethod
+    def of_examples(cls, examples: Float[Tensor, "3 ..."]) -> "Plane":
+        """Return the plane through three examples with lengths as in input space: its directions are orthonormal.
+
+        The origin is the first example, and the second lies on the axis of s.
+
+        Raises:
+            InputError: there are not three, or they lie on a line.
+
+        Example:
+            >>> plane = Plane.of_examples(torch.tensor([[0.0, 0, 0], [3.0, 4, 0], [0, 0, 2]]))
+            >>> plane.coordinates(torch.tensor([[3.0, 4, 0]])).tolist()
+            [[5.0, 0.0]]
+        """
+        refuse_unless_tensors(examples=examples)
+        if examples.ndim < 2 or len(examples) != 3:
+            raise InputError(f"examples have shape {tuple(examples.shape)}; three make a plane, e.g. x[[0, 5, 9]]")
+        plane = cls.through(*examples)
+        first = _unit(plane.first)
+        second = plane.second.flatten() / plane.second.abs().max()
+        second = second - (second @ first) * first
+        second = second - (second @ first) * first  # once more: the first time may have cancelled most digits
+        shape = plane.origin.shape
+        return cls(plane.origin, first.view(shape), (second / second.norm()).view(shape))
+
+    def coordinates(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n 2"]:
+        """Return the coordinates (s, t) of the points of the plane that are nearest to these inputs."""
+        origin, directions = self.flat(torch.zeros(0, dtype=torch.float64, device=x.device))
+        return torch.linalg.lstsq(directions.T, (x.double().flatten(1) - origin).T).solution.T
+
+    @classmethod
     def of_inputs(cls) -> "Plane":
         """Return the plane of all inputs of a network with two inputs."""
         eye = torch.eye(2, dtype=torch.float64)
@@ -94,7 +122,7 @@ class Plane:
 def _unit(direction: Float[Tensor, "..."]) -> Float[Tensor, " d"]:
     flat = direction.flatten().double()
     flat = flat / flat.abs().max().clamp(min=torch.finfo(torch.float64).tiny)  # squares of small entries would vanish
-    return flat / flat.norm().clamp(min=1.0)
+    return flat / flat.norm().clamp(min=1.0)  # 0 stays 0
 
 
 def _rounding(values: Tensor) -> float:

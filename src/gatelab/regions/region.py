@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
@@ -14,7 +15,8 @@ from gatelab.observe import batches, examples
 from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, half_spaces
 from gatelab.regions.plan import RegionPlan
 from gatelab.regions.polyhedron import Polyhedron
-from gatelab.regions.replay import Opened, Replay
+from gatelab.regions.replay import Replay
+from gatelab.regions.states import States
 from gatelab.regions.units import Unit, path_units
 
 
@@ -57,16 +59,23 @@ class ActivationRegion:
 
     Attributes:
         polyhedron: strict at open gates, not at closed ones; its faces are in the order of the gates. It still has the
-            faces that others imply: ``polyhedron.irredundant()`` removes them.
+            faces that others imply: ``polyhedron.irredundant()`` removes them. A gate with two bounds has a face for
+            each bound that limits it; a window of a max-pooling has one for each input that did not win.
         weight: weight of the affine map, on flattened inputs.
         bias: bias of the affine map.
         gates: the pattern; n = 1.
+        units: the layer and the unit of each face.
+        beyond: the state of that unit behind the face, see :mod:`gatelab.regions.states`.
+        states: the states of all gates; n = 1.
     """
 
     polyhedron: Polyhedron
     weight: Float[Tensor, "k d"]
     bias: Float[Tensor, " k"]
     gates: GatePattern
+    units: tuple[tuple[str, int], ...]
+    beyond: Int[Tensor, " faces"]
+    states: States
 
     def map(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Apply the affine map; inside the region this is the network's output."""
@@ -77,7 +86,8 @@ class ActivationRegion:
 def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRegion:
     """Return the polyhedron of x's gate pattern and the network's affine map on it (halfspace, Section 3.1).
 
-    For ReLU networks and DLGNs, dense, convolutional or residual. All computation is in float64.
+    For ReLU networks and DLGNs, dense, convolutional or residual, and with gates of two bounds or max-pooling. All
+    computation is in float64.
 
     Args:
         model: the network; soft gates count as hard ones.
@@ -87,7 +97,7 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
         The region, in the space of flattened inputs.
 
     Raises:
-        UnsupportedModelError: an operation is neither a gate nor affine, or is a max-pooling.
+        UnsupportedModelError: an operation is neither a gate nor affine.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -99,14 +109,33 @@ def activation_region(model: nn.Module, x: Float[Tensor, "..."]) -> ActivationRe
     replay.plan.check_affine()
     x = _one(x).to(replay.device, torch.float64, copy=True)
     replay.input_shape(x.shape[1:])
-    opened = replay.opened(x)
-    if not opened:
-        raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
-    constants, slopes = _affine(replay, x, opened)
-    gates = torch.cat([gates.flatten() for gates in opened.values()])
-    faces, sign = len(gates), torch.where(gates, -1.0, 1.0).double()
-    polyhedron = Polyhedron(sign[:, None] * slopes[:faces], -sign * constants[:faces], gates)
-    return ActivationRegion(polyhedron, slopes[faces:], constants[faces:], replay.pattern(opened))
+    return region_of(replay, x, replay.states(x), type(model).__name__)
+
+
+@torch.inference_mode(False)
+def region_of(
+    replay: Replay, x: Float[Tensor, "1 ..."], states: States, model: str = "the network"
+) -> ActivationRegion:
+    """Return the region with these states of all gates; x is any input, it only tells shapes."""
+    if not states:
+        raise InputError(f"{model} has no gates: it is one affine map everywhere")
+    constants, slopes = _affine(replay, x, states)
+    parts, labels, start = [], [], 0
+    for name, state in states.items():
+        stop = start + prod(replay.plan.q(name).meta["shape"][1:])
+        parts.append(replay.gate(name).faces(constants[start:stop], slopes[start:stop], state))
+        labels += [(name, unit) for unit in parts[-1].units.tolist()]
+        start = stop
+    polyhedron = Polyhedron(
+        -torch.cat([part.slopes for part in parts]),
+        torch.cat([part.constants for part in parts]),
+        torch.cat([part.strict for part in parts]),
+    )
+    beyond = torch.cat([part.beyond for part in parts])
+    output = slice(start, None)
+    return ActivationRegion(
+        polyhedron, slopes[output], constants[output], replay.pattern(states), tuple(labels), beyond, states
+    )
 
 
 def _one(x: Tensor) -> Tensor:
@@ -118,10 +147,10 @@ def _one(x: Tensor) -> Tensor:
 
 
 def _affine(
-    replay: Replay, x: Float[Tensor, "1 ..."], opened: Opened
+    replay: Replay, x: Float[Tensor, "1 ..."], states: States
 ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units d"]]:
     """Every q and the outputs as affine functions under these gates: their values at 0 and their derivatives."""
-    constants = torch.cat([value.flatten() for value in replay.everything(torch.zeros_like(x), opened)])
+    constants = torch.cat([value.flatten() for value in replay.everything(torch.zeros_like(x), states)])
     units, size = len(constants), x.numel()
     if units * size > MOST_ENTRIES:
         raise InputError(
@@ -132,7 +161,7 @@ def _affine(
     for rows in batches(units, max(1, BLOCK_ENTRIES // (units + size))):
         numbers = torch.arange(units, device=x.device)[rows]
         at = x.repeat(len(numbers), *[1] * (x.ndim - 1)).requires_grad_()
-        same = {name: gates.expand(len(numbers), *gates.shape[1:]) for name, gates in opened.items()}
+        same = {name: state.expand(len(numbers), *state.shape[1:]) for name, state in states.items()}
         with torch.enable_grad():
             everything = torch.cat([value.flatten(1) for value in replay.everything(at, same)], 1)
             slopes.append(torch.autograd.grad(everything.gather(1, numbers[:, None]).sum(), at)[0].flatten(1))

@@ -1,27 +1,25 @@
 """A network of gates and affine maps, run in float64 under gates that the caller chooses."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
-from gatelab.gates.layer import factors_of
 from gatelab.network.network import refuse_weights_unless_finite
 from gatelab.network.nodes import weight_parameters
 from gatelab.observe import observable
 from gatelab.regions.plan import RegionPlan
-
-Opened = Mapping[str, Bool[Tensor, "n ..."]]
+from gatelab.regions.states import GateStates, HalfSpaceStates, States
 
 
 class Replay:
-    """A float64 snapshot of a model whose gates come from outside.
+    """A float64 snapshot of a model whose gates come from outside: see :mod:`gatelab.regions.states`.
 
     A soft gate counts as open where q > 0 and closed elsewhere, as everywhere in ``regions``.
 
@@ -50,6 +48,7 @@ class Replay:
         except Exception as error:  # a user's module may hold anything
             raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
         refuse_weights_unless_finite(self.plan.network.graph, self.model)
+        self._gates: dict[str, GateStates] = {}
 
     def _example(self, shape: Sequence[int]) -> Float[Tensor, "1 ..."]:
         """An example to read the model on."""
@@ -75,67 +74,92 @@ class Replay:
         found = list({source for node in nodes for source in node.all_input_nodes}.difference(nodes))
         return dict(zip(found, self._run(found, self.zeros(1, *inputs), {}), strict=True))
 
-    def opened(self, x: Float[Tensor, "n ..."]) -> dict[str, Bool[Tensor, "n ..."]]:
-        """Return the gates that are open for each row of x."""
-        opened: dict[str, Tensor] = {}
+    def states(self, x: Float[Tensor, "n ..."]) -> dict[str, Tensor]:
+        """Return the state of each gate for each row of x."""
+        found: dict[str, Tensor] = {}
 
-        def decide(name: str, q: Tensor) -> Tensor:
-            opened[name] = _with_units(name, q, x) > 0
-            return self._factor(name, opened[name])
+        def decide(name: str, q: Tensor) -> Callable[[Tensor], Any]:
+            gate = self.gate(name)
+            found[name] = gate.of(_with_units(name, q, x))
+            return gate.action(found[name])
 
         self.plan.interpreter.run(self.model, [self.plan.output], x, decide)
-        return {name: opened[name] for name in self.gates}
+        return {name: found[name] for name in self.gates}
 
-    def pre_activation(self, name: str, x: Float[Tensor, "n ..."], opened: Opened) -> Float[Tensor, "n ..."]:
-        """Return the q of gate ``name`` for each row of x when these of the gates before it are open."""
-        return _with_units(name, self._run([self.plan.q(name)], x, opened)[0], x)
+    def gate(self, name: str) -> GateStates:
+        """Return what states a gate has, and what each does."""
+        if name not in self._gates:
+            self._gates[name] = self.plan.states(name, self.model)
+        return self._gates[name]
+
+    def pre_activation(self, name: str, x: Float[Tensor, "n ..."], states: States) -> Float[Tensor, "n ..."]:
+        """Return the q of gate ``name`` for each row of x when the gates before it are in these states."""
+        return _with_units(name, self._run([self.plan.q(name)], x, states)[0], x)
 
     def pre_activations(self, names: Iterable[str], x: Float[Tensor, "n ..."]) -> list[Tensor]:
         """Return the q of gates that depend on no other gate, from one run."""
         return self._run([self.plan.q(name) for name in names], x, {})
 
-    def everything(self, x: Float[Tensor, "n ..."], opened: Opened) -> list[Tensor]:
+    def everything(self, x: Float[Tensor, "n ..."], states: States) -> list[Tensor]:
         """Return the q of every gate, in order, and the output."""
-        *gates, output = self._run([*map(self.plan.q, self.gates), self.plan.output], x, opened)
+        *gates, output = self._run([*map(self.plan.q, self.gates), self.plan.output], x, states)
         return [*gates, _with_outputs(output, x)]
 
     def on_simplex(
-        self, corners: Float[Tensor, "corners ..."], opened: Opened, gate: str | None = None
+        self,
+        corners: Float[Tensor, "corners ..."],
+        states: States,
+        gate: str | None = None,
+        known: Mapping[str, Float[Tensor, "regions corners ..."]] | None = None,
     ) -> Float[Tensor, "regions corners ..."]:
-        """Return a gate's q (None: the output) as an affine function on a simplex, in each of some regions.
+        """Return a gate's q (None: the output) at the corners of a simplex, under the gates of each of some regions.
+
+        With its gates fixed the function is affine, so these values determine it.
 
         Args:
             corners: the inputs at the simplex's corners.
-            opened: the gates of each region that the function depends on.
+            states: the gates of each region that the function depends on.
             gate: the gate.
+            known: what this function returned for some of the gates before; their sources do not run again.
 
         Returns:
-            The value at the first corner and the differences from there to the others. If no gates are given, the
-            function is the same in all regions, and there is one row.
+            The values. If no gates are given, the function is the same in all regions, and there is one row.
         """
-        regions = next((len(gates) for gates in opened.values()), 1)
+        regions = next((len(state) for state in states.values()), 1)
         x = corners.expand(regions, *corners.shape).flatten(0, 1)
-        repeated = {name: gates.repeat_interleave(len(corners), 0) for name, gates in opened.items()}
-        if gate is None:
-            values = _with_outputs(self._run([self.plan.output], x, repeated)[0], x)
-        else:
-            values = self.pre_activation(gate, x, repeated)
+        target = self.plan.output if gate is None else self.plan.q(gate)
+        given = {
+            node: self.passed(name, states[name], known[name]).flatten(0, 1)
+            for name, node in self.plan.sources(target).items()
+            if known and name in known
+        }
+
+        def decide(name: str, _q: Tensor) -> Callable[[Tensor], Any]:
+            return self.gate(name).action(states[name].repeat_interleave(len(corners), 0))
+
+        (values,) = self.plan.interpreter.run(self.model, [target], x, decide, given=given)
+        values = _with_outputs(values, x) if gate is None else _with_units(gate, values, x)
         if values.ndim < 2 or len(values) != len(x):
             raise UnsupportedModelError("the model must keep the examples on the first axis")
-        values = values.unflatten(0, (regions, len(corners)))
-        return torch.cat([values[:, :1], values[:, 1:] - values[:, :1]], 1)
+        return values.unflatten(0, (regions, len(corners)))
 
-    def pattern(self, opened: Opened) -> GatePattern:
-        """Return a pattern with these gates open, and with this model's kinds of gates and slopes."""
-        return self.plan.pattern(opened, self.dtype)
+    def passed(
+        self, name: str, state: Tensor, q: Float[Tensor, "regions corners ..."]
+    ) -> Float[Tensor, "regions corners ..."]:
+        """Return what a gate that gates its own q passes on, for some regions and several inputs in each."""
+        gate = self.gate(name)
+        if isinstance(gate, HalfSpaceStates):  # the same for all inputs of a region
+            return q * gate.factor(state).unsqueeze(1)
+        repeated = state.repeat_interleave(q.shape[1], 0)
+        return gate.action(repeated)(q.flatten(0, 1)).unflatten(0, q.shape[:2])
 
-    def _run(self, targets: Sequence[Node], x: Tensor, opened: Opened) -> list[Tensor]:
-        factors = {name: self._factor(name, gates) for name, gates in opened.items()}
-        return self.plan.interpreter.run(self.model, targets, x, lambda name, _q: factors[name])
+    def pattern(self, states: States) -> GatePattern:
+        """Return the pattern of gates in these states, with this model's kinds of gates and slopes."""
+        return self.plan.pattern({name: self.gate(name).opened(state) for name, state in states.items()}, self.dtype)
 
-    def _factor(self, name: str, opened: Tensor) -> Tensor:
-        """What the gate multiplies by: 1 where it is open, its slope elsewhere."""
-        return factors_of(opened, self.plan.slope(name, self.model), torch.float64)
+    def _run(self, targets: Sequence[Node], x: Tensor, states: States) -> list[Tensor]:
+        actions = {name: self.gate(name).action(state) for name, state in states.items()}
+        return self.plan.interpreter.run(self.model, targets, x, lambda name, _q: actions[name])
 
     def _first_layer(self) -> tuple[int, ...]:
         """The shape of the examples that the first weight layer takes."""
@@ -166,3 +190,9 @@ def _with_units(name: str, q: Tensor, x: Float[Tensor, "n ..."]) -> Tensor:
 def _with_outputs(values: Tensor, x: Float[Tensor, "n ..."]) -> Tensor:
     """The outputs; if the model returns one number for each row of x, with an axis of length 1 for it."""
     return values.reshape(len(x), 1) if values.ndim < 2 and values.numel() == len(x) else values
+
+
+def affine(values: Float[Tensor, "regions corners ..."]) -> Float[Tensor, "regions units corners"]:
+    """Return functions on a simplex, given by their values at its corners, as a constant and differences from there."""
+    flat = values.flatten(2).transpose(1, 2)
+    return torch.cat([flat[..., :1], flat[..., 1:] - flat[..., :1]], 2)
