@@ -1,7 +1,8 @@
 """Draw figures of a finished run as SVG for the documentation: ``python -m tools.run_figures RUN 0=learning 3=kernels``.
 
 Each argument after the run's directory is the number of a figure of its report, from 0, and the name of the file in
-docs/pictures. Without such arguments the figures are listed.
+docs/pictures; a name with an ending, such as regions.png, chooses another format, which is smaller for many shapes.
+Without such arguments the figures are listed.
 """
 
 import sys
@@ -28,7 +29,10 @@ def main(run: str, *chosen: str) -> None:
     mpl.rcParams["svg.hashsalt"] = "gatelab"  # the same file each time
     for number, name in (pair.split("=") for pair in chosen):
         figure = findings.figures[int(number)]
-        draw(figure.plot, figure.title).savefig(PICTURES / f"{name}.svg", metadata={"Date": None})
+        if "." in name:
+            draw(figure.plot, figure.title).savefig(PICTURES / name, dpi=110)
+        else:
+            draw(figure.plot, figure.title).savefig(PICTURES / f"{name}.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

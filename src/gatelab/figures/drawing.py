@@ -131,7 +131,8 @@ def _draw_shapes(axes: Axes, shapes: Shapes) -> None:
     shades = colormaps["RdBu_r" if shapes.diverging else "Blues"]
     for polygon in shapes.polygons:
         colour = shades(polygon.shade if shapes.diverging else 0.08 + 0.72 * polygon.shade)
-        axes.add_patch(Patch(polygon.points, facecolor=colour, edgecolor="0.5", lw=0.4))
+        edge = colour if shapes.diverging else "0.5"  # many grey lines would hide the colours
+        axes.add_patch(Patch(polygon.points, facecolor=colour, edgecolor=edge, lw=0.4))
     for x, y, words in shapes.texts:
         axes.text(x, y, words, ha="center", va="center", fontproperties=_FONT)
     axes.autoscale_view()

@@ -2,7 +2,7 @@
 
 from gatelab.lab.verdicts import Claim, all_of, greater, larger_ratio, later, share_above
 from gatelab.papers.common import numbers
-from gatelab.papers.halfspace.circle_runs import FROZEN, KINDS, LEARNERS, LEARNT, CircleRuns
+from gatelab.papers.halfspace.circle_runs import EARLY, FROZEN, KINDS, LEARNERS, LEARNT, CircleRuns
 
 TIMES = 10  # the paper: about 200 epochs against more than 2000
 
@@ -48,6 +48,10 @@ def _paths(seen: CircleRuns) -> list[Claim]:
         for epoch, when in ((early, f"at epoch {early}"), (end, "at the end")):
             text = f"{KINDS[kind]}: more paths on the smooth half {when}"
             more.append(Claim(text, larger_ratio(*seen.halves(kind, "paths", epoch))))
+        early_on = seen.early_paths(kind)
+        if early_on[0].runs:
+            text = f"{KINDS[kind]}: more paths on the smooth half when the mean square first falls below {EARLY:g}"
+            more.append(Claim(text, larger_ratio(*early_on)))
         text = f"{KINDS[kind]}: the share of paths on the smooth half grows (ratio at the end against the start)"
         grown.append(Claim(text, larger_ratio(seen.path_ratio(kind, end), seen.path_ratio(kind, start))))
     return [*more, *grown]

@@ -82,7 +82,7 @@ def _angles(seen: CircleRuns) -> tuple[float, ...]:
 def band(label: str, x: Sequence[float], runs: Iterable[Sequence[float]]) -> Curve:
     """The median over runs at each place, and a band from the lowest to the highest run."""
     values = list(zip(*runs, strict=True))
-    low, middle, high = (tuple(round(float(reduce(v)), 6) for v in values) for reduce in (min, median, max))
+    low, middle, high = (tuple(float(f"{reduce(v):.4g}") for v in values) for reduce in (min, median, max))
     return Curve(label, tuple(map(float, x)), middle, line=True, band=(low, high))
 
 
@@ -90,8 +90,8 @@ def _losses(seen: CircleRuns) -> FigureFacts:
     curves = []
     for kind, name in KINDS.items():
         histories = seen.losses(kind)
-        step = max(1, len(histories[0]) // _MOST_POINTS)
-        places = range(step - 1, len(histories[0]), step)
+        last = len(histories[0])
+        places = sorted({round(last ** (k / _MOST_POINTS)) - 1 for k in range(_MOST_POINTS + 1)})
         curves.append(band(name, [place + 1 for place in places], [[h[p] for p in places] for h in histories]))
     curves.append(line(f"{LEARNT:g}", (1, max(map(seen.end, KINDS))), (LEARNT, LEARNT)))
     caption = (
@@ -131,15 +131,15 @@ def _kernels(seen: CircleRuns, what: str, title: str, remark: str) -> FigureFact
 
 
 def _all_outputs(seen: CircleRuns) -> FigureFacts:
-    _, early, end = seen.shown
-    target = line("target", _angles(seen), [round(y, 4) for y in seen.data.train_y.tolist()])
-    panels = []
+    """Three epochs of each kind: learners from their start, frozen gates to their own end."""
+    panels: list[Plot] = []
     for kind in KINDS:
-        for epoch in (early, end, *([seen.end(kind)] if seen.end(kind) > end else [])):
+        for epoch in (*seen.shown[1:], seen.end(kind)) if seen.end(kind) > seen.shown[2] else seen.shown:
             runs = [look["outputs"] for look in seen.looks(kind, epoch)]
-            title = f"{KINDS[kind]}, epoch {epoch}"
-            panels.append(Plot("angle / π", "", (band("output", _angles(seen), runs), target), title=title))
-    return FigureFacts("Outputs of the networks (Figure 5)", Panels(tuple(panels), 2), _BAND)
+            names = ("", "") if panels else ("output", "target")  # one legend is enough
+            curves = (band(names[0], _angles(seen), runs), line(names[1], _angles(seen), seen.data.train_y))
+            panels.append(Plot("angle / π", "", curves, title=f"epoch {epoch}"))
+    return FigureFacts("Outputs of the networks (Figure 5)", Panels(tuple(panels), 3, tuple(KINDS.values())), _BAND)
 
 
 def _spectra(seen: CircleRuns) -> FigureFacts:

@@ -23,6 +23,7 @@ KINDS: Mapping[str, str] = {
 LEARNERS = ("relu", "dlgn")
 FROZEN = ("frozen", "frozen-soft")
 LEARNT = 0.01  # the mean square below which the paper calls the target learnt
+EARLY = 0.3  # the mean square at which it says that features are there already: "from 0.5 to 0.25"
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,14 @@ class CircleRuns:
         """Return a quantity on the upper and on the lower half, over runs."""
         upper, lower = (self.sample(kind, epoch, lambda look, half=half: look[what][half]) for half in (0, 1))
         return upper, lower
+
+    def early_paths(self, kind: str) -> tuple[Sample, Sample]:
+        """Return active paths on both halves at each run's first look with a mean square below ``EARLY``."""
+        found = []
+        for run in range(len(self.results[kind]["seeds"])):
+            looks = [seen["members"][run] for seen in self.results[kind]["seen"]]
+            found += [look["paths"] for look in looks if sum(look["error"]) / 2 < EARLY][:1]
+        return numbers(above for above, _ in found), numbers(below for _, below in found)
 
     def path_ratio(self, kind: str, epoch: int) -> Sample:
         """Return the ratio of active paths on the upper half to those on the lower, over runs."""
