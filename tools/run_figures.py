@@ -1,4 +1,4 @@
-"""Draw figures of a finished run as SVG for the documentation: ``python -m tools.run_figures RUN 0=learning 3=kernels``.
+"""Draw figures of a finished run for the documentation: ``python -m tools.run_figures RUN 0=learning 3=kernels``.
 
 Each argument after the run's directory is the number of a figure of its report, from 0, and the name of the file in
 docs/pictures; a name with an ending, such as regions.png, chooses another format, which is smaller for many shapes.
