@@ -27,16 +27,16 @@ before = linear_regions_2d(net, bounds=box)
 optimiser = torch.optim.Adam(net.parameters(), lr=3e-3)
 for _step in range(1500):
     optimiser.zero_grad()
-    loss = nn.functional.mse_loss(net(circle), target)
-    loss.backward()
+    nn.functional.mse_loss(net(circle), target).backward()
     optimiser.step()
+error = nn.functional.mse_loss(net(circle), target).item()
 after = linear_regions_2d(net, bounds=box)
-print(f"{len(before)} regions at the start, {len(after)} after training (squared error {loss.item():.4f})")
+print(f"{len(before)} regions at the start, {len(after)} after training (squared error {error:.4f})")
 
 
 def open_gates(partition):
     """Count the open gates of each region."""
-    return sum(partition.gates[name].double().sum(1) for name in partition.gates.layers)
+    return torch.cat([partition.gates[name] for name in partition.gates.layers], 1).sum(1)
 
 
 draw_regions(

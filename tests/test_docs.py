@@ -43,8 +43,8 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("path", PROGRAMS)
-def test_the_page_runs(path, tmp_path, monkeypatch):
-    """The blocks of Python of a page follow one another as one program."""
+def test_the_page_runs(path, tmp_path, monkeypatch, capsys):
+    """The blocks of Python of a page follow one another as one program; a block of text is what they print."""
     torch.set_default_dtype(torch.float32)  # as a reader runs it
     monkeypatch.chdir(tmp_path)  # whatever it may write
     program = "\n".join(blocks(path, "python"))
@@ -52,6 +52,8 @@ def test_the_page_runs(path, tmp_path, monkeypatch):
         run_dialogue(program, name(path))
     else:
         exec(compile(setup(path) + program, name(path), "exec"), {"__name__": name(path)})
+        printed = " ".join(capsys.readouterr().out.split())
+        assert all(" ".join(block.split()) in printed for block in blocks(path, "text"))
 
 
 def run_dialogue(program: str, page: str) -> None:

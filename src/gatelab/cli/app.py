@@ -25,7 +25,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line.
 
-    The exit code is 2, with a message on standard error, if gatelab refuses something, and 128 + n after signal n.
+    The exit code is 2, with one line on standard error, if gatelab refuses something, and 128 + n after signal n.
     """
     _prepare_streams()
     with stopping() as received:
@@ -62,7 +62,7 @@ def _run() -> int:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         sys.stdout.flush()
     except GatelabError as error:
-        _complain(f"{error}\n(more: gatelab explain {type(error).__name__})")
+        _complain(f"{error} (more: gatelab explain {type(error).__name__})")
         return 2
     except OSError as error:
         return _failed(error)
