@@ -247,7 +247,7 @@ EXPERIMENTS = (
         _work,
         table_findings,
         smoke={**_SMOKE, "filters": 4, "dense": 8},
-        quick={**_QUICK, "epochs": 16, "filters": 8, "batch_size": 64, "learning_rate": 2e-3},
+        quick={**_QUICK, "epochs": 60, "filters": 8, "batch_size": 64, "learning_rate": 2e-3},
         paper={"runs": 5},
     ),
     experiment(
@@ -258,6 +258,6 @@ EXPERIMENTS = (
         _work,
         table_findings,
         smoke={**_SMOKE, "depth": 8},
-        quick={**_QUICK, "epochs": 20, "depth": 20},
+        quick={**_QUICK, "epochs": 30, "depth": 20},
     ),
 )
