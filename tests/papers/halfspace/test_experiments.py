@@ -163,3 +163,16 @@ def test_looks_are_kept_in_files(tmp_path):
     value = float(f"{float(teams[1].member(0).weight.detach()):.4g}")
     assert seen[1]["members"][1]["weight"] == [[value]]
     json.dumps(seen)
+
+
+def test_early_paths_are_those_when_the_loss_has_first_fallen():
+    def seen(epoch, *looks):
+        return {"epoch": epoch, "members": [{"error": error, "paths": paths} for error, paths in looks]}
+
+    looks = [
+        seen(0, ((0.5, 0.5), (9, 9)), ((0.5, 0.5), (9, 9)), ((0.5, 0.5), (9, 9))),
+        seen(2, ((0.0, 0.5), (4, 2)), ((0.4, 0.4), (9, 9)), ((0.5, 0.5), (9, 9))),
+        seen(4, ((0.0, 0.0), (9, 9)), ((0.1, 0.4), (6, 2)), ((0.5, 0.5), (9, 9))),  # the last run never gets there
+    ]
+    runs = CircleRuns({"relu": {"seen": looks, "seeds": [0, 1, 2]}}, circle(8), (0, 2, 4), 4, 8)
+    assert [part.values for part in runs.early_paths("relu")] == [(4, 6), (2, 2)]
