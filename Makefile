@@ -9,7 +9,8 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow attacks lint format bench house api support pictures notebooks docs wheel clean
+.PHONY: help data demo test test-slow attacks lint format bench house api support pictures notebooks docs wheel web \
+	web-packages web-golden clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 14
@@ -71,5 +72,22 @@ docs: $(STAMP)  ## build the site, docs/_build/html; a warning is an error
 wheel: $(STAMP)  ## build sdist and wheel into dist/, and try the wheel in an empty environment
 	$(BIN)/python -m tools.wheel
 
+# Node comes as a wheel with the development tools; npm's packages are pinned by web/package-lock.json.
+NODE = $(shell $(BIN)/python -m tools.node)
+
+web/node_modules/.installed: web/package.json web/package-lock.json | $(STAMP)
+	cd web && "$(NODE)/bin/node" "$(NODE)/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+web-packages: web/node_modules/.installed  ## fetch what building and testing the pages needs, into web/node_modules
+
+web: $(STAMP) web/node_modules/.installed  ## build the pages of web/ into src/gatelab/web, after checking types and engine
+	cd web && "$(NODE)/bin/node" node_modules/typescript/bin/tsc --noEmit
+	cd web && "$(NODE)/bin/node" --test 'tests/*.test.ts'
+	cd web && "$(NODE)/bin/node" build.ts
+
+web-golden: $(STAMP)  ## write what the library computes, for the tests of the pages' engine
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.playground_golden
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build docs/_build docs/generated
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist build docs/_build docs/generated web/node_modules

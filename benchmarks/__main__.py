@@ -12,8 +12,8 @@ from rich.table import Table
 
 # A new benchmark is a module with run(), named here.
 BENCHMARKS = (
-    "tangent", "tangent_peers", "overlap", "notebooks", "growth", "paths", "convolutional", "residual", "training",
-    "regions", "circle", "gdln", "hierarchy", "scale",
+    "tangent", "tangent_peers", "overlap", "notebooks", "growth", "paths", "convolutional", "max_pooling", "residual",
+    "training", "products", "regions", "circle", "gdln", "hierarchy", "scale",
 )  # fmt: skip
 
 

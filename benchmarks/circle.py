@@ -4,7 +4,7 @@ import torch
 
 from benchmarks.timing import Ratio, interleaved
 from gatelab.lab.team import StackedTeam
-from gatelab.lab.training import Loss, TrainConfig, make_optimiser, train_epoch
+from gatelab.lab.training import Loss, TrainConfig, optimiser_of, train_epoch
 from gatelab.papers.halfspace.circle import CircleConfig, look
 from gatelab.regions import RegionPlan
 
@@ -17,7 +17,7 @@ def run() -> list[Ratio]:
     data, training = config.data(), TrainConfig(epochs=1, batch_size=20, learning_rate=3e-3, loss=Loss.SQUARED)
     for kind in ("relu", "dlgn"):
         team = StackedTeam([config.make(kind, seed) for seed in config.seeds()])
-        optimiser, plan = make_optimiser(team.parameters(), training), RegionPlan(team.member(0))
+        optimiser, plan = optimiser_of(team, training), RegionPlan(team.member(0))
 
         def epoch(
             team: StackedTeam = team, optimiser: torch.optim.Optimizer = optimiser, plan: RegionPlan = plan

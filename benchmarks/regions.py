@@ -1,4 +1,4 @@
-"""The exact regions of a 2-64³-1 ReLU network against gate patterns on a 2000×2000 grid."""
+"""The exact regions of ReLU networks against gate patterns on a grid, a plain polygon cutter, and time limits."""
 
 from functools import partial
 
@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
+from benchmarks.polygon_cutter import cut
 from benchmarks.timing import Ratio, interleaved
 
 GRID = 2000
@@ -14,10 +15,10 @@ CHUNK = 2**14  # points at a time: their activations stay in the cache, which is
 BOUNDS = ((-3.0, 3.0), (-3.0, 3.0))
 
 
-def network(*hidden: int) -> nn.Sequential:
+def network(*hidden: int, inputs: int = 2) -> nn.Sequential:
     """A ReLU network of two inputs, with biases so that its lines do not all pass the origin."""
     generator = torch.Generator().manual_seed(0)
-    model = gl.models.mlp((2, *hidden, 1), bias=True, generator=generator)
+    model = gl.models.mlp((inputs, *hidden, 1), bias=True, generator=generator)
     for layer in model[::2]:
         nn.init.normal_(layer.bias, std=0.3, generator=generator)
     return model
@@ -41,6 +42,31 @@ def grid_regions(model: nn.Sequential) -> np.ndarray:
     return np.unique(codes, return_inverse=True)[1].reshape(GRID, GRID)
 
 
+def with_graph(model: nn.Sequential, level: float) -> int:
+    """Cut the plane, find all neighbours and one level set; return the number of edges and pieces."""
+    partition = gl.regions.linear_regions_2d(model, None, BOUNDS)
+    return len(partition.graph) + len(partition.level_set(level))
+
+
+def against_the_plain_cutter() -> list[Ratio]:
+    """2-256⁴-1 with its graph and a level set, in units of the partition alone and of the plain cutter."""
+    model = network(256, 256, 256, 256)
+    alone = partial(gl.regions.linear_regions_2d, model, None, BOUNDS)
+    found = alone()
+    values = found.maps[:, 0, 0] + (found.maps[:, 0, 1:] * found.centres).sum(1)
+    level = float(values.median())
+    plain, everything, theirs = interleaved(
+        alone, partial(with_graph, model, level), partial(cut, model, BOUNDS), rounds=2
+    )
+    if not 0.999 <= cut(model, BOUNDS) / len(found) <= 1.001:  # without a tolerance, slivers may differ
+        raise RuntimeError("the plain cutter finds other regions")
+    work = "`linear_regions_2d` with graph and level set, 2-256⁴-1"
+    return [
+        Ratio(work, "the partition alone (time)", everything / plain, "≤ 1.3", everything <= 1.3 * plain),
+        Ratio(work, "a plain NumPy polygon cutter (speed-up)", theirs / everything, "≥ 10", theirs >= 10 * everything),
+    ]
+
+
 def run() -> list[Ratio]:
     """Measure."""
     model = network(64, 64, 64)
@@ -51,9 +77,13 @@ def run() -> list[Ratio]:
         raise RuntimeError(f"{len(found)} exact regions, {labels.max() + 1} on the grid")
     deep = [network(*[16] * 5), network(*[64] * 4)]
     times = interleaved(*(partial(gl.regions.linear_regions_2d, net, None, BOUNDS) for net in deep), rounds=3)
+    space = network(16, 16, 16, inputs=3)
+    (solid,) = interleaved(lambda: gl.regions.linear_regions_3d(space, (BOUNDS[0],) * 3).neighbours, rounds=2)
     work, ratio = "`linear_regions_2d`, 2-64³-1", theirs / ours
     return [
         Ratio(work, "gate patterns on a 2000×2000 grid, labelled (speed-up)", ratio, "≥ 10", ratio >= 10),
         Ratio("`linear_regions_2d`, 2-16⁵-1", "5 seconds (time)", times[0] / 5, "≤ 1", times[0] <= 5),
         Ratio("`linear_regions_2d`, 2-64⁴-1", "one minute (time)", times[1] / 60, "≤ 1", times[1] <= 60),
+        Ratio("`linear_regions_3d` with neighbours, 3-16³-1", "one minute (time)", solid / 60, "≤ 1", solid <= 60),
+        *against_the_plain_cutter(),
     ]

@@ -13,7 +13,7 @@ from benchmarks.timing import Ratio, interleaved
 from gatelab.convert import Regime
 from gatelab.data import Dataset
 from gatelab.lab.team import SingleTeam, StackedTeam
-from gatelab.lab.training import TrainConfig, make_optimiser, train_epoch
+from gatelab.lab.training import TrainConfig, optimiser_of, train_epoch
 from gatelab.lab.twins import network, twin
 from gatelab.papers.npk.table2 import Arch, Table2Config
 
@@ -78,7 +78,7 @@ def train_kept(regimes: Sequence[Regime | None]) -> Callable[[], None]:
     """A function that trains networks for an epoch, as a cell of Table 2 does once gates are kept."""
     examples, config = images(), TrainConfig(epochs=1, batch_size=BATCH)
     members = [SingleTeam(one_regime(regime)) for regime in regimes]
-    optimisers = [make_optimiser(team.parameters(), config) for team in members]
+    optimisers = [optimiser_of(team, config) for team in members]
 
     def epoch() -> None:
         for team, optimiser in zip(members, optimisers, strict=True):
@@ -135,7 +135,7 @@ def dense() -> list[Ratio]:
     """The fully connected row."""
     examples, groups, config = data(), members(), TrainConfig(epochs=1, batch_size=BATCH)
     teams = [StackedTeam(models) for models in groups.values()]
-    optimisers = [make_optimiser(team.parameters(), config) for team in teams]
+    optimisers = [optimiser_of(team, config) for team in teams]
 
     def together() -> None:
         for team, optimiser in zip(teams, optimisers, strict=True):

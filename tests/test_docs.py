@@ -69,7 +69,8 @@ def run_dialogue(program: str, page: str) -> None:
 def commands(path: Path) -> list[str]:
     """The command lines of gatelab in a page, in blocks and in the text."""
     text = path.read_text(encoding="utf-8")
-    lines = [line.split("  #")[0] for block in blocks(path, "sh") for line in block.replace("\\\n", " ").splitlines()]
+    typed = "\n".join(blocks(path, "sh")).replace("\\\n", " ")
+    lines = [re.split(r"\s#", line)[0] for line in typed.splitlines()]
     lines += [" ".join(inline.split()) for inline in re.findall(r"`(gatelab [^`]+)`", text)]
     return [line.strip() for line in lines if line.strip().startswith("gatelab ")]
 

@@ -1,4 +1,4 @@
-"""The notebooks in examples/ are those of their scripts, ran without an error, and are small; all run again when asked."""
+"""The notebooks in examples/ are those of their scripts, ran without an error, and are small."""
 
 import nbformat
 import pytest

@@ -11,18 +11,18 @@ import gatelab
 ROOT = Path(gatelab.__file__).parent
 
 LAYERS = {
-    "errors": 0, "observe": 0,
+    "errors": 0, "observe": 0, "printing": 0,
     "work": 1, "figures": 1, "gates": 1, "data": 2,
     "network": 2, "models": 2,
     "convert": 3, "paths": 3, "regions": 3,
     "kernels": 4, "hierarchy": 4,
-    "dynamics": 5,
+    "dynamics": 5, "estimators": 5,
     "lab": 6,
     "papers": 7,
     "cli": 8, "__main__": 9,
 }  # fmt: skip
 # Within a layer, what each may use besides itself.
-SIDEWAYS = {"observe": {"errors"}}
+SIDEWAYS = {"observe": {"errors"}, "gates": {"work"}}
 
 
 def home(module: str) -> str:

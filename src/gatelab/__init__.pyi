@@ -2,6 +2,7 @@ from gatelab import convert as convert
 from gatelab import data as data
 from gatelab import dynamics as dynamics
 from gatelab import errors as errors
+from gatelab import estimators as estimators
 from gatelab import gates as gates
 from gatelab import hierarchy as hierarchy
 from gatelab import kernels as kernels
@@ -26,6 +27,7 @@ from gatelab.kernels import open_kernel as open_kernel
 from gatelab.kernels import overlap_kernel as overlap_kernel
 from gatelab.kernels import path_features as path_features
 from gatelab.kernels import value_tangent_kernel as value_tangent_kernel
+from gatelab.lab.study import study as study
 from gatelab.network import capture_gates as capture_gates
 from gatelab.network import read as read
 from gatelab.paths import Path as Path

@@ -5,10 +5,13 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -17,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gatelab.errors import InputError, UnsupportedModelError
 
@@ -27,8 +31,15 @@ RANDOM = frozenset(
     exponential random cauchy geometric log_normal
     """.split()
 )
-# Draw random numbers from torch's global generator only.
-_DROPPING = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu native_dropout".split())
+# Draw inside, if at all, from torch's global generator.
+_MAY_DRAW = frozenset(
+    """
+    dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout rrelu
+    gumbel_softmax fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+    fractional_max_pool3d_with_indices multi_head_attention_forward scaled_dot_product_attention standard_gamma
+    sample_dirichlet binomial lstm gru rnn_tanh rnn_relu pca_lowrank svd_lowrank lobpcg
+    """.split()
+)
 
 
 def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
@@ -88,7 +99,7 @@ def _returning(model: nn.Module, output: int | str) -> nn.Module:
 
 
 def _is_random_in_training(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) or (isinstance(module, _DropoutNd) and module.p > 0)
+    return isinstance(module, _BatchNorm | nn.RReLU) or (isinstance(module, _DropoutNd) and module.p > 0)
 
 
 def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> Tensor:
@@ -162,13 +173,60 @@ def stand_in(model: nn.Module) -> nn.Module:
     """
     shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     try:
-        copied = copy.deepcopy(model, dict(shared))
+        copied = _copied_module(model, dict(shared))
     except Exception:  # a user's module may hold anything: locks, open files, tensors with a gradient history
         copied = copy.deepcopy(model, shared | _uncopyable(model, shared))
     for module in copied.modules():
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return copied
+
+
+_OLD_STATES = ("torch.nn.modules.conv", "torch.nn.modules.batchnorm")  # whose __setstate__ only reads old files
+_ATOMS = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)  # never change
+
+
+def _copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """Return what ``copy.deepcopy`` returns, in a third of its time: most attributes of a module are plain numbers."""
+    if id(module) in memo:
+        return memo[id(module)]
+    if not _copies_plainly(type(module)):
+        return copy.deepcopy(module, memo)
+    copied = type(module).__new__(type(module))
+    memo[id(module)] = copied
+    for name, value in vars(module).items():
+        copied.__dict__[name] = _copied_attribute(name, value, memo)
+    return copied
+
+
+def _copied_attribute(name: str, value: Any, memo: dict[int, Any]) -> Any:
+    if name == "_modules":
+        return {key: None if part is None else _copied_module(part, memo) for key, part in value.items()}
+    if name == "_parameters":
+        return dict(value)  # the parameters themselves are shared
+    if name == "_buffers":
+        return {key: _copied_buffer(part, memo) for key, part in value.items()}
+    if isinstance(value, _ATOMS) or (type(value) is tuple and all(isinstance(part, _ATOMS) for part in value)):
+        return value
+    if type(value) in (dict, OrderedDict) and not value:
+        return type(value)()
+    return copy.deepcopy(value, memo)
+
+
+def _copied_buffer(buffer: Tensor | None, memo: dict[int, Any]) -> Tensor | None:
+    if type(buffer) is not Tensor or buffer.requires_grad:
+        return copy.deepcopy(buffer, memo)
+    if id(buffer) not in memo:
+        memo[id(buffer)] = buffer.clone()
+    return memo[id(buffer)]
+
+
+def _copies_plainly(kind: type[nn.Module]) -> bool:
+    """Whether a copy of such a module is a copy of its attributes."""
+    own = ("__deepcopy__", "__copy__", "__getstate__", "__reduce__", "__reduce_ex__", "__new__", "__slots__")
+    changed = any(name in vars(base) for base in kind.__mro__ if base not in (nn.Module, object) for name in own)
+    own_state = kind.__setstate__ is not nn.Module.__setstate__
+    return not changed and (not own_state or kind.__module__ in _OLD_STATES)
 
 
 def _uncopyable(model: nn.Module, shared: dict[int, Any]) -> dict[int, Any]:
@@ -200,9 +258,56 @@ def undisturbed(
         parameters: tensors to use in place of the parameters with these names.
     """
     substitutes = {name: buffer.clone() for name, buffer in model.named_buffers()} | (parameters or {})
-    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False), _OwnChance():
+    with plain_surroundings(x):
         # The clone protects the caller's x from a model that starts with an in-place operation.
         yield lambda batch: functional_call(model, substitutes, (batch.detach().clone(),))
+
+
+@contextmanager
+def plain_surroundings(x: Tensor) -> Iterator[None]:
+    """Switch off the caller's inference mode and autocast, and give models random numbers of their own."""
+    plain = torch.autocast(x.device.type, enabled=False)
+    with torch.inference_mode(False), plain, _OwnChance(), _random_states_kept():
+        yield
+
+
+@contextmanager
+def _random_states_kept() -> Iterator[None]:
+    """Refuse a forward that moves a random state past torch's functions, and put that state back.
+
+    That can be told only if this is the only thread. Others may draw meanwhile, and would draw the same numbers again.
+    Python's own random state is left out: type checkers such as beartype move it in any function.
+
+    Raises:
+        InputError: the random state of NumPy or of torch is another one than before.
+    """
+    before = _random_states()
+    try:
+        yield
+    finally:
+        alone = threading.active_count() == 1
+        moved = [name for name, state in before.items() if alone and not _same_state(state, _random_states()[name])]
+        for name in moved:
+            _SET_STATE[name](before[name])
+    if moved:
+        raise InputError(
+            f"the model's forward moves the random state of {' and '.join(moved)}, so that its answer may depend on "
+            "chance; draw random numbers outside forward"
+        )
+
+
+def _random_states() -> dict[str, Any]:
+    return {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+
+
+def _same_state(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, Tensor) else all(map(np.array_equal, one, other))
+
+
+_SET_STATE: dict[str, Callable[[Any], Any]] = {
+    "NumPy": np.random.set_state,
+    "torch": torch.set_rng_state,
+}
 
 
 class _OwnChance(TorchFunctionMode):
@@ -225,11 +330,36 @@ class _OwnChance(TorchFunctionMode):
             if device not in self._generators:
                 self._generators[device] = torch.Generator(device).manual_seed(0)
             return func(*args, **{**kwargs, "generator": self._generators[device]})
-        if name in _DROPPING:
-            devices = [x.device for x in args if isinstance(x, Tensor) and x.device.type != "cpu"]
-            with torch.random.fork_rng(devices):
+        if name in _MAY_DRAW:
+            with _NoOtherChance():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+class _NoOtherChance(TorchDispatchMode):
+    """Refuses what draws from torch's global generator and takes no other: dropout, or a draw inside a function."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation."""
+        del types
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            raise InputError(
+                f"the model draws random numbers ({func.overloadpacket.__name__}), so that its answer depends on "
+                "chance; call model.eval(), and pass training=self.training to functions"
+            )
+        return func(*args, **kwargs)
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operation that can draw random numbers does so, from the global generator."""
+    schema = func._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema}
+    given |= dict(zip(given, args, strict=False)) | kwargs
+    idle = 0 in (given.get("p"), given.get("dropout_p")) or given.get("train", given.get("training")) is False
+    return given.get("generator") is None and not idle
 
 
 def refuse_generator(generator: object) -> None:

@@ -19,6 +19,10 @@ TESTS = {
         "attacks/state/test_state.py::test_global_generator_of_a_random_model",
         "attacks/state/test_threads.py::test_users_own_draws_meanwhile",
     ],
+    "A forward that hides its draws": [
+        "attacks/state/test_state.py::test_draws_inside_a_function_are_refused",
+        "attacks/state/test_state.py::test_forward_that_moves_a_random_state",
+    ],
     "gatelab itself draws nothing": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
     "Any number of threads": [
         "attacks/state/test_threads.py::test_threads_with_models_of_their_own",
@@ -36,6 +40,7 @@ TESTS = {
     "Examples that depend on each other": [
         "attacks/behaviour/test_branches.py::test_mixed_examples_have_no_kernel",
         "attacks/behaviour/test_branches.py::test_gates_of_mixed_examples",
+        "attacks/behaviour/test_branches.py::test_examples_that_are_elsewhere_inside",
         "attacks/behaviour/test_branches.py::test_twin_of_mixed_examples",
     ],
     "A run or kernel that was interrupted": [

@@ -188,7 +188,7 @@ def _study(folder: Path, *where: str) -> subprocess.Popen:
 @pytest.mark.parametrize("target", ["its process", "all processes of its group"])
 def test_a_real_run_ends_in_order_and_leaves_nobody(where, number, target, tmp_path):
     with _study(tmp_path, *where) as run:
-        while "epoch" not in run.stderr.readline():
+        while "/4000" not in run.stderr.readline():  # an epoch of 4000
             assert run.poll() is None
         children = psutil.Process(run.pid).children(recursive=True)
         time.sleep(random.Random(int(number)).uniform(0.0, 0.5))
@@ -198,7 +198,7 @@ def test_a_real_run_ends_in_order_and_leaves_nobody(where, number, target, tmp_p
         raise RawError(errors)
     assert run.returncode == 128 + number
     said = [line for line in errors.splitlines() if line and not line.startswith("[")]
-    assert said[0] == "stopped; 0 of 7 cells are finished. Run the same command again to continue:"
+    assert said[0] == "stopped; 1 of 8 cells are finished. Run the same command again to continue:"
     assert said[1].startswith("gatelab study --profile smoke")
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive

@@ -14,6 +14,7 @@ from gatelab.lab import Theorem
 from gatelab.lab.theorem import Measurement
 from gatelab.lab.verdicts import Check
 from gatelab.papers import all_theorems, catalogue
+from gatelab.work import progress as log
 
 runner = CliRunner()
 
@@ -131,19 +132,19 @@ def test_plot_needs_one_theorem():
 
 def test_a_log_is_not_silent_for_long(capsys, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    lines = progress.Lines()
+    monkeypatch.setattr(log.time, "monotonic", lambda: clock[0])
+    lines = log.LogLines()
     for second, fraction in ((0, 0.0), (10, 0.05), (20, 0.12), (70, 0.13), (81, 0.14), (100, 0.15)):
         clock[0] = float(second)
         lines.update("cell", fraction, f"step {second}")
     told = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
-    assert told == ["0", "20", "81"]
+    assert told == ["0", "20", "70", "100"]
 
 
 def test_a_log_names_only_the_long_parts_if_asked(capsys, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    lines = progress.Lines(shortest=1.0)
+    monkeypatch.setattr(log.time, "monotonic", lambda: clock[0])
+    lines = log.LogLines(shortest=1.0)
     for part, seconds in (("npk-1.1", 0.2), ("npk-5.1", 3.0)):
         lines.update(part, 0.0, "begins")
         clock[0] += seconds
@@ -153,8 +154,8 @@ def test_a_log_names_only_the_long_parts_if_asked(capsys, monkeypatch):
 
 def test_a_log_says_how_much_time_is_left(capsys, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    lines = progress.Lines()
+    monkeypatch.setattr(log.time, "monotonic", lambda: clock[0])
+    lines = log.LogLines()
     lines.update("tiles", 0.2, "9 of 45")  # the others were finished before
     clock[0] = 30.0
     lines.update("tiles", 0.4, "18 of 45")
@@ -175,6 +176,6 @@ def test_a_bar_counts_parts_by_their_weight():
 @pytest.mark.usefixtures("false_theorem")
 def test_the_progress_names_the_theorem_that_runs(monkeypatch):
     shown = []
-    monkeypatch.setattr(progress.Lines, "update", lambda self, part, fraction, text: shown.append((part, text)))
+    monkeypatch.setattr(log.LogLines, "update", lambda self, part, fraction, text: shown.append((part, text)))
     invoke("theorems", "test")
     assert shown == [("test-0", "Theorem 0"), ("test-1", "Theorem 1")]

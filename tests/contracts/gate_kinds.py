@@ -76,14 +76,13 @@ def _squeeze(squash, activation=F.relu):
     )
 
 
-def _selective():
-    """Two branches weighted by a softmax over branches (SKNet)."""
+def selective(join):
+    """Two branches weighted by a softmax over branches (SKNet); ``join(branches, weights)`` adds them."""
 
     def forward(s, x):
-        both = torch.stack([F.relu(s.one(x)), F.relu(s.two(x))], 1)
-        weight = s.weigh(both.sum(1).mean((2, 3))).unflatten(1, (2, 3)).softmax(1)
-        h = (both * weight[..., None, None]).sum(1)
-        return s.head(F.relu(s.last(h)).flatten(1))
+        branches = F.relu(s.one(x)), F.relu(s.two(x))
+        weight = s.weigh(sum(branches).mean((2, 3))).unflatten(1, (2, 3)).softmax(1)
+        return s.head(F.relu(s.last(join(branches, weight[..., None, None]))).flatten(1))
 
     return Net(
         forward,
@@ -104,8 +103,18 @@ def _spatial_attention():
     return Net(forward, conv=nn.Conv2d(2, 3, 3, padding=1), look=nn.Conv2d(3, 1, 1), head=nn.Linear(48, 1))
 
 
-SELECTIVE = {"branches weighted by a softmax": _selective}
+# Five ways to write one sum over branches.
+JOINED = {
+    "added": lambda both, weight: both[0] * weight[:, 0] + both[1] * weight[:, 1],
+    "stacked": lambda both, weight: (torch.stack(both, 1) * weight).sum(1),
+    "joined and cut (ResNeSt)": lambda both, weight: (torch.cat(both, 1).unflatten(1, (2, 3)) * weight).sum(dim=1),
+    "stacked behind channels": lambda both, weight: (torch.stack(both, 1).transpose(1, 2) * weight.transpose(1, 2)).sum(
+        2
+    ),
+    "averaged": lambda both, weight: 2 * (torch.stack(both, 1) * weight).mean(dim=-4),
+}
 IMAGES = {
+    "branches weighted by a softmax": lambda: selective(JOINED["stacked"]),
     "squeeze-and-excitation": lambda: _squeeze(torch.sigmoid),
     "with hard sigmoid and Hardswish": lambda: _squeeze(F.hardsigmoid, F.hardswish),
     "with relu6(x + 3)/6": lambda: _squeeze(lambda q: F.relu6(q + 3) / 6),

@@ -4,11 +4,13 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import gatelab as gl
 from gatelab.gates import HardGate, SoftGate
-from tests.contracts.gate_kinds import DENSE, GATED, IMAGES, SELECTIVE, dense
+from tests.contracts.gate_kinds import DENSE, GATED, IMAGES, JOINED, dense, selective
+from tests.kernels.path.test_architectures import Net
 from tests.third_party.random_values import WEIGHT_LAYERS
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -22,7 +24,7 @@ def some_fast(names):
 
 def made(name):
     torch.manual_seed(3)
-    return {**DENSE, **GATED, **IMAGES, **SELECTIVE}[name]().double().eval()
+    return {**DENSE, **GATED, **IMAGES}[name]().double().eval()
 
 
 def examples(name):
@@ -63,7 +65,7 @@ def test_the_value_tangent_kernel_gives_the_tangent_kernel_of_the_values(name):
     torch.testing.assert_close(features @ gl.value_tangent_kernel(model) @ features.T, expected, **EXACT)
 
 
-@pytest.mark.parametrize("name", [*DENSE, *IMAGES, *SELECTIVE])
+@pytest.mark.parametrize("name", [*DENSE, *IMAGES])
 def test_the_twin_of_equal_copies_is_the_model(name):
     model, x = made(name), examples(name)
     twin = gl.to_dgn(model, gl.Regime.FRNPF_DI, x=x)
@@ -147,12 +149,28 @@ def test_all_paths_together_are_the_output(name):
     assert sum(path.contribution for path in paths) == pytest.approx(model(x)[0, 0].item(), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", SELECTIVE)
-def test_a_sum_over_branches_has_no_path_kernel_rule_yet(name):
-    model, x = made(name), examples(name)
-    with pytest.raises(gl.errors.UnsupportedModelError, match="path_features"):
-        gl.neural_path_kernel(model, x)
-    assert gl.path_features(model, x, 8).isfinite().all()
+def test_a_sum_over_branches_is_the_sum_of_its_terms():
+    """The same network, written in five ways; that the first is E_v[ŷŷ'] is tested above."""
+    torch.manual_seed(3)
+    models = {name: selective(join).double().eval() for name, join in JOINED.items()}
+    x = torch.randn(4, 2, 4, 4)
+    first = models["added"]
+    for name, model in models.items():
+        model.load_state_dict(first.state_dict())
+        torch.testing.assert_close(model(x), first(x), **EXACT)
+        torch.testing.assert_close(gl.neural_path_kernel(model, x), gl.neural_path_kernel(first, x), **EXACT, msg=name)
+
+
+def test_a_sum_over_channels_has_paths_through_each_of_them():
+    model = Net(
+        lambda s, x: s.head(F.relu(s.last(F.silu(s.conv(x)).sum(1, keepdim=True))).flatten(1)),
+        conv=nn.Conv2d(1, 3, 2),
+        last=nn.Conv2d(1, 2, 2),
+        head=nn.Linear(2, 1),
+    ).double()
+    x = torch.randn(3, 1, 3, 3)
+    mean, error = _estimate(model, x, 1500)
+    assert ((mean - gl.neural_path_kernel(model, x)).abs() / error).max() < 4.5
 
 
 @pytest.mark.parametrize("make", [gl.to_dlgn, lambda model, beta: gl.to_dgn(model, gl.Regime.DNPFL, beta)])

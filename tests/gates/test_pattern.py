@@ -1,10 +1,12 @@
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
 from gatelab.gates.layer import GateKind, GateLayer
 from gatelab.network import capture_gates
+from gatelab.work.tensors import read_tensors
 from tests import zoo
 
 
@@ -67,10 +69,8 @@ def test_save_and_load(tmp_path):
 
 def test_load_refuses_other_files(tmp_path):
     (tmp_path / "noise").write_bytes(b"not a tensor file")
-    with pytest.raises(InputError, match="noise cannot be read"):
+    with pytest.raises(InputError, match="noise is damaged"):
         GatePattern.load(tmp_path / "noise")
-    from safetensors.torch import save_file
-
     save_file({"x": torch.zeros(2)}, tmp_path / "other.safetensors")
     with pytest.raises(InputError, match="is not a gate pattern"):
         GatePattern.load(tmp_path / "other.safetensors")
@@ -80,13 +80,35 @@ def test_truncated_file_is_refused(tmp_path):
     pattern().save(tmp_path / "gates")
     data = (tmp_path / "gates").read_bytes()
     (tmp_path / "gates").write_bytes(data[:-9])
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is damaged"):
+        GatePattern.load(tmp_path / "gates")
+
+
+def test_a_changed_bit_is_refused(tmp_path):
+    """Bits have no redundancy of their own: without a checksum another gate would be open."""
+    pattern().save(tmp_path / "gates")
+    data = bytearray((tmp_path / "gates").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "gates").write_bytes(bytes(data))
+    with pytest.raises(InputError, match="checksum"):
+        GatePattern.load(tmp_path / "gates")
+
+
+def test_unknown_kinds_of_gates_are_refused(tmp_path):
+    pattern().save(tmp_path / "gates")
+    tensors, about = read_tensors(tmp_path / "gates")
+    about["layers"] = about["layers"].replace("relu", "other")
+    save_file(tensors, tmp_path / "gates", metadata={key: value for key, value in about.items() if key != "checksum"})
+    with pytest.raises(InputError, match="other"):
         GatePattern.load(tmp_path / "gates")
 
 
 def test_repr_shows_size_kind_and_activity():
-    text = repr(capture_gates(zoo.leaky(), torch.randn(3, 5)))
-    assert text.startswith("GatePattern: 3 examples, 2 layers, 7 gates each")
+    gates = capture_gates(zoo.leaky(), torch.randn(3, 5))
+    text = str(gates)
+    assert repr(gates) == "GatePattern: 3 examples, 2 layers, 7 gates each, bits"
+    assert text.startswith(repr(gates))
+    assert gates._repr_html_().count("<tr>") == 3
     assert "leaky_relu" in text
     assert "slope 0.1" in text
     assert "% on" in text

@@ -1,17 +1,21 @@
 """Teachers read off a network, and what a diagnosis says about it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from gatelab.data import load
-from gatelab.errors import InputError
+from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.hierarchy import TopLoss, conditions, diagnose, observe_student, selectivity, teacher_from
-from gatelab.hierarchy.cells import jackknife
+from gatelab.hierarchy.cells import Gap, jackknife
 from gatelab.hierarchy.diagnosing import _Work
+from gatelab.hierarchy.diagnosis import _degree
+from gatelab.hierarchy.network_teacher import _variance_kept
 from gatelab.hierarchy.quantise import Clusters, ProductCodes, SignPattern
-from gatelab.hierarchy.reading import by_position
+from gatelab.hierarchy.reading import Winners, by_position, regions_of
 
 
 def net(seed=0):
@@ -197,8 +201,68 @@ def test_another_network_with_the_same_layers_is_a_student(teacher):
         diagnose(wide, teacher)
 
 
+def test_sorted_data_show_every_class(model, digits):
+    """The first examples of CIFAR-10 (JPEG) are all of one class."""
+    x, y = digits
+    order = y.argsort(stable=True)
+    teacher = teacher_from(model, (x[order], y[order]), limit=100)
+    assert len(teacher.y) == 100
+    assert len(teacher.y.unique()) == 10
+    data = replace(load("digits"), train_x=load("digits").train_x[:240][order], train_y=y[order])
+    assert len(teacher_from(model, data, limit=60).y.unique()) == 10
+    # The variance that z keeps is measured on all classes, too: with their order it does not change.
+    few = teacher_from(model, (x, y), limit=240)
+    again = replace(few, x=few.x[order], y=few.y[order], codes=tuple(code[order] for code in few.codes))
+    assert _variance_kept(again, 120)[1] == pytest.approx(_variance_kept(few, 120)[1], abs=0.05)
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(240, dtype=torch.long), torch.arange(240) % 3])
+def test_classes_that_do_not_occur_keep_their_output(model, digits, labels):
+    """The loss was that of fewer outputs than the network has, or of one output for all."""
+    found = diagnose(model, teacher_from(model, (digits[0], labels)), regions=2)
+    assert found.loss == pytest.approx(nn.functional.cross_entropy(model(digits[0]), labels).item())
+    assert found.layers[0].label_selectivity.shape == (3, 10)
+
+
+def test_a_max_pooling_keeps_its_winners():
+    """A mean does not choose: the network is run on means with the winners of the example itself."""
+    model, x = net().double(), torch.rand(4, 1, 8, 8)
+    regions, winners = regions_of(model, x), Winners()
+    kept = regions.run(x, None, winners)[2]
+    torch.testing.assert_close(kept, model(x))
+    other = torch.rand(4, 1, 8, 8)
+    hidden = model[1](model[0](other))
+    chosen = nn.functional.max_pool2d_with_indices(model[1](model[0](x)), 2)[1]
+    pooled = hidden.flatten(2).gather(2, chosen.flatten(2)).view(chosen.shape)
+    torch.testing.assert_close(regions.run(other, None, winners)[2], model[3:](pooled))
+    assert not torch.allclose(regions.run(other, None, winners)[2], model(other))
+
+
+def test_one_certain_error_is_not_noise():
+    """An error going up that is certain was called noise because the larger one, going down, was not."""
+    certain, noisy = Gap(0.08, 0.079, 0.081), Gap(0.35, 0.0, 0.51)
+    assert "noise" not in _degree([certain, noisy])
+    assert "nearly hold" in _degree([certain])
+    assert "noise" in _degree([noisy])
+    assert "badly" in _degree([Gap(1.0, 0.6, 1.2), certain])
+    assert str(Gap(0.0143, 0.0141, 0.0146)) == "0.014 (0.014 to 0.015)"
+
+
+@pytest.mark.parametrize("gate", [nn.SiLU(), nn.ReLU6()])
+def test_gates_that_are_not_those_of_a_relu_are_refused(gate, digits):
+    """For a SiLU f is not f' times f^raw; it was measured as if its gate were a bit."""
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), gate, nn.Flatten(), nn.Linear(108, 10)).double()
+    with pytest.raises(UnsupportedModelError, match="the hierarchy is about ReLUs"):
+        teacher_from(model, digits)
+
+
 def test_unusable_data_are_refused(model, digits):
     x, y = digits
+    with pytest.raises(InputError, match="labels go up to 10, and the network returns 10 numbers"):
+        teacher_from(model, (x, y + 1))
+    for option in ("regions", "batch", "patches"):
+        with pytest.raises(InputError, match=f"{option} is 0"):
+            diagnose(model, teacher_from(model, (x, y)), **{option: 0})
     with pytest.raises(InputError, match="whole number from 0"):
         teacher_from(model, (x, y.double()))
     with pytest.raises(InputError, match="is in training mode"):

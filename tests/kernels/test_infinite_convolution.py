@@ -1,6 +1,8 @@
 """Convolutional kernels at infinite width: against finite networks, dense ones, and loops over positions."""
 
+import json
 from math import sqrt
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,6 +52,30 @@ def test_the_mean_of_finite_networks(pooled):
     assert mean.z_score(predicted) < 5
     assert (mean.error / predicted.abs().max()).max() < 0.06, "precise enough to see a wrong layer"
     assert mean.z_score(1.5 * predicted) > 5
+
+
+# Made by benchmarks/peers/neural_tangents_limits.py.
+PEER = json.loads(Path(__file__).with_name("neural_tangents_limits.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize("name", PEER)
+def test_the_values_of_neural_tangents(name):
+    """Another library's exact kernels of the same networks, dense and convolutional."""
+    case = PEER[name]
+    x, y = torch.tensor(case["x"]), torch.tensor(case["y"])
+    options = {key: case[key] for key in ("convolutions", "filter_size", "pooled")}
+    dense = name.startswith("dense")
+    ours = (
+        infinite_width_kernels(x, y, depth=options["convolutions"] + 2)
+        if dense
+        else convolutional_kernels(x, y, **options)
+    )
+    for kernel in ("nngp", "ntk"):
+        torch.testing.assert_close(getattr(ours, kernel), torch.tensor(case[kernel]), rtol=1e-9, atol=1e-11)
+    # Contrasts: another readout, another depth.
+    if not dense:
+        other = convolutional_kernels(x, y, **{**options, "pooled": not options["pooled"]})
+        assert not torch.allclose(other.ntk, torch.tensor(case["ntk"]), rtol=1e-3)
 
 
 def test_one_convolution_by_loops_over_positions():

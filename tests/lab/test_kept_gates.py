@@ -65,11 +65,15 @@ def test_training_is_that_of_the_ordinary_loop(regime):
 def test_the_feature_network_runs_once():
     runs = {"feature": 0, "value": 0}
     model = twin(Regime.FLNPF)
-    for name in runs:
-        layer = model.get_submodule(f"{name}.0")
-        layer.register_forward_hook(
-            lambda _layer, args, _out, name=name: runs.update({name: runs[name] + len(args[0])})
-        )
+
+    def count(name):
+        def hook(_layer, args, _answer):
+            runs[name] += len(args[0])
+
+        return hook
+
+    for name in ("feature", "value"):
+        model.get_submodule(f"{name}.0").register_forward_hook(count(name))
     train(SingleTeam(model), DIGITS, CONFIG, [0])
     once = len(DIGITS.train_x) + len(DIGITS.test_x)
     probes = 1 + 1 + 2  # how large a step is, what shapes gates have, whether the model takes this layout

@@ -46,6 +46,7 @@ from gatelab.papers.npk import theorems_expectations as npk_expectations
 from gatelab.papers.npk import theorems_gated as npk_gated
 from gatelab.papers.npk import theorems_limits as npk_limits
 from gatelab.papers.npk import theorems_start as npk_start
+from gatelab.paths import features as path_listing
 from gatelab.paths import neural_path_features
 
 PAGE = Path(__file__).parents[2] / "docs" / "mutations.md"
@@ -237,6 +238,30 @@ def _swapped_events(right: Any) -> Any:
     return lambda blocks, sets: right(blocks, sets)[torch.tensor([1, 0, 2, 3])]
 
 
+def _last_gates_open(right: Any) -> Any:
+    return lambda *args: [*right(*args)[:-1], torch.ones_like(right(*args)[-1])]
+
+
+def _diagonal(right: Any) -> Any:
+    return lambda *args, **options: right(*args, **options).diagonal().diag()
+
+
+def _of_values(right: Any) -> Any:
+    return lambda model, x, wrt=None, **options: right(model, x, wrt=None if wrt is None else model.value, **options)
+
+
+def _moved_spaces(right: Any) -> Any:
+    return lambda model: {name: replace(layer, offsets=layer.offsets + 0.05) for name, layer in right(model).items()}
+
+
+def _one_too_many(right: Any) -> Any:
+    def wrong(*args: Any, **options: Any) -> Any:
+        counts = right(*args, **options)
+        return replace(counts, patterns=counts.patterns + 1)
+
+    return wrong
+
+
 def _hard_features(model: nn.Module, x: torch.Tensor, **options: Any) -> torch.Tensor:
     return neural_path_features(model, x, **{**options, "gates": "hard"})
 
@@ -264,6 +289,21 @@ NPK = (
         "`value_tangent_kernel` 1 % too large",
         ("npk-3.1", "npk-3.2"),
         shorter(scaled(npk, "value_tangent_kernel", 1.01)),
+    ),
+    Mutation(
+        "φ forgets the gates of the last layer",
+        ("npk-2.1", "npk-L2.1"),
+        replaced(path_listing, "gate_factors", _last_gates_open(path_listing.gate_factors)),
+    ),
+    Mutation(
+        "𝒱 as if no two paths shared a weight",
+        ("npk-3.1", "npk-3.3"),
+        shorter(replaced(npk, "value_tangent_kernel", _diagonal(npk.value_tangent_kernel))),
+    ),
+    Mutation(
+        "K^F is K^V",
+        ("npk-4.1",),
+        replaced(npk_gated, "neural_tangent_kernel", _of_values(npk_gated.neural_tangent_kernel)),
     ),
     Mutation("`value_tangent_kernel` a thousandth", ("npk-3.3",), shorter(scaled(npk, "value_tangent_kernel", 1e-3))),
     Mutation("`overlap_kernel` 1 % too large", ("npk-C.2",), scaled(npk, "overlap_kernel", 1.01)),
@@ -309,11 +349,23 @@ NPK = (
         ("npk-4.1-bundles", "npk-5.1-bundles"),
         scaled(npk_bundles, "neural_tangent_kernel", 1.01),
     ),
+    Mutation("𝒱 of bundles 1 % too large", ("npk-bundles",), scaled(npk_bundles, "value_tangent_kernel", 1.01)),
+    Mutation("values of bundles 1 % too large", ("npk-bundles",), scaled(npk_bundles, "neural_path_values", 1.01)),
     Mutation("`path_features` 10 % too large", ("npk-C-sketch",), scaled(npk_bundles, "path_features", 1.1)),
 )
 HALFSPACE = (
     Mutation(
         "mixture of experts 0.01 % too large", ("halfspace-1", "halfspace-2"), scaled(halfspace, "_mixture", 1.0001)
+    ),
+    Mutation(
+        "half-spaces are moved by 0.05",
+        ("halfspace-2", "halfspace-2.2"),
+        replaced(halfspace, "half_spaces", _moved_spaces(halfspace.half_spaces)),
+    ),
+    Mutation(
+        "`region_counts` has one region too many",
+        ("halfspace-3.1-regions",),
+        replaced(halfspace, "region_counts", _one_too_many(halfspace.region_counts)),
     ),
     Mutation(
         "a ReLU network in place of the DLGN",

@@ -97,7 +97,9 @@ def test_paths_that_do_not_exist(path):
 
 def test_what_has_no_such_paths_is_refused():
     with pytest.raises(UnsupportedModelError):
-        mixture_of_experts(zoo.cnn())
+        mixture_of_experts(zoo.Residual())
+    with pytest.raises(TooManyPathsError, match="more than the limit"):
+        mixture_of_experts(zoo.cnn()).gating(torch.randn(1, 4, 8, 8))
     with pytest.raises(InputError, match="the first layer takes 2"):
         mixture_of_experts(mlp([2, 3, 1])).expert(torch.randn(1, 4))
 
@@ -108,3 +110,38 @@ def test_any_relu_network_is_a_mixture(widths, seed, bias):
     model = with_biases(mlp(widths, bias=bias, generator=torch.Generator().manual_seed(seed)))
     x = torch.randn(4, widths[0])
     torch.testing.assert_close(mixture_of_experts(model)(x), model(x).detach(), rtol=1e-10, atol=1e-11)
+
+
+IMAGES = {
+    "convolutions": lambda: nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Conv2d(2, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2)
+    ),
+    "average pooling, batch-norm, LeakyReLU": lambda: nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.LeakyReLU(0.1),
+        nn.Flatten(), nn.Linear(2, 2),
+    ).eval(),
+    "max-pooling": lambda: nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.ReLU(), nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(8, 3)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_experts_of_convolutional_networks(name):
+    model, x = IMAGES[name]().double(), torch.randn(7, 1, 3, 3, dtype=torch.float64)
+    mixture = mixture_of_experts(model, x)
+    torch.testing.assert_close(mixture(x), model(x).detach(), rtol=1e-12, atol=1e-13)
+    last = mixture.index.count_from(0) - 1
+    units = mixture.index.units(last)
+    torch.testing.assert_close(mixture.gating(x, units), mixture.gating(x)[:, last])
+    torch.testing.assert_close(mixture.expert(x, units), mixture.expert(x)[:, last])
+
+
+@pytest.mark.parametrize("piecewise_constant", [False, True])
+def test_experts_of_soft_convolutional_gates_are_what_the_network_computes(piecewise_constant):
+    x = torch.randn(7, 1, 3, 3, dtype=torch.float64)
+    twin = gl.to_dlgn(IMAGES["convolutions"]().double(), piecewise_constant=piecewise_constant, x=x)
+    torch.testing.assert_close(mixture_of_experts(twin, x)(x), twin(x).detach(), rtol=1e-12, atol=1e-13)
+    hard = mixture_of_experts(twin, x, gates="hard")(x)
+    assert (hard - twin(x)).abs().max() > 1e-3
+    torch.testing.assert_close(hard, twin.set_gates(HardGate())(x).detach(), rtol=1e-12, atol=1e-13)

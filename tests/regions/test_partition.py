@@ -17,12 +17,12 @@ from gatelab.regions import (
     Plane,
     RegionPlan,
     activation_region,
+    cells,
     linear_regions_1d,
     linear_regions_2d,
     paths_per_region,
     region_counts,
 )
-from gatelab.regions import cells
 from gatelab.regions.census import active_path_counts
 from tests import zoo
 from tests.references import regions as reference
@@ -60,12 +60,26 @@ MODELS = {
     "converted dgn": (lambda: gl.to_dgn(mlp([3, 6, 5, 2], bias=True), gl.Regime.FRNPF_II), (3,)),
     "convolutional": (lambda: gl.models.gconv(channels=[2, 3], dense=[4], inputs=1, outputs=2), (1, 5, 5)),
     "convolutional dlgn": (lambda: hard(gl.to_dlgn(Residual())), (2, 6, 6)),
-    "relu6": (lambda: nn.Sequential(nn.Linear(2, 6), nn.ReLU6(), nn.Linear(6, 5), nn.Hardtanh(-0.3, 0.5), nn.Linear(5, 2)),
-              None),
-    "prelu": (lambda: nn.Sequential(nn.Linear(2, 6), nn.PReLU(6, init=-0.4), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1)),
-              None),
-    "max-pooling": (lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.MaxPool2d(2, 1, 1), nn.Conv2d(2, 2, 2),
-                                          nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(2, 2)), (1, 4, 4)),
+    "relu6": (
+        lambda: nn.Sequential(nn.Linear(2, 6), nn.ReLU6(), nn.Linear(6, 5), nn.Hardtanh(-0.3, 0.5), nn.Linear(5, 2)),
+        None,
+    ),
+    "prelu": (
+        lambda: nn.Sequential(nn.Linear(2, 6), nn.PReLU(6, init=-0.4), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1)),
+        None,
+    ),
+    "max-pooling": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 2),
+            nn.ReLU(),
+            nn.MaxPool2d(2, 1, 1),
+            nn.Conv2d(2, 2, 2),
+            nn.AdaptiveMaxPool2d(1),
+            nn.Flatten(),
+            nn.Linear(2, 2),
+        ),
+        (1, 4, 4),
+    ),
     "batch-norm": (lambda: nn.Sequential(nn.Linear(2, 9), nn.BatchNorm1d(9), nn.ReLU(), nn.Linear(9, 1)).eval(), None),
 }
 

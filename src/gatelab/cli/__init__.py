@@ -4,10 +4,12 @@ from gatelab.cli import (  # importing a module adds its commands to the app
     data,
     guidance,
     kernel,
+    playground,
     running,
+    study,
     theorems,
     verify,
 )
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "guidance", "kernel", "main", "running", "theorems", "verify"]
+__all__ = ["app", "data", "guidance", "kernel", "main", "playground", "running", "study", "theorems", "verify"]

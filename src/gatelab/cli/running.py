@@ -1,4 +1,4 @@
-"""``gatelab experiments``, ``run``, ``study``, ``runs`` and ``report``."""
+"""``gatelab experiments``, ``run``, ``runs`` and ``report``; and how any experiment is performed."""
 
 import json
 import sys
@@ -11,7 +11,10 @@ from gatelab.cli.app import app
 from gatelab.cli.options import Cluster, DataRoot, RedoDamaged, Scheduler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gatelab.lab import Config, Experiment, Findings
+    from gatelab.work.progress import Reporter
 
 Profile = Annotated[str, typer.Option(help="smoke (seconds), quick (minutes) or paper (as published).")]
 Settings = Annotated[
@@ -51,47 +54,10 @@ def run(
     from gatelab.papers import find_experiment
 
     experiment = find_experiment(identifier)
-    values = _settings(settings or [])
-    config = experiment.configure(profile, {**values, **_root(data_root)})
-    directory = out or _directory(experiment.id, profile, values)
-    _execute(experiment, config, directory, workers, scheduler, cluster, redo_damaged)
-
-
-@app.command()
-def study(
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE.PY:FACTORY", help="Your network; an MLP if left out.", show_default=False),
-    ] = None,
-    data: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, …")] = "digits",
-    profile: Profile = "quick",
-    settings: Settings = None,
-    out: Out = None,
-    workers: Workers = 1,
-    scheduler: Scheduler = None,
-    cluster: Cluster = None,
-    data_root: DataRoot = None,
-    redo_damaged: RedoDamaged = False,
-) -> None:
-    """Measure how much of what a network knows is in its gates.
-
-    Trains the network and fixes its gates at several stages. Then trains fresh values on these gates, on random gates
-    and on decoupled gates, and writes report.html.
-    """
-    from gatelab.lab.study import StudyConfig, check
-    from gatelab.papers import find_experiment
-
-    values, chosen = _settings(settings or []), {}
-    if model is not None:
-        path, _, name = model.rpartition(":")
-        chosen = {"model": f"{Path(path).resolve()}:{name}" if path else model}
-    experiment = find_experiment("study")
-    config = experiment.configure(profile, {**values, "data": data, **chosen, **_root(data_root)})
-    assert isinstance(config, StudyConfig)
-    check(config)
-    label = "mlp" if model is None else Path(model.rpartition(":")[0]).stem
-    directory = out or _directory(f"study-{label}-{data}", profile, values)
-    _execute(experiment, config, directory, workers, scheduler, cluster, redo_damaged)
+    values = settings_of(settings or [])
+    config = experiment.configure(profile, {**values, **root_of(data_root)})
+    directory = out or directory_of(experiment.id, profile, values)
+    perform(experiment, config, directory, workers, scheduler, cluster, redo_damaged)
 
 
 @app.command()
@@ -135,7 +101,7 @@ def report(directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="
     typer.echo(str(path))
 
 
-def _settings(given: list[str]) -> dict[str, Any]:
+def settings_of(given: list[str]) -> dict[str, Any]:
     """Read key=value; a value that is not JSON is text."""
     from gatelab.errors import InputError
 
@@ -151,16 +117,17 @@ def _settings(given: list[str]) -> dict[str, Any]:
     return values
 
 
-def _root(folder: Path | None) -> dict[str, str]:
+def root_of(folder: Path | None) -> dict[str, str]:
+    """The setting for a data folder."""
     return {} if folder is None else {"data_root": str(folder.resolve())}
 
 
-def _directory(name: str, profile: str, values: dict[str, Any]) -> Path:
+def directory_of(name: str, profile: str, values: dict[str, Any]) -> Path:
     """Return the default directory of a run, a different one for each set of settings."""
     return Path("runs") / "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
 
 
-def _execute(
+def perform(
     experiment: "Experiment",
     config: "Config",
     out: Path,
@@ -168,7 +135,13 @@ def _execute(
     scheduler: str | None,
     cluster: str | None,
     redo_damaged: bool,
+    *,
+    prepare: "Callable[[Any, None, Path, Reporter], Config] | None" = None,
 ) -> None:
+    """Run an experiment, or continue it, write its report, and print what was found.
+
+    ``prepare`` fills in the configuration, and tells what will be done, before the run is opened.
+    """
     from gatelab.cli.progress import reporter, stoppable
     from gatelab.errors import InputError
     from gatelab.lab.report import write_report
@@ -182,18 +155,28 @@ def _execute(
         raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
     for line in discard_damaged(out) if redo_damaged else []:
         typer.echo(line, err=True)
-    directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
-    cells = experiment.cells(config)
     with (
-        stoppable(lambda: f"{len(directory.results())} of {len(cells)} cells are finished"),
+        stoppable(lambda: _finished(out, experiment)),
         reporter() as progress,
         connect(scheduler, cluster, notify=progress.note) as executor,
     ):
+        if prepare is not None:
+            config = prepare(config, None, out, progress)
+        directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
         dask = None if isinstance(executor, Here) else executor
-        execute(directory, config, cells, experiment.work, progress, workers, dask)
+        execute(directory, config, experiment.cells(config), experiment.work, progress, workers, dask)
     path, findings = write_report(directory, experiment)
     _print_findings(findings)
     typer.echo(f"report: {path}")
+
+
+def _finished(out: Path, experiment: "Experiment") -> str:
+    from gatelab.lab.runs import Run
+
+    if not (out / "run.json").exists():
+        return "nothing is finished"
+    run = Run.read(out)
+    return f"{len(run.results())} of {len(experiment.cells(experiment.read(run.config)))} cells are finished"
 
 
 def _print_findings(findings: "Findings") -> None:

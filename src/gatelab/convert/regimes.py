@@ -1,6 +1,7 @@
 """Convert a user's model to a deep gated, deep linearly gated or deep linear network."""
 
 import copy
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 import torch
@@ -9,10 +10,11 @@ from torch.fx import Graph, Node
 
 from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
+from gatelab.convert.shallow import ShallowGates, shallow_gates
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
-from gatelab.gates.functions import BoundedGate, GateFunction
+from gatelab.gates.functions import BoundedGate, GateFunction, refuse_steepness
 from gatelab.models.init import glorot_
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
@@ -106,11 +108,45 @@ def to_dgn(
     return _twin(parts, feature, value, gate, fixed_gates=regime is not Regime.DNPFL)
 
 
+def to_mixed_dgn(
+    model: nn.Module,
+    gates_from: nn.Module,
+    others_from: nn.Module,
+    layers: Collection[str],
+    *,
+    x: Tensor | None = None,
+) -> GatedTwin:
+    """Convert a ReLU model to a deep gated network whose fixed, hard gates come from two networks, layer by layer.
+
+    Args:
+        model: see :func:`to_dgn`; the value network starts as this one.
+        gates_from: a network of the same architecture; it decides over the gates of ``layers``.
+        others_from: another one; it decides over all other gates.
+        layers: names of gate layers, as in ``read(model).gates``.
+        x: see :func:`to_dgn`.
+
+    Returns:
+        The twin; ``gates_from`` is its ``feature.second``.
+
+    Raises:
+        InputError: there is no such layer, or a network does not have the architecture of the model.
+    """
+    parts = match(model, x, None)
+    unknown = sorted(set(layers) - set(parts.network.gates.values()))
+    if unknown:
+        raise InputError(
+            f"there is no gate layer {', '.join(unknown)}; there are {', '.join(parts.network.gates.values())}"
+        )
+    first, second = (_with_weights_of(source, parts.model) for source in (others_from, gates_from))
+    return _twin(parts, first, parts.model, HardGate(), fixed_gates=True, second=(second, layers))
+
+
 def to_dlgn(
     model: nn.Module,
     beta: float = 10.0,
     piecewise_constant: bool = False,
     *,
+    shallow: bool = False,
     x: Tensor | None = None,
     output: int | str | None = None,
     generator: torch.Generator | None = None,
@@ -125,6 +161,9 @@ def to_dlgn(
         model: see :func:`to_dgn`.
         beta: steepness of the soft gates.
         piecewise_constant: feed ones to the value network, so that x acts through the gates alone (DLGN-PWC).
+        shallow: every layer of gates reads x directly, by one affine map of its own (DLGN-SF): a dense layer, or for an
+            image of gates a convolution of x, averaged to the image's size, with the kernel of the model's layer. Its
+            parameters are under ``feature``, with the names of the gates.
         x: see :func:`to_dgn`.
         output: see :func:`to_dgn`.
         generator: source of the feature network's weights.
@@ -140,15 +179,17 @@ def to_dlgn(
     parts = match(model, x, output)
     parts.refuse_curved_heads("to_dlgn")
     _check(Regime.DNPFL, beta, None)
-    feature = _drawn(parts, generator)
+    refuse_generator(generator)
+    gates = [node for node, role in parts.roles.items() if role in (Role.GATE, Role.MAX_POOL)] if shallow else []
     return _twin(
         parts,
-        feature,
+        parts.model if shallow else _drawn(parts, generator),
         parts.model,
         SoftGate(beta),
         fixed_gates=False,
         linear_features=True,
         constant_input=piecewise_constant,
+        shallow={gate: shallow_gates(parts, gate, generator) for gate in gates},
     )
 
 
@@ -191,29 +232,47 @@ def _twin(
     fixed_gates: bool,
     linear_features: bool = False,
     constant_input: bool = False,
+    second: tuple[nn.Module, Collection[str]] | None = None,
+    shallow: Mapping[Node, ShallowGates] | None = None,
 ) -> GatedTwin:
+    """Write a twin; ``second`` is a further feature network, and the gate layers over which it decides."""
     graph, root = Graph(), nn.Module()
     for name in ("feature", "value", "gate"):
         root.add_module(name, nn.Module())
     features, values = (
         Branch(parts, source, graph, root, name) for source, name in ((feature, "feature"), (value, "value"))
     )
+    deciders = [features]
+    if second is not None:  # below "feature", so that it is fixed, and in evaluation mode, along with it
+        deciders.append(Branch(parts, second[0], graph, root, "feature.second"))
     for node, role in parts.roles.items():
         if role is Role.INPUT:
             x = graph.placeholder("x")
-            features.made[node] = x
+            for decider in deciders:
+                decider.made[node] = x
             values.made[node] = graph.call_function(torch.ones_like, (x,)) if constant_input else x
         elif role is Role.OUTPUT:
             graph.output(values.source(node))
         elif role in (Role.GATE, Role.MAX_POOL):
             path = parts.gate_paths[node]
             graft(root, path, _gate_module(parts, node, gate))
-            values.made[node] = graph.call_module(path, (values.source(node), features.decides(node)))
+            chosen = second is not None and parts.network.gates[node] in second[1]
+            decides = _shallow(graph, root, path, shallow[node]) if shallow else deciders[chosen].decides(node)
+            values.made[node] = graph.call_module(path, (values.source(node), decides))
         elif role is not Role.DECIDING:
             values.carry(node)
-        if role is not Role.INPUT and node in parts.deciding:
-            _ = features.carry_linear(node) if linear_features else features.carry(node)
+        if role is not Role.INPUT and node in parts.deciding and not shallow:
+            for decider in deciders:
+                _ = decider.carry_linear(node) if linear_features else decider.carry(node)
     return GatedTwin(graph, root, fixed_gates=fixed_gates).train(parts.model.training)
+
+
+def _shallow(graph: Graph, root: nn.Module, path: str, gates: ShallowGates) -> Node:
+    """Write the map from the input to a layer of gates, under the gates' own name."""
+    (x,) = (node for node in graph.nodes if node.op == "placeholder")
+    own = f"feature.{path.partition('.')[2]}"
+    graft(root, own, gates)
+    return graph.call_module(own, (x,))
 
 
 def _gate_module(parts: Parts, node: Node, gate: GateFunction) -> Gate | Winner:
@@ -234,8 +293,7 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
         raise InputError(
             "FRNPF_DI takes its gates from the model itself, so gates_from has no place there: use FRNPF_II or FLNPF"
         )
-    if not isinstance(beta, int | float) or not beta > 0:
-        raise InputError(f"beta is {beta}; it must be positive")
+    refuse_steepness(beta)
 
 
 @torch.no_grad()

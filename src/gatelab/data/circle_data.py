@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.printing import Brief
 
 
-@dataclass(frozen=True)
-class Regression:
+@dataclass(frozen=True, repr=False)
+class Regression(Brief):
     """Inputs and real targets, split for training and test; ``title`` is the name in print."""
 
     title: str

@@ -12,14 +12,14 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, CIFAR100, FASHION, JPEG_ARCHIVE, MNIST, Entry
-from gatelab.data.circle_data import Regression
 from gatelab.data.folders import data_folders
 from gatelab.data.read import read_cifar, read_idx_set, read_jpeg_archive
 from gatelab.errors import DataError, InputError
+from gatelab.printing import Brief, in_brief
 
 
-@dataclass(frozen=True)
-class Dataset:
+@dataclass(frozen=True, repr=False)
+class Dataset(Brief):
     """Images and labels, split for training and test.
 
     Attributes:
@@ -50,6 +50,12 @@ class Dataset:
         for part, x, y in (("training", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
             if len(x) != len(y):
                 raise InputError(f"{self.name}: {len(x)} {part} images, {len(y)} labels; give one label for each image")
+
+    def facts(self) -> dict[str, str]:
+        """Return what a prompt and a notebook show."""
+        size = "×".join(map(str, self.train_x.shape[1:]))
+        examples = f"{len(self.train_x):,} training and {len(self.test_x):,} test examples of {size}"
+        return {"title": self.title, "examples": examples, "classes": in_brief(self.classes)}
 
     def inputs(self, x: UInt8[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Convert bytes to numbers between 0 and 1.
@@ -99,8 +105,15 @@ class Dataset:
         return replace(self, title=title, train_x=shrink(self.train_x), test_x=shrink(self.test_x))
 
 
-# What training accepts: labels are whole numbers, targets are real ones.
-Examples = Dataset | Regression
+def evenly(total: int, count: int) -> Int64[Tensor, " k"]:
+    """Return the places of up to ``count`` examples, evenly spaced: some data sets are sorted by class.
+
+    Example:
+        >>> evenly(10, 4).tolist(), evenly(3, 4).tolist()
+        ([0, 2, 5, 7], [0, 1, 2])
+    """
+    count = min(total, count)
+    return torch.arange(count) * total // max(1, count)
 
 
 def load(name: str, root: str | Path | None = None) -> Dataset:

@@ -1,56 +1,85 @@
 """Recording gates and kernels while a network trains."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.dynamics.records import Record, records_plot
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
+from gatelab.figures import Panels
 from gatelab.gates import GatePattern
 from gatelab.gates.choice import GateChoice
-from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel
+from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel, path_features
 from gatelab.network import capture_gates
 from gatelab.observe import examples
 from gatelab.paths.hardening import HardeningGap, hardening_gap
+from gatelab.printing import html_table
+
+if TYPE_CHECKING:
+    import pandas
+
+Listener = Callable[[dict[str, float]], Any]
 
 
-@dataclass(frozen=True)
-class Record:
-    """Gates and kernels on the probes at one step.
+class Kernels(StrEnum):
+    """Which kernels a tracker computes.
 
-    Attributes:
-        step: the caller's own count.
-        flips: number of gates that differ from the record before, per layer; empty in the first record.
-        active: share of open gates, per layer.
-        cosine: mean over pairs of different probes of H(x, x') / √(H(x, x) H(x', x')), with the path kernel H.
-        complexity: ν = yᵀĤ⁻¹y, if there are labels (npk, Section 6).
-        tangent: trace and Frobenius norm of the tangent kernel: of all parameters ("all"), and of a gated network's
-            ``feature`` and ``value`` alone (K^F and K^V).
-        hardening: what hard gates would cost, if some gates are soft.
+    ``EXACT`` computes the path kernel H and the tangent kernel K. ``SKETCH`` estimates H by random path features, whose
+    cost is linear in the number of probes, and leaves K out. ``OFF`` tracks the gates alone.
     """
 
-    step: int
-    flips: dict[str, int]
-    active: dict[str, float]
-    cosine: float | None
-    complexity: float | None
-    tangent: dict[str, tuple[float, float]]
-    hardening: HardeningGap | None = None
+    OFF = "off"
+    SKETCH = "sketch"
+    EXACT = "exact"
 
 
-@dataclass
+def label_targets(y: Tensor) -> Float[Tensor, " n"] | Float[Tensor, "n k"]:
+    """Return labels as the targets of ν, which do not depend on what the classes are called.
+
+    Whole numbers are classes: of two, one becomes 1 and the other −1 (as in npk, Section 6; which is which does not
+    matter); of more, each becomes a column of ones and zeros, whose ν add up. Real numbers are targets already.
+
+    Example:
+        >>> label_targets(torch.tensor([3, 8, 3])).tolist(), label_targets(torch.tensor([7, 1, 4])).tolist()
+        ([-1.0, 1.0, -1.0], [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    """
+    if y.is_floating_point() or y.ndim > 1:
+        return y.to(torch.get_default_dtype()) if not y.is_floating_point() else y
+    classes, number = y.unique(return_inverse=True)
+    if len(classes) == 2:
+        return number.to(torch.get_default_dtype()) * 2 - 1
+    return nn.functional.one_hot(number, len(classes)).to(torch.get_default_dtype())
+
+
+@dataclass(repr=False)
 class GateTracker:
     """Record the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
+
+    ν = yᵀĤ⁻¹y needs labels. Whole numbers are classes: two become ±1, as in the paper, more become one column of ones
+    and zeros each, and the ν of all columns are added, so that ν does not depend on what the classes are called. Real
+    numbers are targets as they are; several columns add up.
+
+    With ``kernels="sketch"`` H is estimated by ``sketch_dim`` random path features, the same ones at every record.
+    The inverse of such an estimate is too large; ν is multiplied by (d − n − 1) / d for n probes and d features, which
+    makes it right on average for Gaussian features, and is left out if d is not larger than n + 1.
 
     Args:
         model: the network; it may train between records.
         x: probes.
-        y: their labels, ±1 or numbers, for ν.
-        tangent: whether to compute tangent kernels.
+        y: their labels, for ν: classes as whole numbers, or targets as real numbers.
+        tangent: whether to compute tangent kernels, if kernels are exact.
         before: gates with which the first record's gates are compared.
         kernel_gates: the gates of the path kernel, "network" or "hard"; flips and open shares are always those of bits.
         records: all records so far.
+        kernels: "exact", "sketch" or "off"; see :class:`gatelab.dynamics.Kernels`.
+        sketch_dim: number of random features of a sketch.
+        on_epoch: called after each record with its numbers by name, "step" among them; a function, or several. So
+            ``on_epoch=wandb.log`` works; see also :func:`gatelab.dynamics.tensorboard_listener`.
 
     Example:
         >>> tracker = GateTracker(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(4, 2))
@@ -65,37 +94,76 @@ class GateTracker:
     before: GatePattern | None = None
     kernel_gates: GateChoice = "network"
     records: list[Record] = field(default_factory=list)
+    kernels: Kernels | str = Kernels.EXACT
+    sketch_dim: int = 1024
+    on_epoch: Listener | Iterable[Listener] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):
             raise InputError(f"model is {type(self.model).__name__}; give the network to track, an nn.Module")
         self.x = examples(self.x, self.model)
+        if self.kernels not in tuple(Kernels):
+            raise InputError(f"kernels is {self.kernels!r}; use one of {', '.join(map(repr, map(str, Kernels)))}")
+        self.kernels = Kernels(self.kernels)
+        self.on_epoch = (self.on_epoch,) if callable(self.on_epoch) else tuple(self.on_epoch)
+        if self.sketch_dim < 1:
+            raise InputError(f"sketch_dim is {self.sketch_dim}; give the number of features, at least 1")
         if self.y is not None and len(self.y) != len(self.x):
             raise InputError(f"{len(self.x)} probes, {len(self.y)} labels; give one for each")
 
     def record(self, step: int) -> Record:
         """Record the network in evaluation mode, and restore its own mode."""
         training = {module: module.training for module in self.model.modules()}
+        self.x = self.x.to(next((p.device for p in self.model.parameters()), self.x.device))  # a trainer may move it
         # Batch statistics and dropout would make the gates of one example depend on others, or on chance.
         self.model.eval()
         try:
             gates = capture_gates(self.model, self.x)
-            kernel = self._path_kernel()
+            kernel = None if self.kernels is Kernels.OFF else self._path_kernel()
             record = Record(
                 step,
                 {} if self.before is None else gates.flips(self.before),
                 gates.active_fraction(),
                 None if kernel is None else _mean_cosine(kernel),
-                None if kernel is None or self.y is None else label_complexity(kernel, self.y.to(kernel)),
-                self._tangents() if self.tangent else {},
+                None if kernel is None else self._complexity(kernel),
+                self._tangents() if self.tangent and self.kernels is Kernels.EXACT else {},
                 None if gates.kind == "bits" else self._hardening(),
+                {name: gates.n * gates.layer(name).units for name in gates.layers},
             )
         finally:
             for module, mode in training.items():
                 module.training = mode
         self.before = gates
         self.records.append(record)
+        for listener in self.on_epoch:  # pyright: ignore[reportGeneralTypeIssues]  a tuple since __post_init__
+            listener({"step": step, **record.metrics()})
         return record
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a row for each record and a column for each quantity, such as "flip_rate/layer"; needs pandas."""
+        try:
+            from pandas import DataFrame, Index  # noqa: PLC0415  an extra
+        except ImportError as error:
+            raise InputError("a data frame needs pandas; install gatelab[frame], or use tracker.records") from error
+        steps = Index([record.step for record in self.records], name="step")
+        return DataFrame([record.metrics() for record in self.records], index=steps)
+
+    def plot(self) -> Panels:
+        """Return flips, open gates, and the kernels' numbers over the steps; a notebook shows them as a figure."""
+        if not self.records:
+            raise InputError("nothing is recorded yet; call record(step) in the training loop")
+        return records_plot(self.records)
+
+    def __repr__(self) -> str:
+        steps = f", steps {self.records[0].step} to {self.records[-1].step}" if self.records else ""
+        count = f"{len(self.records)} record{'' if len(self.records) == 1 else 's'}"
+        return f"GateTracker({type(self.model).__name__}, {len(self.x)} probes, kernels {self.kernels}, {count}{steps})"
+
+    def _repr_html_(self) -> str:
+        found = [(record.step, record.metrics()) for record in self.records]
+        names = list(dict.fromkeys(name for _, metrics in found for name in metrics if "/" not in name))
+        rows = ((step, *(metrics.get(name, "") for name in names)) for step, metrics in found)
+        return html_table(repr(self), ("step", *names), rows)
 
     @property
     def gates(self) -> GatePattern:
@@ -115,9 +183,23 @@ class GateTracker:
         except InputError:
             return hardening_gap(self.model, self.x)
 
+    def _complexity(self, kernel: Tensor) -> float | None:
+        if self.y is None:
+            return None
+        correction = 1.0
+        if self.kernels is Kernels.SKETCH:
+            correction = (self.sketch_dim - len(self.x) - 1) / self.sketch_dim
+            if correction <= 0:
+                return None
+        return correction * label_complexity(kernel, label_targets(self.y).to(kernel))
+
     def _path_kernel(self) -> Tensor | None:
         """Return H in float64, since ν divides by its small eigenvalues; neither measure depends on its scale."""
         try:
+            if self.kernels is Kernels.SKETCH:
+                generator = torch.Generator(self.x.device).manual_seed(0)
+                features = path_features(self.model, self.x, self.sketch_dim, generator, gates=self.kernel_gates)
+                return features.double() @ features.double().T
             return neural_path_kernel(self.model, self.x, normalise=False, gates=self.kernel_gates)
         except PathCountOverflowError:
             return neural_path_kernel(self.model, self.x, gates=self.kernel_gates)

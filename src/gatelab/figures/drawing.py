@@ -15,7 +15,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Polygon as Patch
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from gatelab.errors import InputError
 from gatelab.figures.facts import Heatmap, Panel, Panels, Picture, Plot, Shapes
@@ -148,6 +148,8 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
             # Label the measured sizes; labels of the decades between them would overlap.
             axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
             axes.xaxis.set_minor_formatter(NullFormatter())
+    elif not plot.ticks and all(float(value).is_integer() for curve in plot.curves for value in curve.x):
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # there is no half of an epoch
     if plot.log or plot.log_y:
         axes.set_yscale("log")
     if plot.ticks:
@@ -165,6 +167,7 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
         )
         if curve.band is not None:
             axes.fill_between(curve.x, *curve.band, color=drawn[0].get_color(), alpha=0.18, linewidth=0)
+    axes.tick_params(labelsize=8.5)
     axes.grid(visible=True, alpha=0.25)
     if any(curve.label for curve in plot.curves):
         axes.legend(fontsize=8)

@@ -52,6 +52,11 @@ class ActivationGate:
         return torch.full_like(q, self.constant)
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The gate far below and far above 0: 0 and 1, and 1.0507 above for a SELU."""
+        return 0.0, _SELU_SCALE if self.name == "selu" else 1.0
+
+    @property
     def constant(self) -> float:
         """f(0): log(2)/β for a Softplus, and 0 for the others."""
         return log(2) / self.option if self.name == "softplus" else 0.0

@@ -5,13 +5,23 @@ One convention holds everywhere: a gate is open when q > 0 (npk, Section 1). Aut
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
+from gatelab.errors import InputError
+
 GateFunction = Callable[[Tensor], Tensor]
+
+
+def refuse_steepness(beta: object) -> None:
+    """Refuse a steepness β that is no positive number."""
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 < float(beta) < inf:
+        raise InputError(f"beta is {beta!r}; it must be a positive number; a hard gate is HardGate()")
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,9 @@ class SoftGate:
     beta: float = 8.0
     epsilon: float = 0.0
 
+    def __post_init__(self) -> None:
+        refuse_steepness(self.beta)
+
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return the gate, between 0 and 1 + ε."""
         soft = torch.sigmoid(self.beta * q)
@@ -52,6 +65,9 @@ class StraightThroughGate:
     """A gate that is hard in the forward pass and soft, σ(βq), in the backward pass."""
 
     beta: float = 8.0
+
+    def __post_init__(self) -> None:
+        refuse_steepness(self.beta)
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return exactly 0 or 1, with the gradient of the soft gate."""
@@ -76,6 +92,13 @@ class LeakyGate:
 
     gate: GateFunction
     slope: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        slopes = self.slope if isinstance(self.slope, tuple) else (self.slope,)
+        if not callable(self.gate) or not all(isinstance(slope, Real) for slope in slopes):
+            raise InputError(
+                f"a leaky gate takes a gate function and one or more slopes; got {self.gate!r}, {self.slope!r}"
+            )
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return the gate, between the slope and 1."""
@@ -116,9 +139,17 @@ class FactorGate:
 
     Attributes:
         threshold: the factor above which the gate counts as open.
+        low, high: the factor of a closed and of an open gate, if it were hard: −1 and 1 for a tanh.
     """
 
     threshold: float = 0.5
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """``low`` and ``high``."""
+        return self.low, self.high
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return q."""
@@ -147,9 +178,24 @@ def gated(
     """
     if has_torch_function((value, q)):
         return handle_torch_function(gated, (value, q), value, q, gate)
+    _refuse_what_cannot_gate(value, q, gate)
     if isinstance(gate, HardGate):  # select instead of multiply: 0 · ∞ would be NaN
         return torch.where(q > 0, value, torch.zeros((), dtype=value.dtype, device=value.device))
     if isinstance(gate, LeakyGate) and isinstance(gate.gate, HardGate):
         return torch.where(q > 0, value, value * gate.closed(q))
     offset = getattr(gate, "offset", None)
     return value * gate(q) if offset is None else value * gate(q) + offset(q)
+
+
+def _refuse_what_cannot_gate(value: object, q: object, gate: object) -> None:
+    if not (isinstance(value, Tensor) and isinstance(q, Tensor)):
+        raise InputError(f"gated takes two tensors, got {type(value).__name__} and {type(q).__name__}")
+    if not callable(gate):
+        raise InputError(f"gate is {gate!r}; give a gate function, for example HardGate()")
+    if value.shape != q.shape:
+        try:
+            torch.broadcast_shapes(value.shape, q.shape)
+        except RuntimeError:
+            raise InputError(
+                f"value has shape {tuple(value.shape)}, q has shape {tuple(q.shape)}; a gate needs a q for each value"
+            ) from None

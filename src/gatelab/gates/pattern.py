@@ -1,21 +1,20 @@
 """GatePattern: which gates are open for which example."""
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, overload
 
 import torch
 from jaxtyping import Bool, Shaped
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
-from gatelab.errors import InputError
+from gatelab.errors import InputError, RunError
 from gatelab.gates.bits import popcount
 from gatelab.gates.layer import GateKind, GateLayer, Slope
+from gatelab.printing import html_table
+from gatelab.work.tensors import read_tensors, write_tensors
 
 _FORMAT = "gatelab.gates/1"
 
@@ -52,6 +51,8 @@ class GatePattern:
                 the gates alone do not tell which paths are open.
         """
         self.is_chain = is_chain
+        if not isinstance(layers, Mapping):
+            raise InputError(f"layers is a {type(layers).__name__}; give a dictionary from names to boolean tensors")
         if not layers:
             raise InputError("a gate pattern needs at least one layer")
         self._layers = {name: _as_layer(name, layer) for name, layer in layers.items()}
@@ -184,6 +185,8 @@ class GatePattern:
 
     def check_comparable(self, other: "GatePattern") -> None:
         """Raise InputError unless ``other`` has the same layers of the same shape, on the same device."""
+        if not isinstance(other, GatePattern):
+            raise InputError(f"a pattern is compared with a GatePattern, not with a {type(other).__name__}")
         if self.layers != other.layers:
             raise InputError(
                 f"patterns of different networks: layers {list(self.layers)} here, {list(other.layers)} there"
@@ -199,8 +202,7 @@ class GatePattern:
             raise InputError(f"one pattern is on {self.device}, the other on {other.device}; use .to(device)")
 
     def save(self, path: str | Path) -> None:
-        """Write the pattern to a safetensors file; an existing file is replaced only by a complete one."""
-        path = Path(path)
+        """Write the pattern to a safetensors file, with a checksum; an existing file is replaced by a complete one."""
         layers = [
             {"name": name, "kind": layer.kind.value, "shape": layer.shape, "slope": layer.slope}
             for name, layer in self._layers.items()
@@ -213,39 +215,51 @@ class GatePattern:
             for i, layer in enumerate(self._layers.values())
             if layer.numbers is not None
         }
-        # In a private folder, nobody can put a link where the file will be written.
-        with TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as private:
-            partial = Path(private) / path.name
-            save_file(tensors, partial, metadata=about)
-            with partial.open("r+b") as file:
-                os.fsync(file.fileno())
-            partial.replace(path)
+        write_tensors(Path(path), save(tensors, metadata=about))
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> "GatePattern":
-        """Read a pattern written by :meth:`save`."""
+        """Read a pattern written by :meth:`save`.
+
+        Raises:
+            InputError: the file is missing or damaged, or holds something else.
+        """
         try:
-            with safe_open(path, framework="pt", device=str(device)) as file:
-                about = file.metadata() or {}
-                if about.get("format") != _FORMAT:
-                    raise InputError(f"{path} is not a gate pattern ({_FORMAT}): its format is {about.get('format')}")
-                layers = {
-                    entry["name"]: GateLayer(
-                        GateKind(entry["kind"]),
-                        tuple(entry["shape"]),
-                        file.get_tensor(str(i)).view(torch.int64),
-                        tuple(entry["slope"]) if isinstance(entry["slope"], list) else entry["slope"],
-                        file.get_tensor(f"{i} numbers") if f"{i} numbers" in file.keys() else None,  # noqa: SIM118
-                    )
-                    for i, entry in enumerate(json.loads(about["layers"]))
-                }
-        except SafetensorError as error:
-            raise InputError(f"{path} cannot be read as safetensors ({error}); save the pattern again") from error
-        return cls(layers, getattr(torch, about["dtype"]), is_chain=json.loads(about.get("is_chain", "true")))
+            tensors, about = read_tensors(Path(path), "save the pattern again")
+        except RunError as error:
+            raise InputError(str(error)) from error
+        if about.get("format") != _FORMAT:
+            raise InputError(f"{path} is not a gate pattern ({_FORMAT}): its format is {about.get('format')}")
+        try:
+            layers = {
+                entry["name"]: GateLayer(
+                    GateKind(entry["kind"]),
+                    tuple(entry["shape"]),
+                    tensors[str(i)].view(torch.int64),
+                    tuple(entry["slope"]) if isinstance(entry["slope"], list) else entry["slope"],
+                    tensors.get(f"{i} numbers"),
+                )
+                for i, entry in enumerate(json.loads(about["layers"]))
+            }
+            dtype, is_chain = getattr(torch, about["dtype"]), bool(json.loads(about.get("is_chain", "true")))
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            raise InputError(f"{path} is no gate pattern that can be read ({error}); save the pattern again") from error
+        return cls(layers, dtype, is_chain=is_chain).to(device)
 
     def __repr__(self) -> str:
         units = sum(layer.units for layer in self._layers.values())
-        lines = [f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each, {self.kind}"]
+        return f"GatePattern: {self.n} examples, {len(self)} layers, {units} gates each, {self.kind}"
+
+    def _repr_html_(self) -> str:
+        fractions = self.active_fraction()
+        rows = (
+            (name, layer.kind.value, "×".join(map(str, layer.shape)), f"{fractions[name]:.1%}")
+            for name, layer in self._layers.items()
+        )
+        return html_table(repr(self), ("layer", "kind", "shape", "open"), rows)
+
+    def __str__(self) -> str:
+        lines = [repr(self)]
         name_width = max(map(len, self._layers))
         fractions = self.active_fraction()
         for name, layer in self._layers.items():

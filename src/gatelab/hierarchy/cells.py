@@ -24,7 +24,12 @@ class Gap:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{_short(self.value)} ({_short(self.low)} to {_short(self.high)})"
+
+
+def _short(value: float) -> str:
+    """Two digits, without an exponent for what is as good as nothing."""
+    return f"{value:.2g}" if value >= 1e-3 else f"{value:.3f}"
 
 
 class CellSums:

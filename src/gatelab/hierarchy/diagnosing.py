@@ -11,8 +11,9 @@ from gatelab.hierarchy.factor_scores import FactorScores, factor_scores, weight_
 from gatelab.hierarchy.layer_sums import GROUPS, LayerSums, Strongest, event_correlations
 from gatelab.hierarchy.network_teacher import NetworkTeacher
 from gatelab.hierarchy.quantise import GateBits
-from gatelab.hierarchy.reading import RegionNetwork, as_layer, by_position, regions_of
+from gatelab.hierarchy.reading import RegionNetwork, Winners, as_layer, by_position, regions_of
 from gatelab.hierarchy.top_loss import TopLoss
+from gatelab.models.init import check_counts
 
 _UPDATES = 2**21  # weights whose moves are kept for each group
 
@@ -55,6 +56,11 @@ def diagnose(
     own = teacher.regions if student is teacher.regions.network.model else regions_of(student, teacher.x)
     if own.fields.regions != teacher.fields.regions or set(own.fields.edges) != set(teacher.fields.edges):
         raise InputError(f"the student's gates form {own.fields}, the teacher's {teacher.fields}; use equal layers")
+    if own.n_outputs != teacher.n_outputs:
+        raise InputError(
+            f"the student returns {own.n_outputs} numbers, the teacher {teacher.n_outputs}; use equal ones"
+        )
+    check_counts(regions=regions, batch=batch, patches=patches)
     if len(teacher.y) < 2 * GROUPS:
         raise InputError(f"the teacher has {len(teacher.y)} examples; intervals need {2 * GROUPS} or more")
     work = _Work(own, teacher, loss, regions, batch, patches)
@@ -137,26 +143,28 @@ class _Work:
     def _smoothed(self, rows: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Return Σ w f_k(z_β) at every layer and the output, Σ w g_j(z_α) below it, and Δw with g_j(z_α).
 
-        One run of the network, cut at every gate, serves both. Between gates only max-pooling is not linear, and
-        derivatives keep its winners as gates are kept: forward, of f_k(z_β) − f_k; backward, of g_j(z_α).
+        Two runs of the network, cut at every gate: one on its own f, whose graph takes g_j(z_α) backward, and one on
+        f_k(z_β). Between gates only max-pooling is not linear; the second run takes the winners of the first.
         """
-        x = self.teacher.x[rows].detach().requires_grad_()
-        leaves, apart = [x], [self.pixels.mean("f", rows, x).transpose(1, 2).reshape(x.shape) - x.detach()]
+        leaves: list[Tensor] = []
 
-        def cut(index: int, f: Tensor) -> Tensor:
-            leaves.append(f.detach().requires_grad_())
-            apart.append(as_layer(self.layers[index].mean("f", rows, f), f) - f.detach())
+        def cut(values: Tensor) -> Tensor:
+            leaves.append(values.detach().requires_grad_())
             return leaves[-1]
 
+        x, winners = self.teacher.x[rows], Winners()
         with torch.enable_grad():
-            raws, _, top = self.own.run(x, cut)
+            raws, _, top = self.own.run(cut(x), lambda _, f: cut(f), winners)
             values = [*raws, top]
-            moved = _derivative(values, leaves, apart)
             sent = [as_layer(layer.mean("g", rows, v), v) for v, layer in zip(values, self.layers, strict=True)]
             wanted = [*leaves[1:], *(parameter for _, parameter in self.weights if parameter.requires_grad)]
             back = torch.autograd.grad(values, wanted, sent, allow_unused=True, materialize_grads=True)
-        through = [value.detach() + change for value, change in zip(values, moved, strict=True)]
-        return through, list(back[: len(leaves) - 1]), list(back[len(leaves) - 1 :])
+        pixels = self.pixels.mean("f", rows, x).transpose(1, 2).reshape(x.shape)
+        with torch.no_grad():
+            through, _, end = self.own.run(
+                pixels, lambda index, f: as_layer(self.layers[index].mean("f", rows, f), f), winners
+            )
+        return [*through, end], list(back[: len(leaves) - 1]), list(back[len(leaves) - 1 :])
 
     def _by_label(self, layer: LayerSums, rows: Tensor, f: Float[Tensor, "b r c"]) -> None:
         """Add the nodes of the chosen regions by label."""
@@ -190,7 +198,7 @@ class _Work:
             layers.append(self._layer(name, layer, last=index == len(names) - 1, factors=own, inseparable=separable))
         found = [best.found(layer.name) for best, layer in zip(self.patches, self.own.layers, strict=True)]
         n = len(self.teacher.y)
-        return Diagnosis(tuple(layers), self._updates(), tuple(found), n, self.total / n, passes=2)
+        return Diagnosis(tuple(layers), self._updates(), tuple(found), n, self.total / n)
 
     def _layer(
         self, name: str, layer: LayerSums, *, last: bool, factors: FactorScores | None, inseparable: float | None
@@ -243,17 +251,6 @@ class _Work:
 
             found[name] = jackknife(squared(None), [squared(group) for group in range(GROUPS)])
         return found
-
-
-def _derivative(values: list[Tensor], leaves: list[Tensor], directions: list[Tensor]) -> list[Tensor]:
-    """Return how values change as their leaves move, by two backward passes: Jᵀu is linear in u, with derivative J."""
-    zeros = [torch.zeros_like(value).requires_grad_() for value in values]
-    pulled = torch.autograd.grad(values, leaves, zeros, create_graph=True, allow_unused=True, materialize_grads=True)
-    linear = [(part, way) for part, way in zip(pulled, directions, strict=True) if part.requires_grad]
-    found = torch.autograd.grad(
-        [part for part, _ in linear], zeros, [way for _, way in linear], allow_unused=True, materialize_grads=True
-    )
-    return [change.detach() for change in found]
 
 
 def _covariance(means: Means, product: str, other: str) -> Tensor:

@@ -73,7 +73,6 @@ class Diagnosis:
             Theorem 4 assumes), with its interval.
         patches: what excites each layer's nodes.
         examples, loss: how many examples, and their mean loss.
-        passes: how often the examples were run through the network.
     """
 
     layers: tuple[LayerDiagnosis, ...]
@@ -81,7 +80,6 @@ class Diagnosis:
     patches: tuple[Patches, ...]
     examples: int
     loss: float
-    passes: int
 
     def words(self) -> list[str]:
         """Say where Theorem 2's assumptions break in this network, and by how much."""
@@ -94,9 +92,9 @@ class Diagnosis:
                 "decorrelation of gradients": layer.gradients,
             }
             known = [f"{name} {gap}" for name, gap in gaps.items() if gap is not None]
-            worse = max((gap for gap in (layer.forward, layer.backward) if gap is not None), key=lambda gap: gap.value)
+            errors = [gap for gap in (layer.forward, layer.backward) if gap is not None]
             said.append(
-                f"Layer {layer.layer}: {_degree(worse)} Eq. 7 misses f(z) by {layer.forward} of its length"
+                f"Layer {layer.layer}: {_degree(errors)} Eq. 7 misses f(z) by {layer.forward} of its length"
                 + (f" and g(z) by {layer.backward}" if layer.backward is not None else "")
                 + f". Gaps: {', '.join(known)}."
             )
@@ -109,10 +107,17 @@ class Diagnosis:
         return said
 
 
-def _degree(gap: Gap) -> str:
-    """Say how far the assumptions are from true, by the interval of the larger error."""
-    if gap.high < _SMALL:
+def _degree(errors: list[Gap]) -> str:
+    """Say how far the assumptions are from true, by the intervals of the errors going up and going down."""
+    surely = max(gap.low for gap in errors)
+    if all(gap.high < _SMALL for gap in errors):
         return "the assumptions nearly hold:"
-    if gap.low > _LARGE:
+    if surely > _LARGE:
         return "the assumptions break badly:"
-    return "the assumptions break:" if gap.low > 0 else "no error can be told from noise:"
+    if surely > _SMALL:
+        return "the assumptions break:"
+    return (
+        "the assumptions fail, by how much these examples do not tell:"
+        if surely
+        else "no error can be told from noise:"
+    )

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from gatelab.data import Dataset
+from gatelab.data.dataset import Dataset, evenly
 from gatelab.errors import InputError
 from gatelab.hierarchy.codes import numbered
 from gatelab.hierarchy.events import Events, count_events
@@ -68,8 +68,8 @@ class NetworkTeacher:
 
     @cached_property
     def n_outputs(self) -> int:
-        """Number of classes."""
-        return int(self.y.max()) + 1
+        """Number of the network's outputs, one for each class, whether or not it occurs in the data."""
+        return self.regions.n_outputs
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -138,7 +138,7 @@ def teacher_from(
         quantiser: how z_α is made: :class:`~gatelab.hierarchy.quantise.Clusters` (16 of them by default),
             ``ProductCodes`` or ``SignPattern``.
         pixel_values: clusters of the pixels, the variables of the leaves.
-        limit: the number of examples to use at most, the first ones.
+        limit: the number of examples to use at most, evenly spaced.
         generator: for the clusters; the same ones each time if left out.
 
     Returns:
@@ -154,14 +154,19 @@ def teacher_from(
     refuse_generator(generator)
     generator = generator or torch.Generator().manual_seed(0)  # the caller's random state stays as it is
     if isinstance(data, Dataset):
-        like = next(model.parameters(), torch.zeros(()))
-        x, y = data.inputs(data.train_x[:limit], like.dtype).to(like.device), data.train_y[:limit].to(like.device)
+        like, rows = next(model.parameters(), torch.zeros(())), evenly(len(data.train_x), limit)
+        x, y = data.inputs(data.train_x[rows], like.dtype).to(like.device), data.train_y[rows].to(like.device)
     else:
-        x, y = data[0][:limit], data[1][:limit]
+        x, y = (part[evenly(len(part), limit).to(part.device)] for part in data)
     x = examples(x, model)
     if y.shape != x.shape[:1] or y.is_floating_point() or int(y.min()) < 0:
         raise InputError(f"labels are {y.dtype} of shape {tuple(y.shape)}; give a whole number from 0 for each example")
     regions = regions_of(model, x)
+    if int(y.max()) >= regions.n_outputs:
+        raise InputError(
+            f"labels go up to {int(y.max())}, and the network returns {regions.n_outputs} numbers; it needs one for "
+            "each class"
+        )
     books = _fitted(regions, x, quantiser or Clusters(), pixel_values, generator)
     teacher = NetworkTeacher(regions, books, x, y.long(), (), ())
     teacher = replace(teacher, codes=teacher.encode(x))
@@ -219,12 +224,12 @@ def _entropy(counts: Int[Tensor, " m"]) -> float:
 
 
 def _variance_kept(teacher: NetworkTeacher, sample: int = 500) -> list[float]:
-    """Return the share of the nodes' variance, position by position, that z explains; on the first examples."""
-    shares = []
+    """Return the share of the nodes' variance, position by position, that z explains; on some examples."""
+    shares, rows = [], evenly(len(teacher.x), sample).to(teacher.x.device)
     for codes, book, nodes in zip(
-        teacher.codes, teacher.codebooks, layer_nodes(teacher.regions, teacher.x[:sample]), strict=True
+        teacher.codes, teacher.codebooks, layer_nodes(teacher.regions, teacher.x[rows]), strict=True
     ):
-        cells = codes[:sample].long() + book.values * torch.arange(codes.shape[1], device=codes.device)
+        cells = codes[rows].long() + book.values * torch.arange(codes.shape[1], device=codes.device)
         flat, index = nodes.flatten(0, 1).double(), cells.flatten()
         sums = flat.new_zeros(book.values * codes.shape[1], flat.shape[1]).index_add_(0, index, flat)
         counts = torch.bincount(index, minlength=len(sums)).clamp(min=1).unsqueeze(1)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from gatelab.errors import UnsupportedModelError
+from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, take
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.network import Network, read
 from gatelab.network.evaluation import call
@@ -64,6 +65,11 @@ class RegionNetwork:
     fields: ReceptiveFields
     edges: dict[tuple[int, int], Bool[Tensor, "_ _"]]
 
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers the network returns."""
+        return prod(int(size) for size in self.network.output.meta["shape"][1:])
+
     @cached_property
     def names(self) -> tuple[tuple[str, ...], ...]:
         """The regions of each layer: input, gates, output."""
@@ -75,13 +81,17 @@ class RegionNetwork:
         return x.reshape(len(x), self.channels, -1).transpose(1, 2)
 
     def run(
-        self, x: Float[Tensor, " n *shape"], replace: Callable[[int, Tensor], Tensor] | None = None
+        self,
+        x: Float[Tensor, " n *shape"],
+        replace: Callable[[int, Tensor], Tensor] | None = None,
+        winners: "Winners | None" = None,
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Run the network.
 
         Args:
             x: inputs.
             replace: called with the number of a layer (from 0) and its f; returns what the layers above see instead.
+            winners: of the max-pooling; the first run with them decides, and later ones follow.
 
         Returns:
             f^raw and f (or what replaces it) of every layer, and the output before a softmax or sigmoid.
@@ -90,6 +100,9 @@ class RegionNetwork:
         for index, layer in enumerate(self.layers if replace is not None else ()):
             assert replace is not None
             instead[layer.node] = partial(_replaced, layer.node, model, partial(replace, index))
+        if winners is not None:
+            pools = {node: self.network.gating(node).pool for node in self.network.path_gates}
+            instead |= {node: partial(winners.pooled, node, pool) for node, pool in pools.items() if pool is not None}
         targets = [node for layer in self.layers for node in (layer.before, layer.node)]
         *found, output = self.network.interpreter.run(model, [*targets, self.network.output], x, None, instead)
         return found[::2], found[1::2], output
@@ -99,6 +112,20 @@ class RegionNetwork:
         slope = torch.as_tensor(self.network.slope(self.layers[index].node)).to(raw)  # a PReLU has one per channel
         closed = slope.view(1, -1, *(1,) * (raw.ndim - 2)) if slope.numel() > 1 else slope
         return torch.where(raw > 0, torch.ones_like(raw), closed.expand_as(raw))
+
+
+class Winners:
+    """The winners of every max-pooling, kept from one run of a network for the next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Node, Tensor] = {}
+
+    def pooled(self, node: Node, pool: MaxPool | AdaptiveMaxPool, values: Tensor, *_: Any, **__: Any) -> Any:
+        """Return the values at the winners, which the first call chooses."""
+        if node not in self._kept:
+            self._kept[node] = pool.winners(values.detach())
+        taken = take(values, self._kept[node])
+        return taken if "shape" in node.meta else (taken, self._kept[node])
 
 
 def by_position(values: Float[Tensor, "n c *grid"]) -> Float[Tensor, "n p c"]:
@@ -125,7 +152,7 @@ def regions_of(model: nn.Module, x: Float[Tensor, " n *shape"]) -> RegionNetwork
         The layers and the regions.
 
     Raises:
-        UnsupportedModelError: there is no gate on the way to the output, or a gate bounds its values from above.
+        UnsupportedModelError: there is no gate on the way to the output, or one that is not a ReLU's or LeakyReLU's.
 
     Example:
         >>> net = nn.Sequential(nn.Conv1d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3))
@@ -139,10 +166,10 @@ def regions_of(model: nn.Module, x: Float[Tensor, " n *shape"]) -> RegionNetwork
     layers = []
     for number, node in enumerate(gates, start=1):
         gating, shape = network.gating(node), tuple(node.meta["shape"])
-        if gating.value is not gating.q or gating.bounds not in (None, (0.0, inf)):
+        if gating.value is not gating.q or gating.gate is not None or gating.bounds not in (None, (0.0, inf)):
             raise UnsupportedModelError(
-                f"{network.where(node)}: another signal decides this gate, or it bounds its values from above, so that "
-                "f is not f' times f^raw; the hierarchy is about ReLUs"
+                f"{network.where(node)}: its gate is a number, or another signal decides it, or it bounds its values "
+                "from above, so that f is not f' times f^raw with f' = 0 or 1; the hierarchy is about ReLUs"
             )
         grid = tuple(int(size) for size in shape[2:])
         names = tuple(f"h{number}_{index}" for index in range(prod(grid)))

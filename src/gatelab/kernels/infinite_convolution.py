@@ -21,9 +21,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.kernels.tiles import tiles
 from gatelab.observe import examples
 
-_ENTRIES = 2**24  # of a covariance over pairs of examples and positions, computed at once: 128 MB
+_ENTRIES = 2**18  # of a covariance over pairs of examples and positions, computed at once: 2 MiB fit in a cache
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,12 @@ def convolutional_kernels(
         raise InputError(f"x has images of shape {tuple(rows.shape[1:])}, y of {tuple(columns.shape[1:])}")
     positions = rows[0, 0].numel() ** (2 if pooled else 1)
     tile = max(1, int((_ENTRIES / positions) ** 0.5))
-    blocks = [
-        torch.cat([_block(a, b, convolutions, filter_size, pooled) for b in columns.split(tile)], dim=2)
-        for a in rows.split(tile)
-    ]
-    return ConvolutionalKernels(*torch.cat(blocks, dim=1).to(x.dtype))
+    found = rows.new_empty(3, len(rows), len(columns))
+    for i, j in tiles(len(rows), len(columns), symmetric=y is None, size=tile):
+        block = found[:, i, j] = _block(rows[i], columns[j], convolutions, filter_size, pooled)
+        if y is None:
+            found[:, j, i] = block.mT
+    return ConvolutionalKernels(*found.to(x.dtype))
 
 
 def _block(x: Tensor, y: Tensor, convolutions: int, k: int, pooled: bool) -> Float[Tensor, "3 n m"]:
@@ -96,9 +98,9 @@ def _block(x: Tensor, y: Tensor, convolutions: int, k: int, pooled: bool) -> Flo
         scale = norms[:, None, :, :, None, None] * others[:, None, None] if pooled else norms[:, None] * others
         cosine = (covariance / scale.where(scale > 0, 1.0)).clamp(-1, 1)
         # Rounding must not open an angle between an image and itself: arccos(1 − ε) is √(2ε).
-        theta = cosine.where(1 - cosine > 8 * torch.finfo(cosine.dtype).eps, 1.0).arccos()
-        both_open = 1 - theta / pi
-        activated = scale * (theta.sin() + (pi - theta) * theta.cos()) / pi
+        cosine = cosine.where(1 - cosine > 8 * torch.finfo(cosine.dtype).eps, 1.0)
+        both_open = 1 - cosine.arccos() / pi
+        activated = scale * (((1 - cosine) * (1 + cosine)).sqrt() / pi + both_open * cosine)
     nngp, below, fixed = (part.flatten(2).mean(dim=2) for part in (activated, both_open * tangent, both_open * values))
     return torch.stack([nngp, below + nngp, (convolutions + 1) * fixed])
 
@@ -117,7 +119,8 @@ def _taps(covariance: Tensor, k: int, pooled: bool) -> Tensor:
         return F.avg_pool2d(covariance, k, 1, k // 2)
     *_, height, width = covariance.shape
     padded = F.pad(covariance, (k // 2,) * 8)
-    moved = (
-        padded[:, :, i : i + height, j : j + width, i : i + height, j : j + width] for i in range(k) for j in range(k)
+    rows = sum(
+        (padded[:, :, i : i + height, :, i : i + height] for i in range(1, k)), padded[:, :, :height, :, :height]
     )
-    return sum(moved, torch.zeros_like(covariance)) / k**2
+    first = rows[:, :, :, :width, :, :width]
+    return sum((rows[:, :, :, j : j + width, :, j : j + width] for j in range(1, k)), first) / k**2

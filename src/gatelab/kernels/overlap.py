@@ -16,6 +16,7 @@ from gatelab.kernels.path.kernel import GraphTiles, has_slopes_by_channel, refus
 from gatelab.kernels.tiles import refuse_too_large
 from gatelab.network.capture import Capture
 from gatelab.observe import examples_for, observable
+from gatelab.printing import Brief
 
 
 def overlap_kernel(
@@ -68,8 +69,8 @@ def overlap_kernel(
     return function.block(left, left if other is None else function.of_gates(other))
 
 
-@dataclass(frozen=True)
-class OverlapKernel:
+@dataclass(frozen=True, repr=False)
+class OverlapKernel(Brief):
     """The overlap Λ of a model's gates, for any number of examples; see :func:`overlap_kernel`.
 
     Where layers form a chain, packed bits tell the overlap. Where signals branch and meet again (skips, concatenation),

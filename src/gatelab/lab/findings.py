@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from gatelab.figures import Curve, Panels
 from gatelab.figures.facts import Picture
 from gatelab.lab.verdicts import Claim, Sample
+from gatelab.printing import Brief, html_facts, html_table
 
 
-@dataclass(frozen=True)
-class Table:
+@dataclass(frozen=True, repr=False)
+class Table(Brief):
     """Rows of cells as text.
 
     Args:
@@ -27,6 +28,9 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, self.columns, self.rows)
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ class Animation:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True)
-class Findings:
+@dataclass(frozen=True, repr=False)
+class Findings(Brief):
     """Everything that a report shows.
 
     Args:
@@ -79,6 +83,7 @@ class Findings:
         claims: the paper's statements, with verdicts.
         notes: differences from the paper, and whatever else a reader must know.
         animations: each becomes a page of its own beside the report.
+        decided: whether the answer answers the question; a report shows one that does not in a neutral colour.
 
     Example:
         >>> from gatelab.lab.verdicts import share_above
@@ -94,6 +99,20 @@ class Findings:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     animations: tuple[Animation, ...] = ()
+    decided: bool = True
+
+    def facts(self) -> dict[str, str]:
+        """Return what a prompt shows: the question and the answer; a notebook shows the tables, too."""
+        return {
+            "title": self.title,
+            "answer": self.answer,
+            "tables": str(len(self.tables)),
+            "figures": str(len(self.figures)),
+        }
+
+    def _repr_html_(self) -> str:
+        tables = (html_table(table.title, table.columns, table.rows) for table in self.tables)
+        return html_facts(self.title, {"answer": self.answer}) + "".join(tables)
 
 
 def percent_curve(label: str, x: Sequence[float], samples: Sequence[Sample]) -> Curve:

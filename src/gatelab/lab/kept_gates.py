@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.gates import HardGate
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
@@ -39,7 +39,7 @@ class FixedGates:
     """
 
     def __init__(self, twin: GatedTwin, gates: Sequence[Node]):
-        """Take apart a twin whose gates are these nodes of its graph; :func:`fixed_gates` says when that is possible."""
+        """Take apart a twin whose gates are these nodes; :func:`fixed_gates` says when that is possible."""
         self._features = GraphNetwork(_part(twin.graph, [node.args[1] for node in gates]), twin)
         self._values = GraphNetwork(_with_bits(twin.graph, gates), twin)
         self._kept: _Kept | None = None
@@ -137,12 +137,14 @@ def _with_bits(graph: Graph, gates: Sequence[Node]) -> Graph:
     (last,) = (node for node in graph.nodes if node.op == "output")
     taken = {node: node.args[0] for node in gates}  # a gate depends on its value alone
     needed = _ancestors([last.args[0]], taken)
-    part, made = Graph(), {}
+    part, made = Graph(), dict[Node, Node]()
+    (x,) = (node for node in graph.nodes if node.op == "placeholder")
+    made[x] = part.node_copy(x)
+    bits = {gate: part.placeholder(f"bits_{number}") for number, gate in enumerate(gates)}
     for node in graph.nodes:
-        if node.op == "placeholder":
-            made[node] = part.node_copy(node, made.__getitem__)
-            bits = {gate: part.placeholder(f"bits_{number}") for number, gate in enumerate(gates)}
-        elif node in taken:
+        if node is x:
+            continue
+        if node in taken:
             made[node] = part.call_function(keep_open, (made[node.args[0]], bits[node]))
         elif node in needed:
             made[node] = part.node_copy(node, made.__getitem__)

@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gatelab.dynamics import GateTracker
@@ -52,32 +52,44 @@ class Looks:
 
 
 def gate_looks(
-    folder: Path, probes: Float[Tensor, "n ..."], labels: Float[Tensor, " n"], *, epochs: int, every: int, tangent: bool
+    folder: Path,
+    probes: Float[Tensor, "n ..."],
+    labels: Shaped[Tensor, " n *k"],
+    *,
+    epochs: int,
+    every: int,
+    tangent: bool,
+    kernels: str = "exact",
 ) -> Looks:
     """Looks at the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
-    moments = sorted({*range(0, epochs, every), epochs})
-    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in moments}
+    when = moments(epochs, every)
+    files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
 
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
         # The gates of the last look are read from disk: this process may have taken over after a stop.
-        earlier = [files[moment] for moment in moments if moment < epoch]
+        earlier = [files[moment] for moment in when if moment < epoch]
         before = _read_gates(earlier[-1]) if earlier else None
-        tracker = GateTracker(model, probes, labels, tangent, before)
+        tracker = GateTracker(model, probes, labels, tangent, before, kernels=kernels)
         record, gates = tracker.record(epoch), tracker.gates
         _write_gates(files[epoch], gates)
-        count = gates.n * sum(gates.layer(name).units for name in gates.layers)
         complexity = record.complexity
         return {
             "epoch": epoch,
-            "flipped": sum(record.flips.values()) / count if record.flips else None,
+            "flipped": record.flip_rate,
             "active": record.active,
             "cosine": record.cosine,
             "complexity": complexity if complexity is None or isfinite(complexity) else None,
             "tangent": {name: list(values) for name, values in record.tangent.items()},
+            "gates": gates.kind,
             "hardening": None if record.hardening is None else asdict(record.hardening),
         }
 
-    return Looks(folder, moments, look, networks=1)
+    return Looks(folder, when, look, networks=1)
+
+
+def moments(epochs: int, every: int) -> list[int]:
+    """The epochs of looks: the start, every ``every`` epochs, and the end."""
+    return sorted({*range(0, epochs, every), epochs})
 
 
 def _write_gates(file: Path, gates: GatePattern) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
 from gatelab.lab.kept_gates import FixedGates, channels_last, fixed_gates
@@ -59,6 +59,14 @@ class Team(ABC):
     def parameters(self) -> list[Tensor]:
         """The tensors that an optimiser moves."""
         return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+
+    def gate_parameters(self) -> list[Tensor]:
+        """Those of them that only decide gates: the features of a deep gated network."""
+        named = self._model.named_parameters()
+        found: list[Tensor] = [p for name, p in named if "feature" in name.split(".") and p.requires_grad]
+        if not found:
+            raise InputError("no parameters decide gates alone; slow_gates needs networks with a part named 'feature'")
+        return found
 
     def train(self, mode: bool) -> None:
         """Set training or evaluation mode."""
@@ -125,8 +133,8 @@ def teams(models: Sequence[nn.Module]) -> list[Team]:
 class SingleTeam(Team):
     """A team of one model, which is trained itself.
 
-    Images are given with the channels of a pixel side by side if the model takes them so. Fixed hard gates of a twin are
-    computed once for all examples. Both change the order of sums at most.
+    Images have the channels of a pixel side by side if the model takes them so. Fixed hard gates of a twin are computed
+    once for all examples. Both change the order of sums at most.
     """
 
     def __init__(self, model: nn.Module):

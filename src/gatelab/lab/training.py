@@ -1,39 +1,29 @@
 """The one training loop: configuration and data in, histories and the best and last weights out."""
 
+import time
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from math import inf
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int64, Num
-from pydantic import Field
+from jaxtyping import Float, Int64
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.errors import InputError
 from gatelab.lab.checkpoint import Checkpoint, TrainingState
 from gatelab.lab.experiment import Config
+from gatelab.lab.objectives import Loss, Metric, Score, losses
+from gatelab.lab.optimisers import Optimiser, Schedule, make_optimiser
 from gatelab.lab.team import Team
 from gatelab.work.here import threads_for
 
 _EVALUATION_BATCH = 250  # larger batches of a convolutional network do not fit the cache
+_SECONDS_BETWEEN_STEPS = 1.0
 
 
-class Optimiser(StrEnum):
-    """The rule by which weights move."""
-
-    SGD = "sgd"
-    ADAM = "adam"
-    RMSPROP = "rmsprop"
-
-
-class Loss(StrEnum):
-    """The loss: cross-entropy, or ½(ŷ − y)² with y = ±1 (one output) or one-hot (several)."""
-
-    CROSS_ENTROPY = "cross-entropy"
-    SQUARED = "squared"
+Augment = Callable[[Tensor], Tensor]  # a batch of examples (b, …) as numbers; returns a batch of the same shape
 
 
 class TrainConfig(Config):
@@ -47,9 +37,15 @@ class TrainConfig(Config):
         epoch_examples: how many examples an epoch sees, drawn anew each time; None means all.
         momentum: of SGD and RMSprop.
         loss: what to minimise.
+        optimiser_options: further arguments of torch's optimiser, such as ``weight_decay``.
+        schedule: how the step size changes.
+        warm_up: the share of training in which the step size rises to the learning rate.
+        metric: what the best epoch is chosen by; None means the accuracy or, without labels, the test loss.
         final_beta: steepness of the soft gates in the last epoch; from their own in the first it grows by a constant
             factor each epoch, so that the best weights belong to the steepness of their epoch. None leaves gates as
             they are.
+        slow_gates: while gates steepen, the steps of their parameters shrink as 1/β. The gradient of σ(βq) grows with
+            β, so that with equal steps gates flip faster than values can follow.
 
     Example:
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
@@ -63,7 +59,20 @@ class TrainConfig(Config):
     epoch_examples: int | None = Field(default=None, ge=1)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     loss: Loss = Loss.CROSS_ENTROPY
+    optimiser_options: dict[str, float] = Field(default_factory=dict)
+    schedule: Schedule = Schedule.CONSTANT
+    warm_up: float = Field(default=0.0, ge=0, lt=1)
+    metric: Metric | None = None
     final_beta: float | None = Field(default=None, gt=0)
+    slow_gates: bool = False
+
+    @model_validator(mode="after")
+    def _slow_gates_steepen(self) -> "TrainConfig":
+        if self.slow_gates and self.final_beta is None:
+            raise ValueError("slow_gates is about gates that steepen; set final_beta, too")
+        if self.slow_gates and (self.schedule is not Schedule.CONSTANT or self.warm_up):
+            raise ValueError("slow_gates changes the step sizes itself; leave schedule and warm_up out")
+        return self
 
 
 def train(
@@ -72,9 +81,11 @@ def train(
     config: TrainConfig,
     seeds: Sequence[int],
     *,
+    augment: Augment | None = None,
     checkpoint: Checkpoint | None = None,
     observe: Callable[[int, Team], None] | None = None,
     on_epoch: Callable[[TrainingState], None] | None = None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> TrainingState:
     """Train a team in place; each member ends at its last epoch.
 
@@ -86,9 +97,11 @@ def train(
         data: examples to learn from and to be tested on.
         config: how to train.
         seeds: for each member, the seed of the order of its batches.
+        augment: changes a batch of training examples, at random or not; test examples stay as they are.
         checkpoint: keeps the state after every epoch.
         observe: called with the number of epochs done (0 before the first) and the team in evaluation mode.
         on_epoch: called after every epoch, when its checkpoint is written.
+        on_step: called with the number of epochs done and the share of the next one, about once a second.
 
     Returns:
         The histories of losses and accuracies, and each member's weights at its best epoch.
@@ -107,10 +120,10 @@ def train(
     """
     if len(seeds) != team.size:
         raise InputError(f"{len(seeds)} seeds for {team.size} networks; give one for each")
-    optimiser = make_optimiser(team.parameters(), config)
+    optimiser = optimiser_of(team, config)
     state = TrainingState() if checkpoint is None else checkpoint.load(team, optimiser)
     multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
-    steepen = _steepening(team, config)
+    steepen = _steepening(team, config, optimiser)
     if observe is not None and state.epoch == 0:
         team.train(False)
         observe(0, team)
@@ -120,13 +133,13 @@ def train(
             team.train(True)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(_epoch_seed(seeds[0], state.epoch))  # for dropout
-                loss = train_epoch(team, optimiser, data, config, seeds, state.epoch)
+                loss = train_epoch(team, optimiser, data, config, seeds, state.epoch, augment, on_step)
             team.train(False)
-            tested = _evaluate(team, data, config.loss)
+            tested = evaluate(team, data, config.loss, config.metric)
         state.epoch += 1
         for name, values in {"train_loss": loss, **tested}.items():
             state.history.setdefault(name, []).append(values.tolist())
-        _keep_best(state, tested.get("test_accuracy", -tested["test_loss"]), team)
+        _keep_best(state, tested.get("test_score", tested.get("test_accuracy", -tested["test_loss"])), team)
         # Observers first: a stop before the checkpoint repeats the epoch and its looks, a stop behind it loses neither.
         if observe is not None:
             observe(state.epoch, team)
@@ -138,23 +151,71 @@ def train(
 
 
 def train_epoch(
-    team: Team, optimiser: torch.optim.Optimizer, data: Examples, config: TrainConfig, seeds: Sequence[int], epoch: int
+    team: Team,
+    optimiser: torch.optim.Optimizer,
+    data: Examples,
+    config: TrainConfig,
+    seeds: Sequence[int],
+    epoch: int,
+    augment: Augment | None = None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> Float[Tensor, " e"]:
     """Pass once over the training data, each member in its own order; return each member's mean loss."""
     orders = torch.stack([_order(len(data.train_x), seed, epoch)[: config.epoch_examples] for seed in seeds])
+    batches, told = orders.split(config.batch_size, dim=1), time.monotonic()
     total = torch.zeros(team.size, dtype=torch.float64)
-    for batch in orders.split(config.batch_size, dim=1):
-        answers = team.training_answers(data, batch)
-        losses = _losses(answers, data.train_y[batch], config.loss)
+    for place, batch in enumerate(batches):
+        _set_rate(optimiser, config, (epoch + place / len(batches)) / config.epochs)
+        answers = _answers(team, data, batch, augment)
+        batch_losses = losses(answers, data.train_y[batch], config.loss)
         optimiser.zero_grad()
-        losses.sum().backward()  # members share nothing: each gets its own gradient
+        batch_losses.sum().backward()  # members share nothing: each gets its own gradient
         optimiser.step()
-        total += losses.detach().to(total) * batch.shape[1]
+        total += batch_losses.detach().to(total) * batch.shape[1]
+        if on_step is not None and time.monotonic() - told > _SECONDS_BETWEEN_STEPS:
+            told = time.monotonic()
+            on_step(epoch, (place + 1) / len(batches))
     return total / orders.shape[1]
 
 
-def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
-    """A function that sets the steepness of the team's soft gates for an epoch."""
+def optimiser_of(team: Team, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimiser that the configuration names; the parameters of gates that slow down are its last group."""
+    gates = team.gate_parameters() if config.slow_gates else []
+    own = {id(parameter) for parameter in gates}
+    rest = [parameter for parameter in team.parameters() if id(parameter) not in own]
+    groups = [{"params": part} for part in (rest, gates) if part]
+    rate, options = config.learning_rate, config.optimiser_options
+    return make_optimiser(groups, config.optimiser, rate, config.momentum, options)
+
+
+def _set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, share: float) -> None:
+    if config.schedule is Schedule.CONSTANT and not config.warm_up:
+        return
+    for group in optimiser.param_groups:
+        group["lr"] = config.learning_rate * config.schedule.factor(share, config.warm_up)
+
+
+def _answers(
+    team: Team, data: Examples, batch: Int64[Tensor, "e b"], augment: Augment | None
+) -> Float[Tensor, "e b k"]:
+    if augment is None:
+        return team.training_answers(data, batch)
+    return team.forward(_augmented(data.inputs(data.train_x[batch]), augment))  # gates of other examples: none is kept
+
+
+def _augmented(x: Float[Tensor, "e b ..."], augment: Augment) -> Float[Tensor, "e b ..."]:
+    batch = x.flatten(0, 1)
+    changed = augment(batch)
+    if not isinstance(changed, Tensor) or changed.shape != batch.shape:
+        got = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+        raise InputError(
+            f"augment returned {got} for a batch of shape {tuple(batch.shape)}; it must return the same shape"
+        )
+    return changed.view(x.shape)
+
+
+def _steepening(team: Team, config: TrainConfig, optimiser: torch.optim.Optimizer) -> Callable[[int], None]:
+    """A function that sets the steepness of the team's soft gates for an epoch, and perhaps the steps they take."""
     final = config.final_beta
     if final is None:
         return lambda _epoch: None
@@ -163,8 +224,11 @@ def _steepening(team: Team, config: TrainConfig) -> Callable[[int], None]:
         raise InputError(f"final_beta is {final:g}, but the networks have no soft gates σ(βq); give SoftGate() to them")
 
     def steepen(epoch: int) -> None:
+        share = epoch / max(1, config.epochs - 1)
         for gate in gates:
-            gate.steepen(final, epoch / max(1, config.epochs - 1))
+            gate.steepen(final, share)
+        if config.slow_gates:
+            optimiser.param_groups[-1]["lr"] = config.learning_rate * (gates[0].start.beta / final) ** share
 
     return steepen
 
@@ -187,35 +251,20 @@ def _epoch_seed(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch
 
 
-def _losses(answers: Float[Tensor, "e b k"], labels: Num[Tensor, "e b"], loss: Loss) -> Float[Tensor, " e"]:
-    """Each member's mean loss."""
-    if loss is Loss.CROSS_ENTROPY:
-        each = F.cross_entropy(answers.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
-        return each.mean(dim=1)
-    return 0.5 * (answers - _targets(labels, answers.shape[2]).to(answers)).square().sum(dim=2).mean(dim=1)
-
-
-def _targets(labels: Num[Tensor, "*shape"], outputs: int) -> Tensor:
-    """Labels as numbers: ±1 for one output, one-hot for several; real targets unchanged."""
-    if labels.is_floating_point():
-        return labels.unsqueeze(-1)
-    return (2 * labels - 1).unsqueeze(-1) if outputs == 1 else F.one_hot(labels, outputs)
-
-
 @torch.no_grad()
-def _evaluate(team: Team, data: Examples, loss: Loss) -> dict[str, Float[Tensor, " e"]]:
-    """Each member's test_loss and, if the test examples have labels, test_accuracy."""
-    total, right = torch.zeros(team.size, dtype=torch.float64), torch.zeros(team.size, dtype=torch.float64)
+def evaluate(team: Team, data: Examples, loss: Loss, metric: Metric | None = None) -> dict[str, Float[Tensor, " e"]]:
+    """Each member's test_loss; test_accuracy if the test examples have labels; test_score if a metric is asked for."""
+    total = torch.zeros(team.size, dtype=torch.float64)
+    has_classes = not data.test_y.is_floating_point()
+    scores = {"test_accuracy": Score(Metric.ACCURACY, team.size)} if has_classes else {}
+    if metric is not None:
+        scores["test_score"] = Score(metric, team.size)
     for rows in torch.arange(len(data.test_x)).split(_EVALUATION_BATCH):
-        answers = team.test_answers(data, rows)
-        labels = data.test_y[rows].expand(team.size, -1)
-        total += _losses(answers, labels, loss).to(total) * len(rows)
-        if labels.is_floating_point():
-            continue
-        classes = (answers[..., 0] > 0).long() if answers.shape[2] == 1 else answers.argmax(dim=2)
-        right += (classes == labels).sum(dim=1)
-    measured = {"test_loss": total / len(data.test_x)}
-    return measured if data.test_y.is_floating_point() else {**measured, "test_accuracy": right / len(data.test_x)}
+        answers, labels = team.test_answers(data, rows), data.test_y[rows]
+        total += losses(answers, labels.expand(team.size, *labels.shape), loss).to(total) * len(rows)
+        for score in scores.values():
+            score.add(answers, labels)
+    return {"test_loss": total / len(data.test_x), **{name: score.value() for name, score in scores.items()}}
 
 
 def _keep_best(state: TrainingState, score: Tensor, team: Team) -> None:
@@ -228,13 +277,3 @@ def _keep_best(state: TrainingState, score: Tensor, team: Team) -> None:
             state.best_score[member] = value
             for name, tensor in weights.items():
                 state.best[name][member] = tensor[member]
-
-
-def make_optimiser(parameters: Sequence[Tensor], config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser that the configuration names."""
-    rate = config.learning_rate
-    if config.optimiser is Optimiser.SGD:
-        return torch.optim.SGD(parameters, lr=rate, momentum=config.momentum, fused=True)
-    if config.optimiser is Optimiser.RMSPROP:
-        return torch.optim.RMSprop(parameters, lr=rate, momentum=config.momentum)
-    return torch.optim.Adam(parameters, lr=rate, fused=True)

@@ -8,12 +8,13 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gatelab.data.dataset import Examples
+from gatelab.data.user_data import Examples
 from gatelab.lab.checkpoint import Checkpoint, TrainingState, part
 from gatelab.lab.looks import Look, Looks, gate_looks
+from gatelab.lab.optimisers import can_stack_under
 from gatelab.lab.runs import Context, Result
-from gatelab.lab.team import StateDict, Team, teams
-from gatelab.lab.training import TrainConfig, train
+from gatelab.lab.team import SingleTeam, StateDict, Team, teams
+from gatelab.lab.training import Augment, TrainConfig, train
 from gatelab.work.tensors import read_tensors, write_tensors
 
 _BEST = "best.safetensors"
@@ -28,13 +29,14 @@ def train_cell(
     *,
     looks: Looks | None = None,
     keep: Collection[int] = (),
+    augment: Augment | None = None,
 ) -> Result:
     """Train models together if their architecture allows, else one by one; a single one is trained in place.
 
     ``seeds`` order each model's batches. All weights after the epochs in ``keep`` are there for :func:`kept_weights`.
     The result has each model's histories, and the title of the data: a report can be written where the data are not.
     """
-    groups = teams(models)
+    groups = teams(models) if can_stack_under(config.optimiser) else [SingleTeam(model) for model in models]
     history: dict[str, list[list[float]]] = {}
     best: list[StateDict] = []
     for number, team in enumerate(groups):
@@ -43,6 +45,10 @@ def train_cell(
         def on_epoch(state: TrainingState, number: int = number) -> None:
             done = (number + state.epoch / config.epochs) / len(groups)
             context.tell(done, f"epoch {state.epoch}/{config.epochs}, {_standing(state)}")
+
+        def on_step(epoch: int, share: float, number: int = number) -> None:
+            done = (number + (epoch + share) / config.epochs) / len(groups)
+            context.tell(done, f"network {number + 1} of {len(groups)}, epoch {epoch + 1}/{config.epochs}")
 
         def observe(epoch: int, team: Team, first: int = first) -> None:
             if epoch in keep:
@@ -53,7 +59,17 @@ def train_cell(
 
         checkpoint = Checkpoint(context.folder / f"checkpoint-{number}.safetensors")
         own = seeds[first : first + team.size]
-        state = train(team, data, config, own, checkpoint=checkpoint, observe=observe, on_epoch=on_epoch)
+        state = train(
+            team,
+            data,
+            config,
+            own,
+            augment=augment,
+            checkpoint=checkpoint,
+            observe=observe,
+            on_epoch=on_epoch,
+            on_step=on_step,
+        )
         for name, epochs in state.history.items():
             history.setdefault(name, []).extend(list(member) for member in zip(*epochs, strict=True))
         best += _members(state.best, team.size)
@@ -121,6 +137,8 @@ def _members(state: StateDict, size: int) -> list[StateDict]:
 
 
 def _standing(state: TrainingState) -> str:
+    if "test_score" in state.history:
+        return f"best score on the test examples now {max(state.history['test_score'][-1]):.4g}"
     if "test_accuracy" in state.history:
         return f"best test accuracy now {max(state.history['test_accuracy'][-1]):.2%}"
     return f"least test loss now {min(state.history['test_loss'][-1]):.3g}"

@@ -6,6 +6,7 @@ from gatelab.models.gdln import GatedDeepLinearNetwork, MeanReadoutNetwork, Path
 from gatelab.models.init import Start
 from gatelab.models.memorisation import MemorisationNetwork
 from gatelab.models.node_gates import CellGates, ChosenGates, FunctionGates, HalfSpaceGates, OpenGates
+from gatelab.models.playground import from_playground
 from gatelab.models.residual import resnet
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PathwayNetwork",
     "Start",
     "dln",
+    "from_playground",
     "gconv",
     "halfspace_cnn",
     "mlp",

@@ -1,8 +1,7 @@
-"""Load a user's network from a Python file."""
+"""Load a user's network from a Python file, and its weights from a file beside it."""
 
-import importlib.util
-import sys
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -10,45 +9,31 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.work.executor import USER_MODULE
+from gatelab.work.user_code import from_file
+
+_WRAPPERS = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile and Lightning put these before each name
+_INSIDE = ("state_dict", "model_state_dict", "model")  # where training scripts keep the weights in a checkpoint
 
 
 def factory_from_file(place: str) -> Callable[[], Any]:
     """Return the function or class that ``file.py:factory`` names."""
-    path, _, name = place.rpartition(":")
-    if not path or not name:
-        raise InputError(
-            f"'{place}' does not name a model; write file.py:factory, where factory is a function or class"
-        )
-    if not Path(path).is_file():
-        raise InputError(f"'{place}': there is no file {path}")
-    spec = importlib.util.spec_from_file_location(f"{USER_MODULE}{Path(path).stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(Path(path).resolve().parent))  # like a script, it may import files next to it
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[spec.name]
-        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.pop(0)
-    if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise InputError(f"{path} has no '{name}'; it has {', '.join(public[:10]) or 'nothing'}")
-    return getattr(module, name)
+    return from_file(place, "model")
 
 
 def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
     """Call a factory under a seed, and restore the global random state."""
+    name = getattr(factory, "__name__", factory)
+    needed = _required_arguments(factory)
+    if needed:
+        raise InputError(
+            f"{name} needs arguments ({', '.join(needed)}); gatelab calls it without any. Write a function that fills "
+            f"them in: def make(): return {name}({', '.join(f'{argument}=…' for argument in needed)})"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        name = getattr(factory, "__name__", factory)
         try:
             made = factory()
         except Exception as error:
@@ -60,13 +45,74 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
     return made
 
 
-def load_weights(network: nn.Module, weights: Path) -> None:
-    """Load weights from a file: safetensors, or a state dict written by torch.save."""
+def _required_arguments(factory: Any) -> list[str]:
     try:
-        is_safe = weights.suffix == ".safetensors"
-        state = load_file(weights) if is_safe else torch.load(weights, map_location="cpu", weights_only=True)
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # no signature: a function of an extension
+        return []
+    named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.default is p.empty and p.kind in named]
+
+
+def load_weights(network: nn.Module, weights: Path) -> None:
+    """Load weights from a file: safetensors, or a state dict written by torch.save, read without unpickling code.
+
+    Raises:
+        InputError: the file cannot be read, or does not fit the network; the message lists all differences.
+    """
+    state = _read(weights)
+    problems = _differences(state, network)
+    if problems:
+        for prefix in _WRAPPERS:
+            bare = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+            if all(name.startswith(prefix) for name in state) and not _differences(bare, network):
+                state, problems = bare, []
+                break
+    if problems:
+        listed = "\n  ".join(problems)
+        raise InputError(
+            f"{weights} does not hold the weights of this network:\n  {listed}\nGive the file that was saved from this "
+            "architecture, or change the class to match"
+        )
+    try:
         network.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(f"{weights} does not hold the weights of this network: {error}") from error
+    broken = [name for name, tensor in state.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if broken:
+        raise InputError(f"{weights}: {', '.join(broken[:5])} hold NaN or infinite values; the training diverged")
+
+
+def _read(weights: Path) -> dict[str, Tensor]:
+    try:
+        if weights.suffix == ".safetensors":
+            return load_file(weights)
+        held = torch.load(weights, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
-        raise InputError(f"{weights} contains more than weights; save model.state_dict()") from error
+        raise InputError(
+            f"{weights} contains more than weights, and gatelab runs no code from a file; save model.state_dict(), "
+            "best with safetensors.torch.save_file"
+        ) from error
     except (OSError, SafetensorError, RuntimeError, AttributeError, TypeError, ValueError, EOFError) as error:
         raise InputError(f"{weights} does not hold the weights of this network: {error}") from error
+    for key in _INSIDE:
+        if isinstance(held, Mapping) and isinstance(held.get(key), Mapping):
+            held = held[key]
+    if not isinstance(held, Mapping) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
+        raise InputError(
+            f"{weights} does not hold the weights of this network: it is no state dict; save model.state_dict()"
+        )
+    return dict(held)
+
+
+def _differences(state: Mapping[str, Tensor], network: nn.Module) -> list[str]:
+    """Every name that is missing or not known, and every shape that differs."""
+    own = network.state_dict()
+    missing = [f"missing from the file: {name} {tuple(own[name].shape)}" for name in own if name not in state]
+    unknown = [f"unknown to the network: {name} {tuple(state[name].shape)}" for name in state if name not in own]
+    shapes = [
+        f"{name}: the file has {tuple(state[name].shape)}, the network {tuple(own[name].shape)}"
+        for name in own
+        if name in state and own[name].shape != state[name].shape
+    ]
+    return missing + unknown + shapes

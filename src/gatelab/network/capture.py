@@ -90,7 +90,7 @@ class Capture:
 
 def gates_of(network: Network, x: Float[Tensor, "n ..."], batch_size: int | None = None) -> GatePattern:
     """Return the gates of a network that has been read and certified; see :func:`capture_gates`."""
-    _refuse_obstacles(network)
+    refuse_obstacles(network)
     parts = [_run(network, x[rows]) for rows in batches(x.shape[0], batch_size)]
     layers = {name: joined([part[name] for part in parts]) for name in parts[0]}
     return GatePattern(layers, x.dtype, is_chain=network.is_chain)
@@ -115,7 +115,7 @@ def _run(network: Network, x: Float[Tensor, "n ..."]) -> dict[str, GateLayer]:
     return {name: found[name] for name in nodes}
 
 
-def _refuse_obstacles(network: Network) -> None:
+def refuse_obstacles(network: Network) -> None:
     """Refuse a network without gates, or with an operation before a gate that is neither a gate nor linear."""
     for node in ancestors(network.end, sources=value_sources):
         known = node.op in ("call_module", "call_function", "call_method") and node.meta.get("data")

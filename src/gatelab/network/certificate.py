@@ -84,14 +84,37 @@ def _repeats(model: nn.Module, pair: Tensor, answer: Any) -> bool:
 def _differs(network: Network, model: nn.Module, pair: Tensor, answer: Any) -> bool:
     """Whether the record gives examples in another order and number other answers than the model gave the pair."""
     nodes = [node for node in network.end.all_input_nodes if node.meta.get("data")]
+    tolerance = _TOLERANCES.get(pair.dtype, _HALF)
+    doubted: list[str] = []
+
+    def look(name: str, q: Tensor) -> None:
+        if not _in_place(q, tolerance):
+            doubted.append(name)
+
     try:
-        values = network.interpreter.run(model, nodes, _beside_others(pair))
+        values = network.interpreter.run(model, nodes, _beside_others(pair), look)
     except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
         return True
-    tolerance = _TOLERANCES.get(pair.dtype, _HALF)
     return any(
         not _as_alone(both, mixed, tolerance) for mixed, both in zip(values, _in_order(network, answer), strict=True)
-    )
+    ) or (bool(doubted) and _gates_differ(network, model, pair, doubted))
+
+
+def _in_place(q: Tensor, tolerance: float) -> bool:
+    """Whether a gate sees the examples where :func:`_beside_others` put them; rounding may say no without need."""
+    if not q.ndim or len(q) != _BESIDE:
+        return True
+    first, _, again = q[1 : 1 + len(_MIXED)]
+    return not bool(q[1 : 1 + len(_MIXED)].isnan().any()) and _distance(first, again) <= tolerance
+
+
+def _gates_differ(network: Network, model: nn.Module, pair: Tensor, names: list[str]) -> bool:
+    """Whether what decides one of these gates is another number beside other examples, or stands in another place."""
+    nodes = [network.gating(node).q for node, name in network.gates.items() if name in names]
+    alone = network.interpreter.run(model, nodes, pair)
+    beside = network.interpreter.run(model, nodes, _beside_others(pair))
+    tolerance = _TOLERANCES.get(pair.dtype, _HALF)
+    return any(not _as_alone(one, other, tolerance) for one, other in zip(alone, beside, strict=True))
 
 
 def _beside_others(pair: Tensor) -> Tensor:

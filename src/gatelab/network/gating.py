@@ -12,13 +12,11 @@ from torch.fx import Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.activations import ActivationGate
 from gatelab.gates.functions import BoundedGate, FactorGate, GateFunction, HardGate, LeakyGate, StraightThroughGate
-from gatelab.gates.layer import GateKind, GateLayer, Slope
+from gatelab.gates.layer import GateKind, GateLayer, Slope, factors_of
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, per_axis
 from gatelab.network.calls import Call, call_of
-from gatelab.network.operations import PRODUCTS, SHAPED_LIKE, SQUASHING, Kind
-
-# What a gate may pass before it multiplies a signal.
-_TRANSPARENT = frozenset({Kind.REARRANGEMENT, Kind.SPATIAL, Kind.SUM, Kind.SCALE, Kind.PASSING, Kind.DROPOUT})
+from gatelab.network.factors import bounds_of, factor_of
+from gatelab.network.operations import PRODUCTS, Kind
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,13 @@ class Gating:
             return (q > low) & (q < high)
         return q > (self.gate.threshold if isinstance(self.gate, FactorGate) else 0)
 
+    def hardened(self, q: Tensor, slope: Slope) -> Tensor:
+        """Return what the gate would multiply by if it were hard, from the values of the node that decides."""
+        if isinstance(self.gate, FactorGate | ActivationGate):
+            low, high = self.gate.ends
+            return torch.where(self.opened(q), high, low).to(q.dtype)
+        return factors_of(self.opened(q), slope, q.dtype)
+
     def layer(self, q: Tensor, slope: Slope, shape: tuple[int, ...]) -> GateLayer:
         """Return the gates, in packed form and as numbers; ``shape`` is that of the units, which factors may serve."""
         opened = self.opened(q)
@@ -97,7 +102,7 @@ def _unit_gate(call: Call) -> Gating | None:
     if call.operation == "gated":
         return _decoupled(call)
     q = call["input"]
-    bounds = _bounds(call)
+    bounds = bounds_of(call)
     if bounds is not None:
         return Gating(GateKind.BOUNDED, q, q, bounds=bounds)
     gate = _activation(call)
@@ -125,17 +130,6 @@ def _is_relu(call: Call) -> bool:
         return call["threshold"] == 0 and call["value"] == 0
     low = call["min"]
     return isinstance(low, int | float) and low == 0 and call.arguments.get("max") is None
-
-
-def _bounds(call: Call) -> tuple[float, float] | None:
-    if call.operation == "relu6":
-        return 0.0, 6.0
-    if call.operation == "hardtanh":
-        return float(call["min_val"]), float(call["max_val"])
-    if call.operation not in ("clamp", "clip"):
-        return None
-    low, high = call["min"], call["max"]
-    return (float(low), float(high)) if isinstance(low, int | float) and isinstance(high, int | float) else None
 
 
 def _activation(call: Call) -> ActivationGate | None:
@@ -167,35 +161,12 @@ def _factor(node: Node, call: Call, modules: Mapping[str, nn.Module]) -> Gating 
     one, other = call["input"], call["other"]
     if not all(isinstance(part, Node) and part.meta.get("data") for part in (one, other)):
         return None
-    ranks = _rank(one, modules), _rank(other, modules)
-    value, factor = (one, other) if ranks[1] > ranks[0] else (other, one)
+    first, second = factor_of(one, modules), factor_of(other, modules)
+    value, factor, found = (one, other, second) if second.rank > first.rank else (other, one, first)
     shapes = [part.meta.get("shape", ()) for part in (value, factor, node)]
-    if ranks[0] == ranks[1] or shapes[0] != shapes[2] or len(shapes[1]) != len(shapes[2]):
+    if first.rank == second.rank or shapes[0] != shapes[2] or len(shapes[1]) != len(shapes[2]):
         return None
-    return Gating(GateKind.FACTOR, value, factor, gate=FactorGate(0.5 if max(ranks) > _ACTIVE else 0.0))
-
-
-_ACTIVE, _BOUNDED, _SQUEEZED = 1, 2, 3
-
-
-def _rank(node: Node, modules: Mapping[str, nn.Module]) -> int:
-    """How much of a gate a signal is, behind constants and rearrangements: an activation, bounded, a sigmoid."""
-    scaled = False
-    while node.op != "placeholder":
-        call = call_of(node, modules)
-        if call.operation in SQUASHING:
-            plain = call.operation in ("sigmoid", "softmax", "hardsigmoid")
-            bounded = call.kind is not Kind.GATE or _bounds(call) is not None
-            return (_SQUEEZED if plain or scaled else _BOUNDED) if bounded else _ACTIVE
-        if call.kind is Kind.GATE:
-            return _ACTIVE
-        sources = [source for source in node.all_input_nodes if source.meta.get("data")]
-        sources = sources[:1] if call.operation in SHAPED_LIKE else sources  # the other one only lends its shape
-        if len(sources) != 1 or (call.kind not in _TRANSPARENT and call.operation not in SHAPED_LIKE):
-            return 0
-        scaled |= call.kind is Kind.SCALE
-        (node,) = sources
-    return 0
+    return Gating(GateKind.FACTOR, value, factor, gate=found.gate)
 
 
 def _pooling(call: Call) -> Gating | None:

@@ -21,7 +21,7 @@ from gatelab.network.nodes import ancestors, describe, is_affine, is_shape, modu
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.network.recording import Recording, record, same_calls
 from gatelab.network.rewriting import write_dense_layers, write_gated_linear_units
-from gatelab.observe import examples, observable, refuse_unless_finite, stand_in, undisturbed
+from gatelab.observe import examples, observable, plain_surroundings, refuse_unless_finite, stand_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,10 @@ class Network:
         """Return the network as an SVG picture, one row for each operation; write it to ``path`` if given."""
         svg = picture(self)
         if path is not None:
-            Path(path).write_text(svg, encoding="utf-8")
+            try:
+                Path(path).write_text(svg, encoding="utf-8")
+            except OSError as error:
+                raise InputError(f"{path} cannot be written: {error.strerror}; give the path of a file") from error
         return svg
 
     def __str__(self) -> str:
@@ -223,12 +226,12 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
 def _recorded(model: nn.Module, x: Tensor | None) -> Recording:
     if x is not None:
         x = examples(x, model)
-        with undisturbed(model, x):
+        with plain_surroundings(x):
             return record(stand_in(model), x)
     failure: InputError | None = None
     for made_up, larger in made_up_examples(model):
         try:
-            with undisturbed(model, made_up):
+            with plain_surroundings(made_up):
                 recording = record(stand_in(model), made_up)
                 if larger is not None and not same_calls(recording.graph, record(stand_in(model), larger).graph):
                     raise UnsupportedModelError(

@@ -5,6 +5,7 @@ Each operation has one plain name: ``torch.relu``, ``Tensor.relu_``, ``F.relu``,
 """
 
 import ast
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_leaves
 
 
 class Kind(Enum):
@@ -232,4 +232,10 @@ def operation(name: str) -> Operation:
 
 def tensors_in(*values: Any) -> Iterator[Tensor]:
     """Yield every tensor inside nested arguments or results."""
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list | deque):
+            yield from tensors_in(*value)
+        elif isinstance(value, dict):
+            yield from tensors_in(*value.values())

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.network.batch_size import BatchSize
 from gatelab.network.calls import call_of, operation_of
-from gatelab.network.operations import READS, SHAPE_ONLY, operation_name, tensors_in
+from gatelab.network.operations import READS, SHAPE_ONLY, argument_names, operation_name, tensors_in
 from gatelab.network.running import is_one_operation, source_line, start, unseen
 from gatelab.network.tensors import Constant, TensorNodes
 from gatelab.observe import RANDOM
@@ -146,7 +146,8 @@ class _Recorder(TorchFunctionMode):
             if single and known:
                 self._inside = module
                 # Now: the module may overwrite its input.
-                self._pending = *self._tensors.argument((args, kwargs)), _versions(tensors_in(args, kwargs))
+                positional, named = _with_first_argument("input", args, kwargs)
+                self._pending = *self._tensors.argument((positional, named)), _versions(tensors_in(args, kwargs))
 
         return enter
 
@@ -176,7 +177,7 @@ class _Recorder(TorchFunctionMode):
         tensors = list(tensors_in(args, kwargs))
         if name in _SIZES and tensors:
             return self._sizes(func, args, kwargs)
-        if name in READS and any(self._depends_on_input(tensor) for tensor in tensors):
+        if _reads(func, name) and any(self._depends_on_input(tensor) for tensor in tensors):
             raise self._refuse(
                 name,
                 "forward reads the value of a signal. Control flow must not depend on the data; move such code out of "
@@ -212,6 +213,7 @@ class _Recorder(TorchFunctionMode):
             raise self._refuse(name, f"{name} draws random numbers, so that the answers depend on chance")
         if name in _RESHAPING:
             args = self._with_batch_size(args)
+        args, kwargs = _with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
         written, options = self._tensors.argument((tuple(args), {k: v for k, v in kwargs.items() if k != "inplace"}))
         own = getattr(func, "__name__", "")
         if own in ("__get__", "__set__"):
@@ -314,10 +316,25 @@ class _Recorder(TorchFunctionMode):
         return f"{where}, operation {operation}{source_line()}"
 
 
+def _with_first_argument(
+    first: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give the first argument by position, where a call like ``F.conv2d(input=h, weight=w)`` names it."""
+    if args or first not in kwargs:
+        return args, kwargs
+    return (kwargs[first],), {key: value for key, value in kwargs.items() if key != first}
+
+
 def _rows_of_an_example(signal: Tensor) -> int | None:
     """How many rows each example has on the first axis; None if examples are not there."""
     rows = signal.shape[0] if signal.ndim else 0
     return rows // EXAMPLES if rows and rows % EXAMPLES == 0 else None
+
+
+def _reads(func: Callable[..., Any], name: str) -> bool:
+    """Whether a function passes a value to Python: float(h) does, h.float() does not."""
+    converts = name in ("bool", "int", "float") and not getattr(func, "__name__", "").startswith("__")
+    return name in READS and not converts
 
 
 def _writes_first(func: Callable[..., Any]) -> bool:

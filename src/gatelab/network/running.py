@@ -1,6 +1,7 @@
 """What runs while a model is recorded: modules, and the lines of the user's code."""
 
 import linecache
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,7 @@ def source_line() -> str:
             break
         if not file.startswith((_RECORDER, *_WRAPPERS)):
             code = linecache.getline(file, frame.f_lineno).strip()
-            return f" at {Path(file).name}:{frame.f_lineno} `{code}`"
+            return f" at {os.path.basename(file)}:{frame.f_lineno} `{code}`"  # noqa: PTH119  # once for each node: Path is slow
         frame = frame.f_back
     return ""
 

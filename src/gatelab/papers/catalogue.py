@@ -22,6 +22,7 @@ _EXPERIMENTS = {
     "npk.theorem51": "npk-theorem51",
     "npk.kernel_regression": "npk-kernel-regression",
     "npk.kernel_at_scale": "npk-kernel-at-scale",
+    "npk.cntk": "npk-cntk",
     "halfspace.circle": "halfspace-circle",
     "halfspace.initialisation": "halfspace-initialisation",
     "halfspace.path_regions": "halfspace-path-regions",
@@ -54,7 +55,7 @@ _THEOREMS = {
     "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_limits": "npk-D.1 npk-D.1-printed npk-Eq2 npk-Eq2-printed npk-5.1-limit",
     "npk.theorems_start": "npk-DI npk-DLN npk-nu",
-    "npk.theorems_bundles": "npk-rotation npk-residual npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
+    "npk.theorems_bundles": "npk-rotation npk-residual npk-bundles npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
     "halfspace.theorems": "halfspace-1 halfspace-2 halfspace-2.2 halfspace-fig1a halfspace-fig1b halfspace-3.1-regions",
     "gdln.theorems": (
         "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp "

@@ -12,6 +12,7 @@ from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.network.capture import capture_gates
 from gatelab.network.chain import DenseChain, chain_of
 from gatelab.network.network import read
+from gatelab.network.unfolding import unfolded_chain
 from gatelab.observe import examples, observable
 from gatelab.paths.enumeration import DEFAULT_LIMIT, PathIndex
 from gatelab.paths.features import extended, gate_factors, input_nodes, outer
@@ -33,6 +34,11 @@ class MixtureOfExperts:
     A path is the unit passed in each hidden layer, (i₁, …, i_{L−1}). If a later layer l has a bias, there are also
     constant experts that start there, with the shorter paths (i_l, …, i_{L−1}). They are numbered after the others, by
     l. The bias of the output is the expert of the empty path.
+
+    In a convolutional network a unit is a channel at a position, numbered channel by channel and row by row, and the
+    weight between units that are not connected is 0. A max-pooling is a layer of gates whose units are the taps of its
+    windows, (channel, *window, tap); the gate of the winner is open. Average pooling and batch-norm are part of the
+    weights.
 
     Attributes:
         model: the network.
@@ -105,11 +111,15 @@ class MixtureOfExperts:
         return start, tuple(path)
 
 
-def mixture_of_experts(model: nn.Module, *, gates: GateChoice = "network") -> MixtureOfExperts:
-    """Read a fully connected network as a mixture of experts; no path is listed before a method asks for it.
+def mixture_of_experts(
+    model: nn.Module, x: Float[Tensor, "n ..."] | None = None, *, gates: GateChoice = "network"
+) -> MixtureOfExperts:
+    """Read a network as a mixture of experts; no path is listed before a method asks for it.
 
     Args:
-        model: a ReLU network, a deep gated or deep linearly gated network, or a deep linear network.
+        model: a ReLU network, a deep gated or deep linearly gated network, or a deep linear network; fully connected,
+            or any other chain of layers, such as a convolutional network.
+        x: examples on which to read the model, needed if its layers do not tell the size of its images.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
 
     Returns:
@@ -125,8 +135,9 @@ def mixture_of_experts(model: nn.Module, *, gates: GateChoice = "network") -> Mi
         True
     """
     model = observable(model)
-    network = read(model)
-    chain = chain_of(network, gates=bool(network.gates))
+    network = read(model, x)
+    dense = all(len(node.meta.get("shape", ())) < 3 for node in network.value_nodes)
+    chain = chain_of(network, gates=bool(network.gates)) if dense else unfolded_chain(network)
     biased = tuple(layer.bias is not None for layer in chain.layers[1:])
     is_hard(gates)
     return MixtureOfExperts(model, chain, PathIndex(chain.widths[1:-1], biased), gates)

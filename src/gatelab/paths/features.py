@@ -50,7 +50,7 @@ def neural_path_features(
     """
     try:
         chain = dense_chain(model)
-    except UnsupportedModelError:
+    except (InputError, UnsupportedModelError):
         return PathBundles(model, x, limit=limit).features(x, gates=gates)
     index = _guarded(chain, limit)
     nodes = input_nodes(x, model, chain)
@@ -75,6 +75,8 @@ def neural_path_values(
     r"""Return the neural path value v of each path and output (npk, Definition 2.1).
 
     .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
+
+    It depends on the weights alone, so that there is no choice of ``gates``.
 
     Args:
         model: a small network; see :func:`neural_path_features`.
@@ -157,7 +159,7 @@ def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[
 
 def gate_factors(pattern: GatePattern, chain: DenseChain) -> list[Float[Tensor, "n w"]]:
     """Return the factor of each gate: 1 or 0, the slope of a LeakyReLU, or the number of a soft gate."""
-    return [pattern.layer(name).factors(pattern.dtype) for name in chain.gates]
+    return [pattern.layer(name).factors(pattern.dtype).flatten(1) for name in chain.gates]
 
 
 def input_nodes(x: Tensor, model: nn.Module, chain: DenseChain) -> Float[Tensor, "n d"]:
@@ -174,9 +176,9 @@ def _listed(
     """Return the parameters that paths pass, and the function that makes the values of paths or bundles from them."""
     try:
         chain = dense_chain(model)
-    except UnsupportedModelError as error:
+    except (InputError, UnsupportedModelError) as error:
         if x is None:
-            raise UnsupportedModelError(
+            raise type(error)(
                 f"{error}. The paths of other networks depend on the size of an example: give x="
             ) from error
         bundles = PathBundles(model, x, limit=limit)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.gates.layer import factors_of
+from gatelab.network.capture import refuse_obstacles
 from gatelab.network.certificate import certify
 from gatelab.network.network import Network, read
 from gatelab.observe import batches, examples
@@ -46,7 +46,7 @@ class HardeningGap:
             parts.append(f"loss {self.soft_loss:.4g}, hard {self.hard_loss:.4g}")
         if self.soft_accuracy is not None:
             parts.append(f"accuracy {self.soft_accuracy:.2%}, hard {self.hard_accuracy:.2%}")
-        return "; ".join([*parts, f"outputs agree to {self.agreement:.3f}, classes in {self.same_class:.2%}"])
+        return "; ".join([*parts, f"outputs agree to {self.agreement:.3g}, classes in {self.same_class:.2%}"])
 
 
 @torch.no_grad()
@@ -54,9 +54,11 @@ def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None 
     """Compare a network with the one whose gates are hard, with the same weights.
 
     Half-spaces, regions and active paths are those of the hard network. Where the gap is large, they say little about
-    the network that was trained. A gate is hard if it is 1 where its pre-activation is positive (where a factor, such
-    as that of squeeze-and-excitation, is above ½) and 0, or its slope, elsewhere. Every soft gate is replaced, those
-    of a feature network too, so a SiLU network becomes the ReLU network of the same weights.
+    the network that was trained. A hard gate is what a soft one tends to as it steepens: 1 where its pre-activation is
+    positive and 0, or its slope, elsewhere. A factor such as that of squeeze-and-excitation jumps between the ends of
+    its range, at the middle of it: a sigmoid between 0 and 1, a tanh between −1 and 1. An activation as a factor, as
+    in SwiGLU, has no upper end and becomes the bit of its sign. Every soft gate is replaced, those of a feature
+    network too, so a SiLU network becomes the ReLU network of the same weights.
 
     Args:
         model: any network whose gates :func:`gatelab.capture_gates` finds.
@@ -69,6 +71,7 @@ def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None 
 
     Raises:
         InputError: y does not fit the outputs.
+        UnsupportedModelError: the network is not a sum over gated paths.
 
     Example:
         >>> from gatelab import Regime, to_dgn
@@ -78,6 +81,7 @@ def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None 
     """
     network = read(model, x)
     certify(network)
+    refuse_obstacles(network)  # else a tanh, whose gate is not found, would count as nothing to harden
     x = examples(x, network.model)
     rows = list(batches(len(x), RUN_AT_A_TIME))
     soft, hard = (torch.cat([_outputs(network, x[part], hard) for part in rows]) for hard in (False, True))
@@ -102,7 +106,7 @@ def _outputs(network: Network, x: Tensor, hard: bool) -> Float[Tensor, "n k"]:
 
     def decide(name: str, q: Tensor) -> Tensor | None:
         gating = network.gating(nodes[name])
-        return None if gating.gate is None else factors_of(gating.opened(q), network.slope(nodes[name]), q.dtype)
+        return None if gating.gate is None else gating.hardened(q, network.slope(nodes[name]))
 
     (answer,) = network.interpreter.run(network.model, [network.answer], x.detach(), decide if hard else None)
     return answer.double().reshape(len(x), -1)
@@ -120,6 +124,8 @@ def _targets(y: Tensor | None, outputs: Float[Tensor, "n k"]) -> Tensor | None:
                 "class below that number for each example, or numbers for a squared error"
             )
         return y.long()
+    if not bool(torch.isfinite(y).all()):
+        raise InputError("y holds NaN or infinite values; clean the labels")
     if y.reshape(len(y), -1).shape != outputs.shape:
         raise InputError(f"y has shape {tuple(y.shape)}, the outputs {tuple(outputs.shape)}; give the wanted outputs")
     return y.reshape(outputs.shape).double()

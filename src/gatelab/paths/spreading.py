@@ -93,7 +93,8 @@ def spread(
                 key = keys.extended(before.key[row], weight[chosen])
                 parts.append((unit[chosen], key, before.coefficient[row]))
             else:
-                unit, source, factor = _tabled(connection, [layers.connections[place] for layers in own])
+                tables = [part for layers in own if isinstance(part := layers.connections[place], LinkTable)]
+                unit, source, factor = _tabled(connection, tables)
                 chosen, row = before.at(source)
                 parts.append((unit[chosen], before.key[row], before.coefficient[row] * factor[chosen]))
         made.append(Partial.of(parts))

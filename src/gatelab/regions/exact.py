@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.fx import Node
 
+from gatelab.network.unfolding import affine_map
 from gatelab.regions.replay import Replay
 from gatelab.regions.states import BoundedStates, HalfSpaceStates, States
 
@@ -140,24 +141,10 @@ class ExactNetwork:
             if any("shape" not in source.meta for source in sources):
                 raise TooLargeError
             units = prod(node.meta["shape"][1:])
-            shapes = {s: self._shape if s.op == "placeholder" else tuple(s.meta["shape"][1:]) for s in sources}
+            shapes = {s: tuple(self._shape) if s.op == "placeholder" else tuple(s.meta["shape"][1:]) for s in sources}
             if units * sum(map(prod, shapes.values())) > MOST_ENTRIES:
                 raise TooLargeError
-            self._maps[node] = self._read_map(node, units, shapes)
+            constant, matrices = affine_map(self._plan.network, self._replay.model, node, shapes, tuple(self._shape))
+            exact = {source: Dyadic.of(matrix.cpu().numpy()) for source, matrix in matrices.items()}
+            self._maps[node] = Dyadic.of(constant.cpu().numpy()), exact
         return self._maps[node]
-
-    @torch.inference_mode(False)
-    def _read_map(
-        self, node: Node, units: int, shapes: dict[Node, tuple[int, ...]]
-    ) -> tuple[Dyadic, dict[Node, Dyadic]]:
-        leaves = {source: self._replay.zeros(units, *shape).requires_grad_() for source, shape in shapes.items()}
-        x = next((leaf for source, leaf in leaves.items() if source.op == "placeholder"), None)
-        given = {source: leaf for source, leaf in leaves.items() if source.op != "placeholder"}
-        with torch.enable_grad():
-            x = self._replay.zeros(units, *self._shape) if x is None else x
-            values = self._plan.interpreter.run(self._replay.model, [node], x, given=given)[0].flatten(1)
-            chosen = values.diagonal().sum()
-            slopes = torch.autograd.grad(chosen, list(leaves.values()), allow_unused=True, materialize_grads=True)
-        constant = Dyadic.of(values[0].detach().cpu().numpy())
-        matrices = {s: Dyadic.of(slope.flatten(1).cpu().numpy()) for s, slope in zip(leaves, slopes, strict=True)}
-        return constant, matrices

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates.layer import GateKind
 from gatelab.observe import batches
+from gatelab.printing import Brief
 from gatelab.regions.plan import RegionPlan
 from gatelab.regions.receptive import ReceptiveField, receptive_field
 from gatelab.regions.replay import Replay
@@ -41,8 +42,8 @@ class Filters:
     window: ReceptiveField
 
 
-@dataclass(frozen=True)
-class HalfSpaceLayer:
+@dataclass(frozen=True, repr=False)
+class HalfSpaceLayer(Brief):
     """The half-spaces of one layer of gates: gate i is open where ⟨normal_i, x⟩ + offset_i > 0.
 
     A unit's name is its number in a dense layer and (channel, *position) in a convolutional one. A gate with a zero

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
+from gatelab.printing import Brief
 from gatelab.regions.cutting import Cut, Cutter, Known, part_of
 from gatelab.regions.plane import TOUCH, checked_bounds
 from gatelab.regions.replay import Replay
 
 
-@dataclass(frozen=True)
-class Pieces:
+@dataclass(frozen=True, repr=False)
+class Pieces(Brief):
     """A segment origin + s · direction, cut where a gate changes.
 
     Attributes:

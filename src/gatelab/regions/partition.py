@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import one
+from gatelab.printing import Brief
 from gatelab.regions.boundaries import Boundary, boundary
 from gatelab.regions.cells import Cells, loops
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
@@ -25,8 +26,8 @@ from gatelab.regions.units import Unit, path_units, unit_number
 Box = tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True)
-class Partition:
+@dataclass(frozen=True, repr=False)
+class Partition(Brief):
     """A rectangle of a plane, cut into convex polygons; on each the network is one affine map.
 
     A region is where all gates are constant: each pattern of gates that occurs belongs to exactly one region. Regions
@@ -57,6 +58,16 @@ class Partition:
     replay: Replay = field(repr=False)
     cuts: Cuts = field(repr=False)
     states: States = field(repr=False)
+
+    def facts(self) -> dict[str, str]:
+        """Return what a prompt and a notebook show."""
+        gates = "none" if self.gates is None else f"{len(self.gates)} layers"
+        return {
+            "regions": f"{len(self):,}",
+            "bounds": str(self.bounds),
+            "outputs": str(self.maps.shape[1]),
+            "gates": gates,
+        }
 
     def __len__(self) -> int:
         """Number of regions."""

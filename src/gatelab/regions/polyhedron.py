@@ -19,6 +19,7 @@ from scipy.spatial import ConvexHull, KDTree
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.printing import Brief
 from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_tensors
 
 # HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
@@ -41,8 +42,8 @@ class Estimate:
     error: float
 
 
-@dataclass(frozen=True, init=False)
-class Polyhedron:
+@dataclass(frozen=True, init=False, repr=False)
+class Polyhedron(Brief):
     """The set {x : normals · x ≤ offsets}, with < for strict faces.
 
     Args:

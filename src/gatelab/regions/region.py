@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates import GatePattern
 from gatelab.observe import batches, examples
+from gatelab.printing import Brief
 from gatelab.regions.halfspace import BLOCK_ENTRIES, MOST_ENTRIES, half_spaces
 from gatelab.regions.plan import RegionPlan
 from gatelab.regions.polyhedron import Polyhedron
@@ -53,8 +54,8 @@ def active_region(
     return Polyhedron(-torch.cat(normals), torch.cat(offsets)).irredundant()
 
 
-@dataclass(frozen=True)
-class ActivationRegion:
+@dataclass(frozen=True, repr=False)
+class ActivationRegion(Brief):
     """The inputs with one pattern of gates, and the network's affine map on them.
 
     Attributes:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -279,7 +280,7 @@ class _Pieces:
                 solid = solid.part(height, cuts[pair])
         return solid
 
-    def _found(self, solid: Solid, planes: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _found(self, solid: Solid, planes: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[Any]:
         """Which planes the middle of a solid lies above, or the winners of windows there."""
         heights = planes[:, 0] + planes[:, 1:] @ solid.vertices.mean(0)
         if not len(self.cut.windows):

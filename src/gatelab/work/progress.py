@@ -1,7 +1,12 @@
 """The progress of long work: one protocol for runs, kernels and theorems."""
 
+import sys
+import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
+
+_SILENCE = 20.0  # seconds after which a log gets a line even if little has happened
 
 
 @runtime_checkable
@@ -39,6 +44,39 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Ignore a fact."""
+
+
+class LogLines(Silent):
+    """Writes to standard error: one line per tenth of a part, after a minute of silence, and at the end of the part."""
+
+    def __init__(self, shortest: float = 0.0):
+        self._start, self._shortest = time.monotonic(), shortest
+        self._begun: dict[str, tuple[float, float]] = {}  # when a part was first heard of, and how far it was
+        self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and when that was
+
+    def update(self, part: str, fraction: float, text: str) -> None:
+        """Write a line if a tenth is complete or the last line is long ago."""
+        tenth, now = int(10 * fraction), time.monotonic()
+        begun, first = self._begun.setdefault(part, (now, fraction))
+        if now - begun < self._shortest:
+            return
+        previous, then = self._last.get(part, (-1, now))
+        if tenth != previous or now - then > _SILENCE:
+            self._last[part] = tenth, now
+            left = (now - begun) * (1 - fraction) / (fraction - first) if fraction > first else 0.0
+            self.note(f"{part}: {fraction:.0%}, {f'{duration(left)} left, ' if left else ''}{text}")
+
+    def finish(self, part: str) -> None:
+        """Write a line."""
+        now = time.monotonic()
+        if now - self._begun.get(part, (now, 0.0))[0] >= self._shortest:
+            self.note(f"{part}: done")
+
+    def note(self, text: str) -> None:
+        """Write a line with the seconds since the start; the work goes on if nobody can read it."""
+        with suppress(OSError):
+            sys.stderr.write(f"[{time.monotonic() - self._start:7.1f} s] {text}\n")
+            sys.stderr.flush()
 
 
 def duration(seconds: float) -> str:

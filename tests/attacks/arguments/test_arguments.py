@@ -6,6 +6,7 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.errors import InputError
+from gatelab.gates import HardGate, LeakyGate, SoftGate, StraightThroughGate, gated
 from gatelab.kernels import (
     condition_number,
     cumulative_eigenvalues,
@@ -57,6 +58,21 @@ def _finite(kernel):
 
 
 REFUSED = {
+    "SoftGate, beta NaN": lambda: SoftGate(nan),
+    "SoftGate, beta infinite": lambda: SoftGate(float("inf")),
+    "SoftGate, beta a text": lambda: SoftGate("8"),
+    "StraightThroughGate, beta below 0": lambda: StraightThroughGate(-1.0),
+    "LeakyGate, slope a text": lambda: LeakyGate(HardGate(), "0.1"),
+    "gated, gate a number": lambda: gated(x(), x(), 3),
+    "gated, value a list": lambda: gated([1.0], x(), HardGate()),
+    "gated, q of another shape": lambda: gated(x(), x()[:, :2], HardGate()),
+    "to_dgn, beta True": lambda: gl.to_dgn(net(), gl.Regime.DNPFL, beta=True),
+    "hardening_gap, y NaN": lambda: gl.hardening_gap(net(), x(), torch.full((4, 2), nan)),
+    "GatePattern, layers a list": lambda: gl.GatePattern([torch.ones(2, 3, dtype=torch.bool)]),
+    "flips, other a text": lambda: gl.capture_gates(net(), x()).flips("pattern"),
+    "path_features, dim 10**12": lambda: gl.path_features(net(), x(), 10**12),
+    "open_kernel, path 3": lambda: gl.open_kernel(3),
+    "draw, path a directory": lambda: gl.read(net(), x()).draw("."),
     "capture_gates, batch_size 2.5": lambda: gl.capture_gates(net(), x(), batch_size=2.5),
     "capture_gates, batch_size 0": lambda: gl.capture_gates(net(), x(), batch_size=0),
     "capture_gates, batch_size -1": lambda: gl.capture_gates(net(), x(), batch_size=-1),

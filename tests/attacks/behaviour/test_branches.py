@@ -77,6 +77,34 @@ def test_gates_of_mixed_examples(how):
             raise SilentlyWrongError(f"example {s} has other gates alone")
 
 
+def _backwards(h):
+    return h[torch.arange(len(h) - 1, -1, -1)]
+
+
+MOVING = {  # and back again
+    "reversed": (lambda h: h.flip(0), lambda h: h.flip(0)),
+    "rolled": (lambda h: h.roll(1, 0), lambda h: h.roll(-1, 0)),
+    "reversed by an index": (_backwards, _backwards),
+}
+
+
+@pytest.mark.parametrize("name", ["capture_gates", "neural_path_kernel"])
+@pytest.mark.parametrize("how", MOVING)
+def test_examples_that_are_elsewhere_inside(how, name):
+    """Every answer is that of its own example, but the gates inside are those of another one."""
+    there, back = MOVING[how]
+
+    class Moving(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+        def forward(self, x):
+            return back(self.body(there(x)))
+
+    assert "other examples" in refusal(lambda: CALLS[name](Moving(), torch.randn(4, 3)))
+
+
 @pytest.mark.parametrize("how", MIXING)
 def test_twin_of_mixed_examples(how):
     model, x = network(between=MIXING[how]), torch.randn(4, 3)

@@ -219,3 +219,31 @@ def a_skip_around_a_grouped_convolution_of_a_concatenation():
         second=nn.Conv2d(2, 2, 1, groups=2, bias=False),
         body=nn.Conv2d(4, 4, 1, groups=2, bias=False),
     )
+
+
+def _without_keywords(model):
+    def forward(self, x):
+        h = F.relu(self.first(x))
+        h = self.pool(h + F.relu(self.second(h)))
+        return self.last(torch.cat([h, 0.5 * h], 1).flatten(1))
+
+    return forward_of(forward, first=model.first, second=model.second, pool=model.pool, last=model.last)
+
+
+@case((1, 3, 3), documented=KERNELS, plain=_without_keywords)
+def everything_by_keyword():
+    """The first argument of a function has a name, too."""
+
+    def forward(self, x):
+        h = F.relu(input=F.conv2d(input=x, weight=self.first.weight, bias=self.first.bias))
+        h = torch.add(input=h, other=F.relu(input=F.conv2d(weight=self.second.weight, input=h, padding="same")))
+        h = torch.cat(tensors=[self.pool(input=h), torch.mul(input=self.pool(h), other=0.5)], dim=1)
+        return F.linear(weight=self.last.weight, input=torch.flatten(input=h, start_dim=1))
+
+    return forward_of(
+        forward,
+        first=nn.Conv2d(1, 1, 2),
+        second=nn.Conv2d(1, 1, 1, bias=False),
+        pool=nn.MaxPool2d(kernel_size=2),
+        last=nn.Linear(2, 1, bias=False),
+    )

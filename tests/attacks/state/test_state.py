@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import nn
 import gatelab as gl
 from gatelab.errors import GatelabError
 from tests.attacks.calls import CALLS, MORE_CALLS
-from tests.attacks.outcomes import RawError
+from tests.attacks.outcomes import ChangedStateError, RawError, refusal
 from tests.attacks.state.snapshots import compare, snapshot
 
 pytestmark = pytest.mark.attack("state and threads")
@@ -88,6 +89,18 @@ def prepared(kind) -> nn.Module:
     return model
 
 
+class Changed(nn.Module):
+    """A network whose hidden units are changed by a function."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.first, self.last, self.change = nn.Linear(3, 4), nn.LazyLinear(2), change
+        self(torch.zeros(1, 3))
+
+    def forward(self, x):
+        return self.last(self.change(F.relu(self.first(x))))
+
+
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("kind", [plain, Talkative, Locked, refused, Breaking], ids=lambda kind: kind.__name__)
 def test_nothing_is_left_behind(kind, name):
@@ -124,6 +137,50 @@ def test_global_generator_of_a_random_model(name):
     with contextlib.suppress(GatelabError):
         CALLS[name](model, x)
     compare(before, snapshot(model, x))
+
+
+HIDDEN_DRAWS = {
+    "dropout": lambda h: F.dropout(h, 0.5, training=True),
+    "dropout of channels": lambda h: F.dropout1d(h[:, :, None], 0.5, training=True)[:, :, 0],
+    "alpha dropout": lambda h: F.alpha_dropout(h, 0.5, training=True),
+    "RReLU": lambda h: F.rrelu(h, training=True),
+    "Gumbel softmax": F.gumbel_softmax,
+    "fractional maxima": lambda h: F.fractional_max_pool2d(h[:, None, :, None].expand(-1, -1, -1, 4), 2, 2).flatten(1),
+    "attention with dropout": lambda h: F.scaled_dot_product_attention(*[h[:, None]] * 3, dropout_p=0.5)[:, 0],
+    "a gamma distribution": lambda h: h * torch.distributions.Gamma(1.0, 1.0).sample(),
+    "a binomial distribution": lambda h: h * torch.distributions.Binomial(3, torch.tensor(0.5)).sample(),
+    "a dropout that is thrown away": lambda h: (F.dropout(h, 0.5), h)[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["capture_gates", "neural_tangent_kernel"])
+@pytest.mark.parametrize("how", HIDDEN_DRAWS)
+def test_draws_inside_a_function_are_refused(how, name):
+    """They reach torch's global generator past any generator of gatelab's own; once a single example was answered."""
+    model, x = Changed(HIDDEN_DRAWS[how]), torch.randn(1, 3)
+    before = snapshot(model, x)
+    assert "random numbers" in refusal(lambda: CALLS[name](model, x))
+    compare(before, snapshot(model, x))
+
+
+MOVED = {
+    "NumPy": lambda h: h * np.random.rand(),  # noqa: NPY002
+    "NumPy, in vain": lambda h: h + 0 * np.random.rand(),  # noqa: NPY002
+    "torch": lambda h: (torch.manual_seed(0), h)[1],
+}
+
+
+@pytest.mark.parametrize("name", ["capture_gates", "neural_tangent_kernel", "path_features", "read"])
+@pytest.mark.parametrize("how", MOVED)
+def test_forward_that_moves_a_random_state(how, name, monkeypatch):
+    """In the only thread it is refused, and the state is put back; test runners have threads of their own."""
+    monkeypatch.setattr("gatelab.observe.threading.active_count", lambda: 1)
+    model = Changed(MOVED[how])
+    before = np.random.get_state()[1:3], torch.get_rng_state()  # noqa: NPY002
+    assert how.split(",")[0] in refusal(lambda: CALLS[name](model, torch.ones(2, 3)))
+    after = np.random.get_state()[1:3], torch.get_rng_state()  # noqa: NPY002
+    if not all(map(np.array_equal, before[0], after[0])) or not before[1].equal(after[1]):
+        raise ChangedStateError("a random state has moved")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import gatelab as gl
-from gatelab.kernels.path import pairs, planning, selections
+from gatelab.kernels.path import covariances, pairs, planning, selections
+from gatelab.kernels.path.first_fields import FirstField
+from gatelab.kernels.path.pooled_windows import between_windows
 from tests.kernels.path.test_architectures import Net, conv, dense, sequential, with_open_paths
 from tests.references.replay import exact_kernel
 
@@ -50,6 +52,9 @@ TINY = {
     "overlapping average": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(3, 1, 1), A12, nn.ReLU, nn.Flatten, dense(6, 1)), (1, 3, 2)),
     "overlapping average, not counting padding": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), A12, nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 4, 3)),
     "overlapping average, then a gate": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(2, 1), nn.ReLU, A12, nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten, dense(1, 1)), (1, 3, 3)),
+    "gated averages in a row, pooled": (sequential(A21, lambda: nn.LeakyReLU(0.2), lambda: nn.AvgPool2d(3, 2, 1), lambda: nn.LeakyReLU(0.1), lambda: nn.AvgPool2d(3, 2, 1), nn.ReLU, A12, nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten, dense(1, 1)), (1, 5, 5)),
+    "gated averages of two groups, joined": (net(lambda s, x: s.c(F.relu(s.b(torch.cat([F.avg_pool2d(F.leaky_relu(F.avg_pool2d(h := F.relu(s.a(x)), 3, 1, 1), 0.1), 3, 1, 1), h], 1))).mean((2, 3))), a=conv(2, 2, 1, groups=2), b=conv(4, 1, 1), c=dense(1, 1)), (2, 2, 3)),
+    "max-pool of gated averages": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(2, 1), nn.ReLU, lambda: nn.AvgPool2d(2, 1), nn.ReLU, lambda: nn.MaxPool2d(2, 1), A12, nn.ReLU, lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 4, 4)),
     "average that cuts the border": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(2), nn.Flatten, dense(2, 1)), (1, 3, 3)),
     "average in ceil mode": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(2, ceil_mode=True), nn.Flatten, dense(8, 1)), (1, 3, 3)),
     "average over the image with stride 1": (sequential(A21, nn.ReLU, lambda: nn.AvgPool2d(3, stride=1), nn.Flatten, dense(2, 1)), (1, 3, 3)),
@@ -128,3 +133,32 @@ def test_bits_and_numbers_give_the_same_products(monkeypatch):
     monkeypatch.setattr(pairs, "bit_products", lambda *args: used.append(args))
     torch.testing.assert_close(gl.neural_path_kernel(model, x), kernel, rtol=1e-12, atol=0)
     assert used
+
+
+BEHIND_POOLING = {
+    "windows side by side": ((2,), {}, {"padding": 1}, 15),
+    "windows that overlap, padded": ((3, 2, 1), {}, {"padding": 1}, 15),
+    "dilated windows": ((2, 1), {"dilation": 2}, {"padding": (0, 2)}, 15),
+    "a strided first layer, rounded up": ((2,), {"ceil_mode": True}, {"stride": 2, "padding": 1}, 25),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND_POOLING)
+def test_counting_channels_in_windows_is_reading_them_one_by_one(name, monkeypatch):
+    """70 channels are two words; the second layer has one group of fields that is not the first."""
+    torch.manual_seed(0)
+    pool, options, first, width = BEHIND_POOLING[name]
+    layers = [nn.Conv2d(3, 70, 3, **first), nn.ReLU(), nn.MaxPool2d(*pool, **options), nn.Conv2d(70, 16, 3, padding=1)]
+    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.LazyLinear(3)]
+    model, x, y = nn.Sequential(*layers).double(), *(torch.randn(n, 3, 16, width).double() for n in (3, 2))
+    model(x)
+    counted = []
+    monkeypatch.setattr(covariances, "between_windows", lambda *a: counted.append(a[4]) or between_windows(*a))
+    kernels = [gl.neural_path_kernel(model, x, y, biases=biases) for biases in (False, True)]
+    assert [type(field) for field in counted] == 2 * [FirstField, torch.Tensor]
+    monkeypatch.setattr(covariances, "windows_of", lambda *_: None)
+    read = [gl.neural_path_kernel(model, x, y, biases=biases) for biases in (False, True)]
+    torch.testing.assert_close(kernels, read, rtol=1e-12, atol=0)
+    monkeypatch.setattr(covariances, "first_field", lambda *_: None)
+    monkeypatch.setattr(pairs, "compiled", lambda _: None)
+    torch.testing.assert_close(gl.neural_path_kernel(model, x, y), kernels[0], rtol=1e-12, atol=0)

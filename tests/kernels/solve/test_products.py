@@ -113,6 +113,20 @@ def test_float32_kernels_lose_nothing_in_sums():
     torch.testing.assert_close(single.double(), entries.double() @ V.float().double(), rtol=1e-6, atol=0.05)
 
 
+@pytest.mark.parametrize(("n", "m", "size"), [(3, 5, 8), (700, 521, 600), (5, 1030, 2048)])
+@pytest.mark.parametrize("with_numba", [True, False])
+def test_float32_blocks_of_all_shapes(monkeypatch, n, m, size, with_numba):
+    """Rows that are no multiple of four, columns of more than one chunk; with compiled loops and without."""
+    if not with_numba:
+        monkeypatch.setattr(products, "compiled", lambda _module: None)
+    entries, V = torch.randn(n, m, dtype=torch.float32), torch.randn(m, 3)
+    torch.testing.assert_close(kernel_times(DenseKernel(entries, False, size), V), entries.double() @ V)
+    square = entries[: min(n, m), : min(n, m)]
+    square, V = square + square.T, V[: min(n, m)]
+    lower = DenseKernel(square, True, max(2, size // 4))
+    torch.testing.assert_close(kernel_times(lower, V), square.double() @ V, rtol=1e-12, atol=1e-11)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("place", [(2, 1), (11, 3), (12, 12), (290, 280)])
 def test_a_bad_entry_is_named_with_its_place(bad, place):

@@ -36,3 +36,15 @@ def test_nothing_breaks_out_of_the_page():
     assert "<b>" not in page
     assert page.count("</script>") == 1
     assert "http" not in page
+
+
+def test_all_frames_share_a_scale():
+    frames = tuple(
+        Frame(str(k), Panels((Heatmap("Λ", ((float(k), 0.0),), scale="Λ"), Heatmap("", ((float(k),),), scale=None)), 2))
+        for k in (1, 2)
+    )
+    shown = _frames(animation_page(Animation("", "", frames)))
+    assert [frame["panels"][0]["rows"] for frame in shown] == [[[128, 0]], [[255, 0]]]
+    assert {frame["panels"][0]["scale"]["high"] for frame in shown} == {2.0}
+    assert [frame["panels"][1]["scale"]["high"] for frame in shown] == [1.0, 2.0]  # a picture has its own range
+    assert shown[0]["panels"][1]["scale"]["label"] is None  # and no colour bar

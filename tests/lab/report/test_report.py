@@ -10,6 +10,7 @@ from gatelab.figures import Curve, Plot
 from gatelab.lab import Claim, FigureFacts, Findings, Table
 from gatelab.lab.experiment import Config, Experiment
 from gatelab.lab.report import write_report
+from gatelab.lab.report.drawings import files_of
 from gatelab.lab.report.html import page
 from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
 from gatelab.lab.runs import Cell, Run
@@ -51,7 +52,19 @@ def test_the_page_is_escaped_and_needs_nothing_else():
     assert not re.search(r"""url\(['"]?(?!#)""", content)
     assert tags.seen.count("svg") == 2
     assert "Claims: 1 hold, 0 fail, 1 not decided" in content
-    assert content.index("The answer.") < content.index("<table")
+    assert content.index("The answer.") < content.index("<svg") < content.index("<table")  # figures come first
+    assert "#010203" not in content  # axes and text have the page's own colour
+    assert "currentColor" in content
+
+
+def test_figures_are_files_too():
+    first = FINDINGS.figures[0]
+    files = dict(files_of(first, "figures/figure-1"))
+    assert list(files) == ["figures/figure-1.svg", "figures/figure-1.png"]
+    assert files["figures/figure-1.png"].startswith(b"\x89PNG")
+    assert b"<svg" in files["figures/figure-1.svg"]
+    assert b"currentColor" not in files["figures/figure-1.svg"]  # black on white, wherever it is put
+    assert files == dict(files_of(first, "figures/figure-1"))  # the same facts make the same files
 
 
 def test_identifiers_of_figures_do_not_clash():
@@ -70,7 +83,7 @@ def test_tables_in_three_formats():
 
 def test_an_unfinished_run_has_no_report(tmp_path):
     run = Run.open(tmp_path / "run", "study", {"runs": 1, "epochs": 1})
-    with pytest.raises(RunError, match=r"is not finished: network, random"):
+    with pytest.raises(RunError, match=r"is not finished: setting, network, random"):
         write_report(run, find_experiment("study"))
 
 

@@ -139,14 +139,14 @@ def test_the_command(tmp_path, study_here):
 @pytest.mark.slow
 def test_ctrl_c_is_one_line_and_leaves_nobody(tmp_path):
     with _start("--out", str(tmp_path / "run"), "--set", "epochs=4000", start_new_session=True) as process:
-        while "epoch" not in process.stderr.readline():
+        while "/4000" not in process.stderr.readline():  # an epoch of 4000
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
     lines = [line for line in errors.splitlines() if line and not line.startswith("[")]
     first, second = lines
-    assert first == "stopped; 0 of 7 cells are finished. Run the same command again to continue:"
+    assert first == "stopped; 1 of 8 cells are finished. Run the same command again to continue:"
     assert second.startswith("gatelab study --profile smoke --cluster local:2 --out ")
     wait_until(lambda: not _alive(process.pid), seconds=30)
 

@@ -13,10 +13,12 @@ from gatelab.hierarchy import (
     string_fields,
     student_for,
 )
+from gatelab.hierarchy.cells import Gap
 from gatelab.hierarchy.rules import parity
 from gatelab.lab.findings import mean_curve
 from gatelab.lab.verdicts import Outcome, Sample, greater
 from gatelab.papers import find_experiment
+from gatelab.papers.hierarchy.cnn_findings import _small
 from gatelab.papers.hierarchy.overfitting import reliance, signals, world
 from gatelab.papers.hierarchy.parents import arriving, parents_of_one_child
 from gatelab.papers.hierarchy.reformulation import information
@@ -55,6 +57,39 @@ def test_smoke_profiles(name, claims, figures, exact, tmp_path):
     assert all(len(row) == len(table.columns) for table in findings.tables for row in table.rows)
     assert all(claim.outcome is Outcome.UNDECIDED for claim in findings.claims), "a smoke run decides nothing"
     assert all(findings.claims[place].verdict.by_chance == (0.0, 1.0) for place in exact)
+
+
+def test_a_network_with_weights_of_its_own_is_diagnosed_once(tmp_path):
+    """One network, not trained here: no student, intervals over examples, labels by their names."""
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Sequential(nn.Conv2d(1, 3, 3, stride=2, padding=1), "
+        "nn.ReLU(), nn.Flatten(), nn.Linear(48, 10))\n"
+    )
+    torch.manual_seed(0)
+    namespace: dict = {}
+    exec((tmp_path / "own.py").read_text(), namespace)
+    torch.save(namespace["make"]().state_dict(), tmp_path / "own.pt")
+    settings = {"model": f"{tmp_path / 'own.py'}:make", "weights": str(tmp_path / "own.pt"), "runs": 3}
+    _, findings = _run(find_experiment("hierarchy-cnn"), "smoke", settings, tmp_path / "run")
+    titles = [table.title for table in findings.tables]
+    assert titles[:2] == [
+        "Theorem 2's assumptions with your weights, layer by layer",
+        "Theorem 2's assumptions with newly drawn weights, layer by layer",
+    ]
+    assert "–" in findings.tables[0].rows[0][1]  # an interval
+    assert not any("student" in column for table in findings.tables for column in table.columns)
+    assert len(findings.claims) == 1
+    assert "layer" in findings.claims[0].evidence
+    assert any("was not trained here" in note for note in findings.notes)
+
+
+@pytest.mark.parametrize(
+    ("gap", "holds"), [(Gap(0.05, 0.04, 0.06), True), (Gap(0.4, 0.35, 0.44), False), (Gap(0.1, 0.05, 0.13), None)]
+)
+def test_an_interval_over_examples_decides(gap, holds):
+    verdict = _small(gap, "1")
+    wanted = {True: Outcome.HOLDS, False: Outcome.FAILS, None: Outcome.UNDECIDED}[holds]
+    assert verdict.outcome is wanted
 
 
 def test_a_run_is_reproducible(unchecked):

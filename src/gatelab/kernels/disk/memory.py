@@ -32,6 +32,11 @@ def available_bytes() -> int:
     return min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
+def free_bytes() -> int:
+    """Return the memory that is free now, for this job."""
+    return min(psutil.virtual_memory().available, max(0, available_bytes() - resident_bytes()))
+
+
 def resident_bytes() -> int:
     """Return the memory that this process holds now."""
     return psutil.Process().memory_info().rss

@@ -15,6 +15,7 @@ from gatelab.kernels.disk.layout import Tile
 from gatelab.kernels.disk.store import KernelStore
 from gatelab.kernels.solve.blocks import Region
 from gatelab.kernels.tiles import mirrored
+from gatelab.printing import html_facts, in_brief
 
 if TYPE_CHECKING:
     import dask.array
@@ -26,6 +27,8 @@ def open_kernel(path: str | Path) -> "StoredKernel":
     Raises:
         StoreError: there is none, or it is not finished.
     """
+    if not isinstance(path, str | Path):
+        raise InputError(f"path is {path!r}; give the directory of a kernel")
     store = KernelStore.open(Path(path))
     missing = store.layout.count - len(store.finished)
     if missing:
@@ -69,6 +72,9 @@ class StoredKernel:
         kind = "symmetric" if self.symmetric else "rectangular"
         shape = " × ".join(map(str, self.shape))
         return f"StoredKernel: {self.about.get('kind')}, {shape}, {self.about.get('dtype')}, {kind}, in {self.path}"
+
+    def _repr_html_(self) -> str:
+        return html_facts(repr(self), {name: in_brief(value) for name, value in self.about.items()})
 
     def blocks(self, rows: slice | None = None, columns: slice | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield each stored block with its rows and columns; with ranges, only blocks that meet them."""

@@ -67,14 +67,17 @@ class AxisMaps:
         return flat.masked_fill(lost, -1).flatten()
 
     def taps(self) -> tuple[Int[Tensor, "outputs taps"], Float[Tensor, "outputs taps"]]:
-        """Return, for each output, the inputs that it reads and their weights; weight zero fills short rows."""
+        """Return, for each output, the inputs it reads and their weights; a short row repeats one, of weight zero."""
         index = torch.zeros(1, 1, dtype=torch.int64, device=self.matrices[0].device)
         weight = self.matrices[0].new_ones(1, 1)
         for matrix in self.matrices:
-            count = max(1, int((matrix != 0).sum(dim=1).max()))
+            counts = (matrix != 0).sum(dim=1)
+            count = max(1, int(counts.max()))
             order = (matrix != 0).int().argsort(dim=1, descending=True, stable=True)[:, :count]
+            order = torch.where(torch.arange(count, device=order.device) < counts[:, None], order, order[:, :1])
             index = (index[:, None, :, None] * matrix.shape[1] + order[None, :, None, :]).flatten(2).flatten(0, 1)
-            weight = (weight[:, None, :, None] * matrix.gather(1, order)[None, :, None, :]).flatten(2).flatten(0, 1)
+            weights = matrix.gather(1, order) * (torch.arange(count, device=order.device) < counts[:, None])
+            weight = (weight[:, None, :, None] * weights[None, :, None, :]).flatten(2).flatten(0, 1)
         return index, weight
 
     def apply(self, signal: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:

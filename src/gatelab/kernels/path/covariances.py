@@ -1,14 +1,16 @@
 """Covariances of random fields, layer by layer: how one weight layer's follows from those before it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gatelab.kernels.path.first_fields import FirstField, first_field
 from gatelab.kernels.path.pairs import AllPairs, OffsetPairs, Pairs
-from gatelab.kernels.path.planning import WeightLayer, offsets_wanted, pairs_read, takes_patches
+from gatelab.kernels.path.planning import WeightLayer, offsets_wanted, pairs_read, reads_most_positions, takes_patches
+from gatelab.kernels.path.pooled_windows import Windows, between_windows, windows_of
 from gatelab.kernels.path.selections import Gathering, gathered
 from gatelab.kernels.path.signals import Signal, Term
 
@@ -43,7 +45,7 @@ class Covariances:
         """
         self._left, self._right, self._forms, self._known = left, right, forms, known
         self._met, self._last, self._i, self._j = met, last, i, j
-        self._fields: dict[int, Tensor] = {}
+        self._fields: dict[int, Tensor | FirstField] = {}
         self._sums: dict[tuple[tuple[int, ...], Pairs], Tensor] = {}  # the latest sums of fields
 
     def run(self) -> None:
@@ -54,6 +56,9 @@ class Covariances:
                 entries = self._known[number][self._i, self._j][:, :, None, None, None]
             elif takes_patches(a, form):
                 entries = self._of_patches(a, b)
+            elif (first := first_field(a, b, form, self._i, self._j)) is not None:
+                self._fields[number] = first
+                continue
             else:
                 inner = pairs_read(a, form)
                 entries = self.of_signals(a.inputs, b.inputs, inner, a.groups)
@@ -110,6 +115,14 @@ class Covariances:
                 products = products * self._sum_of_fields(left, right, pairs)[:, :, blocks.fields]
             return blocks.summed(products)
         form = self._form_for(left, right, pairs)
+        if isinstance(form, OffsetPairs) and isinstance(pairs, OffsetPairs):
+            windows = meeting.windows(left, right, form.size, pairs.size)
+            if windows is not None:
+                own = (
+                    self._fields[left.origins[0]] if left.origins == right.origins and len(left.origins) == 1 else None
+                )
+                fields = own if isinstance(own, FirstField) else self._sum_of_fields(left, right, form)
+                return between_windows(*windows, self._i, self._j, fields, form, pairs)
         fields = self._sum_of_fields(left, right, form)
         if isinstance(form, OffsetPairs):
             left_read, right_read = (side.flushed().gathering() for side in sides)
@@ -131,25 +144,35 @@ class Covariances:
         """The covariances of the fields that two terms share, added up."""
         common = tuple(origin for origin in left.origins if origin in right.origins)
         if len(common) == 1:
-            return _extract(self._fields[common[0]], self._forms[common[0]], form)
+            return self._field(common[0], form)
         known = self._sums.get((common, form))
         if known is None:
             # Skips add one field at a time: the sum without the last one is often the one before.
             known = self._sums.get((common[:-1], form))
             rest = common[-1:] if known is not None else common[1:]
             if known is None:
-                known = _extract(self._fields[common[0]], self._forms[common[0]], form)
+                known = self._field(common[0], form)
             for origin in rest:
-                known = known + _extract(self._fields[origin], self._forms[origin], form)
+                known = known + self._field(origin, form)
             while len(self._sums) >= KEPT_SUMS:
                 self._sums.pop(next(iter(self._sums)))
             self._sums[common, form] = known
         return known
 
+    def _field(self, origin: int, form: Pairs) -> Tensor:
+        """The covariance of one field at some pairs of positions."""
+        field = self._fields[origin]
+        return _extract(field.entries if isinstance(field, FirstField) else field, self._forms[origin], form)
+
     def _all_pairs(self, sides: "tuple[_Side, _Side]", fields: Tensor, form: AllPairs, blocks: "_Blocks") -> Tensor:
         left, right = sides
         taps = [side.term.multiplier.shape[3] for side in sides]
-        if left.shared and right.shared:
+        if all(reads_most_positions(side.term, fields.shape[3]) for side in sides):
+            matrices = (side.matrix(fields.shape[3]) for side in sides)
+            a, b = (blocks.of(matrix.flatten(2)).unflatten(3, matrix.shape[2:]) for matrix in matrices)
+            entries = blocks.summed(_between_matrices(a, b, fields[:, :, blocks.fields]))
+            taps = [1, 1]
+        elif left.shared and right.shared:
             a, b = (blocks.of(side.multiplier().flatten(2)) for side in sides)
             products = AllPairs((a.shape[3],)).products(a, b)
             fine = fields[:, :, blocks.fields]
@@ -182,6 +205,12 @@ class _Side:
         """The multipliers of these examples and channels."""
         return self._of(self.term.multiplier)
 
+    def matrix(self, positions: int) -> Float[Tensor, "#n #k p positions"]:
+        """The multipliers as a matrix for each channel, from positions of the field to those of the node."""
+        multiplier = self.multiplier()
+        matrix = multiplier.new_zeros(*multiplier.shape[:3], positions)
+        return matrix.scatter_add_(3, self.term.index_or_identity().expand_as(multiplier), multiplier)
+
     def flushed(self) -> "_Side":
         """The same with its fixed map written as taps."""
         return _Side(self.term.flushed(), self.held, self.rows)
@@ -206,6 +235,21 @@ class _Meeting:
     left: Int[Tensor, " k"]
     right: Int[Tensor, " k"]
     blocks: "_Blocks"
+    known: "dict[str, tuple[Windows, Windows] | None]" = field(default_factory=dict)
+
+    def windows(
+        self, left: Term, right: Term, field_size: tuple[int, ...], size: tuple[int, ...]
+    ) -> "tuple[Windows, Windows] | None":
+        """The windows of two terms behind a max-pooling, if all channels are one group; None if there are none."""
+        if "windows" not in self.known:
+            found = None
+            if self.blocks.groups == 1 and len(self.blocks.fields) == 1:
+                one = windows_of(left, self.left, field_size, size)
+                two = one if left is right else windows_of(right, self.right, field_size, size)
+                if one is not None and two is not None and one.stride == two.stride:
+                    found = one, two
+            self.known["windows"] = found
+        return self.known["windows"]
 
     @classmethod
     def of(cls, left: Term, right: Term, size: int, groups: int) -> "_Meeting | None":
@@ -257,6 +301,17 @@ class _Blocks:
 
 def _rows(part: Tensor, rows: slice) -> Tensor:
     return part if part.shape[0] == 1 else part[rows]  # 1: the same for all examples
+
+
+def _between_matrices(
+    left: Float[Tensor, "n blocks size p q"],
+    right: Float[Tensor, "m blocks size r q"],
+    fields: Float[Tensor, "n m blocks q q"],
+) -> Float[Tensor, "n m blocks p r"]:
+    """Sum left · covariance · rightᵀ over the channels of each block."""
+    half = left.flatten(2, 3)[:, None] @ fields
+    rows = half.unflatten(3, left.shape[2:4]).transpose(3, 4).flatten(4)
+    return rows @ right.transpose(3, 4).flatten(2, 3)[None]
 
 
 def common_channels(left: Term, right: Term) -> tuple[Tensor, Tensor] | None:

@@ -13,6 +13,7 @@ from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelE
 from gatelab.gates import GatePattern
 from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.kernels.disk.digest import model_digest
+from gatelab.kernels.disk.memory import free_bytes, in_words
 from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances
@@ -27,11 +28,12 @@ from gatelab.network.certificate import certify
 from gatelab.network.chain import DenseChain, chain_of
 from gatelab.network.network import Network, read
 from gatelab.observe import examples_for, observable
+from gatelab.printing import Brief
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
 BLOCK_ENTRIES = 2**24
-# Of a covariance between two examples: an array in float32 takes 1 GiB, and up to about eight exist at a time.
-MOST_ENTRIES = 2**28
+# Arrays of the size of the largest covariance that exist at a time.
+ARRAYS = 8
 
 
 def neural_path_kernel(
@@ -95,8 +97,8 @@ def neural_path_kernel(
     return evaluate(kernel.on(x, y), x, y)
 
 
-@dataclass(frozen=True)
-class PathKernel:
+@dataclass(frozen=True, repr=False)
+class PathKernel(Brief):
     """The neural path kernel of a model, for any number of examples; see :func:`neural_path_kernel`.
 
     Attributes:
@@ -316,10 +318,12 @@ class GraphTiles:
             kernel[i, j] = entries.sum(dim=(2, 3, 4)) / (output.channels * output.positions)
 
         largest = largest_covariance(rows, forms)
-        if largest > MOST_ENTRIES:
+        needed, free = ARRAYS * largest * self.dtype.itemsize, free_bytes()
+        if needed > free:
             raise InputError(
-                f"examples of shape {tuple(left.x.shape[1:])} need covariances of {largest:,} pairs of positions, over "
-                f"the limit of {MOST_ENTRIES:,}; use smaller images, or estimate the kernel by gatelab.path_features"
+                f"examples of shape {tuple(left.x.shape[1:])} need covariances of {largest:,} pairs of positions, "
+                f"about {in_words(needed)}, and {in_words(free)} are free; use smaller images, or estimate the "
+                "kernel by gatelab.path_features"
             )
         size = tile_size(isqrt(BLOCK_ENTRIES // largest))
         fill(kernel, tile, symmetric=symmetric, size=size)

@@ -10,14 +10,18 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gatelab.kernels.compiled import compiled
 from gatelab.kernels.path.axes import Reach
 from gatelab.kernels.path.bit_products import bit_products
 
 Offset = tuple[int, ...]
+
+LOOPS = "gatelab.kernels.path.window_loops"
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,14 @@ class OffsetPairs:
             flat = flat * length + moved[..., axis].long()
         return flat.masked_fill(~inside, -1)
 
+    @cached_property
+    def shifts(self) -> np.ndarray:
+        """How much further in memory p + δ lies than p."""
+        flat = np.zeros(len(self.offsets), np.int64)
+        for axis, length in enumerate(self.size):
+            flat = flat * length + np.array([offset[axis] for offset in self.offsets], np.int64)
+        return flat
+
     def products(self, left: Float[Tensor, "a c k p"], right: Float[Tensor, "b c k p"]) -> Float[Tensor, "a b c d p"]:
         """Sum products over k."""
         counted = bit_products(left, right, self.partners)
@@ -210,6 +222,15 @@ class OffsetPairs:
     def convolved(self, entries: Float[Tensor, "a b c d p"], geometry: Geometry) -> Float[Tensor, "a b c d u"]:
         """Sum over filter taps; the offset of the output is the input's, divided by the stride."""
         axes = len(self.size)
+        even = entries.device.type == "cpu" and all(taps.even for taps in geometry.taps)
+        loops = compiled(LOOPS) if even and len(self.offsets) > 1 else None
+        if loops is not None:
+            taps = tap_arrays(self.size, geometry)
+            out = entries.new_empty(*entries.shape[:4], prod(geometry.out_size))
+            scratch = entries.new_empty(2, prod(map(max, zip(self.size, geometry.out_size, strict=True))))
+            flat = (part.flatten(0, 3).numpy() for part in (entries.contiguous(), out))
+            loops.convolve(next(flat), taps, scratch.numpy(), next(flat))
+            return out
         shaped = entries.unflatten(4, self.size) if axes else entries
         for axis, taps in enumerate(geometry.taps):
             shaped = taps.summed(shaped, (4 + axis,))
@@ -221,6 +242,18 @@ class OffsetPairs:
 
 
 Pairs = AllPairs | OffsetPairs
+
+
+def tap_arrays(size: tuple[int, ...], geometry: Geometry) -> tuple[np.ndarray, ...]:
+    """Return even taps as the compiled loops read them: sizes before and after, number of taps, starts, strides."""
+    even = [taps.even for taps in geometry.taps]
+    counts = np.array([len(taps.starts) for taps in even if taps is not None])
+    starts = np.zeros((len(even), counts.max(initial=1)), np.int64)
+    for axis, taps in enumerate(even):
+        assert taps is not None
+        starts[axis, : counts[axis]] = taps.starts
+    strides = np.array([taps.stride for taps in even if taps is not None])
+    return np.array(size), np.array(geometry.out_size), counts, starts, strides
 
 
 def _gathered(shaped: Tensor, tap: Int[Tensor, " out"], axes: tuple[int, ...]) -> Tensor:

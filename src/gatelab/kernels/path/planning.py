@@ -114,6 +114,12 @@ def takes_patches(layer: WeightLayer, form: Pairs) -> bool:
     return layer.inputs.is_input and layer.geometry is not None and isinstance(form, AllPairs)
 
 
+def reads_most_positions(term: Term, positions: int) -> bool:
+    """Whether a term has more taps than its field has positions, so that it is better written as a matrix."""
+    shared = term.index is not None and term.index.shape[:2] == (1, 1)
+    return shared and term.multiplier.shape[2] * term.multiplier.shape[3] > positions
+
+
 def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> int:
     """Return the number of entries of the largest array, per pair of examples."""
     sizes = [1]
@@ -124,6 +130,9 @@ def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) ->
             fine = term.multiplier.shape[2] * term.multiplier.shape[3]
             inner = pairs_read(layer, form)
             entries = fine**2 if isinstance(inner, AllPairs) else prod(inner.shape)
+            positions = 1 if term.is_input else prod(layers[term.origins[0]].size)
+            if isinstance(inner, AllPairs) and reads_most_positions(term, positions):
+                entries = len(term.channels) * term.multiplier.shape[2] * positions
             origin_groups = 1 if term.is_input else layers[term.origins[0]].groups
             sizes.append(max(layer.groups, origin_groups) * entries)
     return max(sizes)

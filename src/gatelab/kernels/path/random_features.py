@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from gatelab.convert.values import Halves, ValueLayer, halves
 from gatelab.errors import InputError
 from gatelab.gates.choice import GateChoice, is_hard
+from gatelab.kernels.disk.memory import available_bytes, in_words
 from gatelab.models.init import bernoulli_
 from gatelab.observe import batches, examples, observable, refuse_generator
 
@@ -85,6 +86,12 @@ def _features(
     copies: int | None,
     batch_size: int | None,
 ) -> Float[Tensor, "n {dim}"]:
+    needed, there = x.shape[0] * dim * x.element_size(), available_bytes()
+    if needed > there:
+        raise InputError(
+            f"{dim:,} features of {x.shape[0]:,} examples take {in_words(needed)}, and there are {in_words(there)} of "
+            "memory; use fewer features, or neural_path_kernel for the exact kernel"
+        )
     gates = network.deciding.run(x[:1])
     parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
     # Seeds are drawn first: weights then depend neither on the number of examples nor on the size of batches.

@@ -217,7 +217,29 @@ def _spatial(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal
     if isinstance(branches, tuple):
         return _mean_of_branches(reading, node, branches)
     signal = _one(reading, node, signals)
+    summed = _sum_of_channels(reading, node, signal)
+    if summed is not None:
+        return summed
     return _mapped(reading, node, signal, lambda images: run_on(node, reading.network.model, images))
+
+
+def _sum_of_channels(reading: Reading, node: Node, signal: Signal) -> Signal | None:
+    """The sum or mean over axes that hold channels, such as branches that were stacked (SKNet, ResNeSt)."""
+    call = reading.network.call(node)
+    if call.operation not in ("sum", "mean") or call["dim"] is None:
+        return None
+    shape = call["input"].meta["shape"]
+    dims = {dim % len(shape) for dim in ([call["dim"]] if isinstance(call["dim"], int) else call["dim"])}
+    axes = next((k for k in range(1, len(shape)) if prod(shape[1 : k + 1]) == signal.channels >= 2), 0)
+    if not dims or not axes or not all(1 <= dim <= axes for dim in dims):
+        return None
+    numbers = torch.arange(signal.channels, device=reading.x.device).view(tuple(shape[1 : axes + 1]))
+    kept = [axis for axis in range(axes) if axis + 1 not in dims]
+    groups = numbers.permute(*(dim - 1 for dim in sorted(dims)), *kept).reshape(-1, prod(shape[a + 1] for a in kept))
+    total = signal.with_channels(groups[0])
+    for group in groups[1:]:
+        total = total.plus(signal.with_channels(group))
+    return total.scaled(1 / len(groups)) if call.operation == "mean" else total
 
 
 def _mapped(reading: Reading, node: Node, signal: Signal, run: Callable[[Tensor], Tensor]) -> Signal:

@@ -88,13 +88,11 @@ class Term:
         reach = None
         if self.reach is not None:
             reach = tuple(b.after(a) for a, b in zip(self.reach, self.maps.reach, strict=True))
-        return replace(
-            self,
-            multiplier=multiplier.reshape(*multiplier.shape[:2], outputs, -1),
-            index=old[:, :, place].reshape(*old.shape[:2], outputs, -1),
-            maps=None,
-            reach=reach,
-        )
+        multiplier = multiplier.reshape(*multiplier.shape[:2], outputs, -1)
+        index = old[:, :, place].reshape(*old.shape[:2], outputs, -1)
+        if index.shape[:2] == (1, 1):
+            multiplier, index = _one_tap_for_each_position(multiplier, index)
+        return replace(self, multiplier=multiplier, index=index, maps=None, reach=reach)
 
     def index_or_identity(self) -> Int[Tensor, "#n #k p taps"]:
         """Return q, written out."""
@@ -121,6 +119,22 @@ class Term:
         if reach is not None and term.reach is not None:
             known = tuple(b.after(a) for a, b in zip(term.reach, reach, strict=True))
         return replace(term, multiplier=multiplier, index=index, reach=known)
+
+
+def _one_tap_for_each_position(
+    multiplier: Float[Tensor, "#n #k p taps"], index: Int[Tensor, "1 1 p taps"]
+) -> tuple[Float[Tensor, "#n #k p fewer"], Int[Tensor, "1 1 p fewer"]]:
+    """Join the taps that read the same position: gated poolings in a row would otherwise multiply their taps."""
+    ordered, order = index[0, 0].sort(dim=1)
+    slots = torch.nn.functional.pad((ordered.diff(dim=1) != 0).long().cumsum(dim=1), (1, 0))
+    fewer = int(slots.max()) + 1
+    if fewer == index.shape[3]:
+        return multiplier, index
+    slot = torch.empty_like(slots).scatter_(1, order, slots)
+    joined = multiplier.new_zeros(*multiplier.shape[:3], fewer)
+    joined.scatter_add_(3, slot.expand_as(multiplier), multiplier)
+    places = ordered[:, :1].repeat(1, fewer).scatter_(1, slot, index[0, 0])
+    return joined, places[None, None]
 
 
 def _take(source: Tensor, place: Int[Tensor, "#n #k p"]) -> Tensor:

@@ -20,6 +20,7 @@ from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructu
 from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples_for, observable, stand_in
+from gatelab.printing import Brief
 
 # Entries of an array between two blocks of examples; for shared weights it has all pairs of positions.
 TILE_ENTRIES = 2**24
@@ -87,8 +88,8 @@ def neural_tangent_kernel(
     return evaluate(TangentKernel(model, wrt, outputs, batch_size).on(x, y), x, y)
 
 
-@dataclass(frozen=True)
-class TangentKernel:
+@dataclass(frozen=True, repr=False)
+class TangentKernel(Brief):
     """The neural tangent kernel of a model, for any number of examples; see :func:`neural_tangent_kernel`.
 
     Attributes:

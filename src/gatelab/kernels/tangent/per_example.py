@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from gatelab.errors import InputError, UnsupportedModelError
+from gatelab.errors import GatelabError, InputError, UnsupportedModelError
 from gatelab.kernels.tangent.sums import inner_products, widest
 from gatelab.observe import undisturbed
 
@@ -75,6 +75,8 @@ class PerExample:
         """Run the model for the first time; say what it was given if it fails."""
         try:
             return run(example)
+        except GatelabError:
+            raise
         except (RuntimeError, ValueError, TypeError) as error:
             raise InputError(
                 f"{type(self._model).__name__} does not run on one example of shape {tuple(example.shape)}: {error}"

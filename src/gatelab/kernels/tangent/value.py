@@ -13,7 +13,8 @@ def value_tangent_kernel(
 
     .. math:: \mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle
 
-    It depends on the weights alone; the tangent kernel is :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1). For
+    It depends on the weights alone, so that there is no choice of ``gates``. The tangent kernel is
+    :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1). For
     several outputs it is the sum over outputs, and K the trace kernel.
 
     Args:

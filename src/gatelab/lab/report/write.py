@@ -8,6 +8,7 @@ from gatelab.errors import GatelabError, RunError
 from gatelab.lab.experiment import Experiment
 from gatelab.lab.findings import Findings
 from gatelab.lab.report.animation import animation_page
+from gatelab.lab.report.drawings import files_of
 from gatelab.lab.report.html import page
 from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
 from gatelab.lab.runs import Run
@@ -36,7 +37,7 @@ def findings_of(run: Run, experiment: Experiment) -> Findings:
 
 
 def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
-    """Write ``report.html``, ``results.json``, ``tables/`` and animations into the run's directory.
+    """Write ``report.html``, ``results.json``, ``tables/``, ``figures/`` and animations into the run's directory.
 
     Args:
         run: the directory of a finished run.
@@ -66,7 +67,12 @@ def write_report(run: Run, experiment: Experiment) -> tuple[Path, Findings]:
         "Environment": run.environment(),
     }
     path = run.path / "report.html"
-    write_durably(path, page(findings, about).encode())
+    named = [f"figures/figure-{number}" for number in range(1, 1 + len(findings.figures))]
+    files = f"{named[0]}.svg and .png" + (f" to {named[-1]}.svg and .png" if len(named) > 1 else "") if named else ""
+    write_durably(path, page(findings, about, files).encode())
+    for name, figure in zip(named, findings.figures, strict=True):
+        for file, content in files_of(figure, name):
+            write_durably(run.path / file, content)
     for number, animation in enumerate(findings.animations, start=1):
         write_durably(run.path / f"animation-{number}.html", animation_page(animation).encode())
     claims = [{"text": claim.text, "evidence": claim.evidence, **claim.verdict.record()} for claim in findings.claims]

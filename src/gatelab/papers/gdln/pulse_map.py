@@ -63,7 +63,7 @@ def _figures(config: PulseMapConfig, results: Mapping[str, Result]) -> Iterator[
         x_ticks=tuple(map(str, config.wide)),
         y_ticks=tuple(map(str, config.narrow)),
     )
-    caption = f"Means over {config.runs} runs, at most {max(mean.values()):.2f}. White: y = 1 is not wider."
+    caption = f"Means over {config.runs} runs, at most {max(mean.values()):.2f}. Empty: y = 1 is not wider."
     yield FigureFacts("The map of widths", shades, caption)
     narrowest = config.narrow[0]
     widths = [wide for wide in config.wide if wide > narrowest]

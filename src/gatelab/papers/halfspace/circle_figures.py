@@ -21,12 +21,12 @@ _NEURONS = 4  # of each layer in Figure 6
 def figures(seen: CircleRuns, moments: Sequence[int]) -> tuple[FigureFacts, ...]:
     """Return the paper's figures, in its order."""
     start, _, end = seen.shown
-    discs = "Each disc is the unit disc of inputs, dark where the neuron's gate is open; the first run."
+    discs = "Each disc is the unit disc of inputs, dark where the neuron's gate, made hard, is open; the first run."
     return (
         _data(seen),
         _losses(seen),
         _paths(seen, moments),
-        _kernels(seen, "overlap", "Overlap kernels (Figure 3)", "Bright: many common paths."),
+        _kernels(seen, "overlap", "Overlap kernels (Figure 3)", "Bright: many common paths, by hard gates."),
         _kernels(seen, "tangent", "Tangent kernels (Figure 4)", ""),
         _all_outputs(seen),
         _spectra(seen),
@@ -111,7 +111,7 @@ def _paths(seen: CircleRuns, moments: Sequence[int]) -> FigureFacts:
         ]
         curves.append(band(KINDS[kind], moments, runs))
     curves.append(line("as many on both", (moments[0], moments[-1]), (1, 1)))
-    caption = f"{_BAND} The paper finds more paths on the smooth half, early and until the end."
+    caption = f"{_BAND} Gates are hard. The paper finds more paths on the smooth half, early and until the end."
     label = "active paths, smooth over rough half"
     return figure("Paths as a resource", "epoch", label, curves, caption, log_y=True)
 

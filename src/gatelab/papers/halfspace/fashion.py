@@ -14,6 +14,7 @@ from gatelab.kernels import neural_tangent_kernel, overlap_kernel
 from gatelab.kernels.spectra import trace_normalised
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import Findings
+from gatelab.lab.hardening import hardening_look, hardening_note
 from gatelab.lab.looks import Look, short
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_and_look
@@ -66,7 +67,8 @@ def _data(root: str | None, train_size: int | None, seed: int) -> Dataset:
 def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: bool) -> Look:
     """Observe paths, tangent kernel and accuracy on both parts, and kernels averaged over classes."""
     probes, labels = first_of_each_class(data, data.test_x, data.test_y, config.per_class)
-    gates, tangent = capture_gates(model, probes).hard(), neural_tangent_kernel(model, probes)
+    own = capture_gates(model, probes)
+    gates_are_soft, gates, tangent = own.kind != "bits", own.hard(), neural_tangent_kernel(model, probes)
     paths = torch.tensor(active_path_counts(gates), dtype=torch.float64)
     with torch.no_grad():
         right = (model(data.inputs(data.test_x)).argmax(dim=1) == data.test_y).double()
@@ -77,6 +79,8 @@ def _look(model: nn.Module, data: Dataset, config: FashionConfig, *, pictures: b
         "overlap": short(class_means(trace_normalised(overlap_kernel(gates)), labels)),
         "tangent": short(class_means(trace_normalised(tangent), labels)),
     }
+    if gates_are_soft:
+        seen["hardening"] = hardening_look(model, data)
     if pictures:
         chosen = list(range(min(config.pictures, config.width)))
         seen["normals"] = [short(layer.normals(chosen)[:, 0]) for layer in half_spaces(model, (1, 28, 28)).values()]
@@ -129,6 +133,7 @@ def _findings(config: FashionConfig, results: Mapping[str, Result]) -> Findings:
         ),
         f"Paths, kernels and their class means are on {config.per_class} test images of each class, gates hard.",
         *config.told(),
+        *hardening_note(dlgn.name, dlgn.gaps),
     )
 
 

@@ -27,7 +27,8 @@ def _curves(seen: Mapping[str, FashionRuns], passes_per_epoch: float) -> Iterato
                 runs = [[factor * values[run] for values in samples] for run in one.runs]
                 curves.append(band(f"{one.name}, {part_name}", passes, runs))
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part (Figures 7, 11, 12)"
-        caption = "Lines are medians, bands reach from the lowest to the highest run."
+        gates = " Paths are those of hard gates." if what == "paths" else ""
+        caption = f"Lines are medians, bands reach from the lowest to the highest run.{gates}"
         yield figure(title, "passes over the data", label, curves, caption, log_y=what != "accuracy")
 
 
@@ -45,7 +46,8 @@ def _kernels(seen: Mapping[str, FashionRuns]) -> Iterator[FigureFacts]:
             for one in seen.values()
             for when in MOMENTS
         ]
-        caption = "Means over pairs of classes and over runs; the five simple classes come first."
+        gates = "hard gates" if what == "overlap" else "gates as they are"
+        caption = f"Means over pairs of classes and over runs, {gates}; the five simple classes come first."
         rows = tuple(one.name for one in seen.values())
         yield FigureFacts(f"{name}, class by class (Figures {numbers})", Panels(tuple(panels), 3, rows), caption)
 

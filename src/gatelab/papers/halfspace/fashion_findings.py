@@ -77,6 +77,11 @@ class FashionRuns:
         chosen = places[when] if isinstance(when, str) else [when] * len(self.runs)
         return [self._seen[place]["members"][run] for run, place in zip(self.runs, chosen, strict=True)]
 
+    @property
+    def gaps(self) -> list[Look | None]:
+        """What hard gates would cost each run at the end."""
+        return [look.get("hardening") for look in self.looks("end")]
+
     def part(self, what: str, part: int, when: str | int) -> Sample:
         """Return a quantity on a part of the classes, over runs."""
         return Sample(tuple(look[what][part] for look in self.looks(when)), percent=what == "accuracy")

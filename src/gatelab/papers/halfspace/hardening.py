@@ -10,6 +10,7 @@ from gatelab import models
 from gatelab.data import circle, load
 from gatelab.data.circle_data import Regression
 from gatelab.data.dataset import Dataset
+from gatelab.figures import Curve
 from gatelab.gates import SoftGate, StraightThroughGate
 from gatelab.kernels import refit_values
 from gatelab.lab.experiment import DataConfig
@@ -20,14 +21,18 @@ from gatelab.lab.training import Loss, TrainConfig
 from gatelab.lab.training_cells import train_and_look
 from gatelab.lab.verdicts import Claim, Sample, greater
 from gatelab.models.init import Start, initialise
-from gatelab.papers.common import experiment, findings, numbers
+from gatelab.papers.common import experiment, figure, findings, numbers
 from gatelab.paths import hardening_gap
 
 WAYS = {
     "soft": "soft gates, β fixed",
     "annealed": "soft gates, β grows",
+    "slowed": "β grows, gates' steps shrink as 1/β",
     "straight": "straight-through gates",
 }
+
+
+_TICKS = {"soft": "β fixed", "annealed": "β grows", "slowed": "β grows, slow gates", "straight": "straight-through"}
 
 
 class HardeningConfig(DataConfig):
@@ -73,7 +78,8 @@ class HardeningConfig(DataConfig):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             loss=Loss.SQUARED if self.task == "circle" else Loss.CROSS_ENTROPY,
-            final_beta=self.final_beta if way == "annealed" else None,
+            final_beta=self.final_beta if way in ("annealed", "slowed") else None,
+            slow_gates=way == "slowed",
         )
 
 
@@ -112,17 +118,32 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
     rows = tuple((name, *(sample(way, what).text() for what in columns)) for way, name in WAYS.items())
     error = "mean squared error" if config.task == "circle" else "share of wrong classes"
     soft, hard = sample("soft", "trained"), sample("soft", "hardened")
+    curves = []
+    for place, (what, label) in enumerate(columns.items()):
+        samples = [sample(way, what) for way in WAYS]
+        beside = tuple(number + 0.12 * (place - 1) for number in range(len(WAYS)))
+        curves.append(Curve(label, beside, tuple(s.mean for s in samples), tuple(s.spread for s in samples)))
     refit = f"; values are refitted to {config.refit_size} images" if config.task == "mnist" else ""
     return findings(
         "What hard gates cost a DLGN that learnt with soft ones",
         f"With gates σ({config.beta:g}q) the {error} on {results['soft']['data']} is {soft.text()}; with these gates "
         f"made hard it is {hard.text()}. β that grows to {config.final_beta:g} gives "
-        f"{sample('annealed', 'hardened').text()} with hard gates, straight-through gates "
+        f"{sample('annealed', 'hardened').text()} with hard gates, {sample('slowed', 'hardened').text()} if the gates' "
+        f"steps shrink as 1/β, straight-through gates "
         f"{sample('straight', 'hardened').text()}, and values refitted on the hard gates "
         f"{sample('soft', 'refitted').text()}.",
         Table(f"Test {error}, mean ± standard deviation over runs", ("training", *columns.values()), rows),
+        figure(
+            "What hard gates cost, by how the network was trained",
+            "",
+            error,
+            curves,
+            f"Gates as trained, and made hard; bars are standard deviations over {config.runs} runs.",
+            ticks=tuple(_TICKS[way] for way in WAYS),
+        ),
         Claim("Making gates hard costs a softly trained DLGN", greater(hard, soft, paired=True)),
         Claim("β that grows lowers the cost (error with hard gates)", greater(hard, sample("annealed", "hardened"))),
+        Claim("So it does with steps of the gates that shrink as 1/β", greater(hard, sample("slowed", "hardened"))),
         Claim("So do straight-through gates", greater(hard, sample("straight", "hardened"))),
         Claim("So does refitting the values", greater(hard, sample("soft", "refitted"), paired=True)),
         f"DLGN-PWC, {config.layers} hidden layers of {config.width}, Adam {config.learning_rate:g}, batches of "

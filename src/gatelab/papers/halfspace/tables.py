@@ -14,6 +14,7 @@ from gatelab.convert import to_dlgn, to_dln
 from gatelab.data import Dataset, load
 from gatelab.gates import HardGate, SoftGate, StraightThroughGate
 from gatelab.lab.experiment import DataConfig
+from gatelab.lab.hardening import hardening_look
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training_cells import train_cell
 from gatelab.lab.twins import network
@@ -22,7 +23,7 @@ from gatelab.models.init import Start, initialise
 from gatelab.papers.common import experiment, training
 from gatelab.papers.halfspace.linearised import linearised_accuracy
 from gatelab.papers.halfspace.options import PRINTED_START, STARTS
-from gatelab.papers.halfspace.tables_findings import FROZEN, NAMES, Published, table_findings
+from gatelab.papers.halfspace.tables_findings import FROZEN, NAMES, SOFT, Published, table_findings
 
 TABLE1 = {"relu": (96.3, 72.17), "dlgn": (85.3, 73.2), "pwc": (84.9, 72.2), "dln": (42.3, 40.79)}
 TABLE2 = {
@@ -222,11 +223,11 @@ def _work(config: ImagesConfig, cell: Cell, context: Context) -> Result:
     if kind == "tangent":
         train, test, ridge = linearised_accuracy(model, data, tell=lambda done: context.tell(done, "tangent features"))
         return {"data": data.title, "train": train, "test": test, "ridge": ridge}
-    learns_soft_gates = kind in ("dlgn", "pwc")
-    how = training(config, final_beta=config.final_beta if learns_soft_gates else None)
+    how = training(config, final_beta=config.final_beta if kind in SOFT else None)
     result = train_cell([model], [seed], data, how, context)
     # A single model is trained in place, so it is now at its last epoch.
-    return {**result, "train": _train_accuracy(model, data), "test": result["test_accuracy"][0][-1]}
+    gap = {"hardening": hardening_look(model, data)} if kind in SOFT else {}
+    return {**result, "train": _train_accuracy(model, data), "test": result["test_accuracy"][0][-1], **gap}
 
 
 @torch.no_grad()

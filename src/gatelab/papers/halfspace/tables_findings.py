@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from gatelab.figures import Curve
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
+from gatelab.lab.hardening import hardening_note
 from gatelab.lab.runs import Result
 from gatelab.lab.verdicts import Claim, Sample
 from gatelab.papers.common import dots, figure, findings
@@ -19,6 +20,7 @@ NAMES = {
     "tangent": "linear on tangent features",
 }
 FROZEN = ("frozen", "frozen-soft")
+SOFT = ("dlgn", "pwc")  # learn with soft gates
 FLAT = 0.01  # a curve whose last fifth gains less than this on the fifth before is called flat
 Published = Mapping[str, tuple[float, float]]  # train and test accuracy, in percent
 
@@ -77,7 +79,18 @@ def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findin
         _curves(config, results),
         *config.claims(test),
         *config.differences(),
+        *(
+            note
+            for kind in config.kinds
+            if kind in SOFT
+            for note in hardening_note(NAMES[kind], _gaps(config, kind, results))
+        ),
     )
+
+
+def _gaps(config: TableConfig, kind: str, results: Mapping[str, Result]) -> list[Any]:
+    """What hard gates would cost each run; None where nobody looked."""
+    return [results[f"{kind}/run {run}"].get("hardening") for run in range(config.runs)]
 
 
 def _sample(config: TableConfig, results: Mapping[str, Result], kind: str, part: str) -> Sample:

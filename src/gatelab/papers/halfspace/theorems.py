@@ -75,6 +75,7 @@ def active_regions_are_convex(seed: int) -> Measurement:
     widths = (2, 6, 6, 1)
     violations: dict[str, list[int]] = {"DLGN": [], "ReLU": []}
     tried: dict[str, list[int]] = {"DLGN": [], "ReLU": []}
+    other = 0
     for _ in range(10):
         dlgn = DeepLinearlyGatedNetwork(widths, gate=HardGate(), dtype=torch.float64, generator=generator)
         relu = mlp(widths, bias=True, dtype=torch.float64, generator=generator)
@@ -84,6 +85,9 @@ def active_regions_are_convex(seed: int) -> Measurement:
             ends = [3 * torch.randn(2000, 2, generator=generator, dtype=torch.float64) for _ in range(2)]
             share = torch.rand(2000, 1, generator=generator, dtype=torch.float64)
             codes = [opens(point) for point in (*ends, share * ends[0] + (1 - share) * ends[1])]
+            if name == "DLGN":  # the half-spaces are those of the network
+                pattern = capture_gates(dlgn, ends[0])
+                other += sum(int((pattern[at] != own).sum()) for at, own in zip(pattern.layers, codes[0], strict=True))
             both = [a & b for a, b in zip(codes[0], codes[1], strict=True)]
             # A path open at both ends but not between exists iff, in some layer, a unit open at both ends closes
             # between, and every other layer has a unit open at both ends to complete the path.
@@ -98,6 +102,7 @@ def active_regions_are_convex(seed: int) -> Measurement:
     return measurement(
         Plot("network", "share of segments that leave a path's active region", curves),
         Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
+        Check("DLGN: gates that are not the network's", other, 0, "a gate is a half-space of the input"),
         at_least("segments tried", sum(tried["DLGN"]), 1000, "with few segments the claim would not be tested"),
         note=f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",
     )
@@ -192,6 +197,8 @@ def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
         dots("most that lines allow", sizes, [count.most_patterns for count in counts]),
     )
     beyond = max(count.patterns - count.most_patterns for count in counts)
+    own, entered = region_counts(model, bounds=BOUNDS), sum(count > 0 for count in occurring)
+    miscounted = abs(own.patterns - len(partition.areas)) + abs(own.active_paths - entered)
     return Measurement(
         (
             Check("area of A_π: half-spaces against cells", max(errors) / 36, 1e-8, "linear programmes reach 1e-10"),
@@ -199,6 +206,7 @@ def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
             Check("pattern regions in one A_π − that many", max(occurring) - claimed, 0, "a part cannot be more"),
             Check("faces of A_π − (L − 1)", max(faces) - layers, 0, "one half-space per gate"),
             Check("pattern regions − (1 + N + N(N−1)/2)", beyond, 0, "N lines in a plane"),
+            Check("regions of one network: counted against the cells", miscounted, 0, "whole numbers"),
         ),
         Plot("m", f"number of regions, L − 1 = {layers}, two inputs", curves, log=True),
         (

@@ -1,6 +1,6 @@
 """Where the theory's assumptions break in a convolutional network that was trained on images, or in your own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from gatelab.data import Dataset, load
+from gatelab.data.dataset import evenly
 from gatelab.hierarchy import batchnorm_projection_report, diagnose, teacher_from
 from gatelab.hierarchy.cells import Gap
 from gatelab.hierarchy.diagnosis import Diagnosis
@@ -39,7 +40,10 @@ class Codes(StrEnum):
 
 
 class CnnConfig(DataConfig):
-    """A convolutional network with batch norm, or ``model=file.py:factory``, perhaps with ``weights`` of your own."""
+    """A convolutional network with batch norm, or ``model=file.py:factory``, perhaps with ``weights`` of your own.
+
+    With weights there is one network, which is not trained, and so one run: errors are those over examples.
+    """
 
     runs: int = Field(default=3, ge=1)
     data: str = "mnist"
@@ -94,32 +98,34 @@ def _make(config: CnnConfig, data: Dataset, seed: int) -> nn.Module:
 
 def _work(config: CnnConfig, cell: Cell, context: Context) -> Result:
     seed, data = int(cell.parameters["seed"]), load(config.data, config.data_root)
-    nets = [_make(config, data, seed + member * 500) for member in range(2)]
+    nets = [_make(config, data, seed + member * 500) for member in range(1 if config.weights else 2)]
     starts = [{name: value.clone() for name, value in net.state_dict().items()} for net in nets]
     result = _trained(config, nets, data, seed, context)
     trained = [{name: value.clone() for name, value in net.state_dict().items()} for net in nets]
-    net, other = (model.eval() for model in nets)
     found: dict[str, Any] = {}
     teacher: NetworkTeacher | None = None
-    for stage, model, weights in zip(
-        STAGES, (net, net, other, other), (starts[0], trained[0], starts[1], trained[1]), strict=True
-    ):
+    # The network before and after training, then the student, if there is one, before and after.
+    moments = [(net.eval(), weights[place]) for place, net in enumerate(nets) for weights in (starts, trained)]
+    for stage, (model, weights) in zip(STAGES, moments, strict=False):
         model.load_state_dict(weights)
         if stage in STAGES[:2]:
             generator = torch.Generator().manual_seed(seed)
-            teacher = teacher_from(net, data, quantiser=config.quantiser(), limit=config.examples, generator=generator)
+            teacher = teacher_from(
+                model, data, quantiser=config.quantiser(), limit=config.examples, generator=generator
+            )
         assert teacher is not None
         context.tell(0.9, f"diagnosis: {stage}")
         seen = diagnose(model, teacher, regions=config.regions)
         found[stage] = record(seen, teacher)
         if stage == "trained":
-            found["patches"] = [_patches(seen, teacher, place) for place in range(len(seen.patches))]
+            found["patches"] = [_patches(seen, teacher, place, data.classes) for place in range(len(seen.patches))]
     return {"data": data.title, **result, **found}
 
 
 def _trained(config: CnnConfig, nets: list[nn.Module], data: Dataset, seed: int, context: Context) -> Result:
     """Train both networks, or load the user's weights; return accuracies and what batch norm removes."""
-    x, y = data.inputs(data.train_x[:256]), data.train_y[:256]
+    rows = evenly(len(data.train_x), 256)
+    x, y = data.inputs(data.train_x[rows]), data.train_y[rows]
 
     def removed(model: nn.Module, _epoch: int = 0, _place: int = 0) -> Look:
         if not any(True for _ in _normalisations(model)):
@@ -197,13 +203,16 @@ def _matched(matrix: Tensor) -> float:
     return matrix.clamp(min=0).amax(dim=1).mean().item()
 
 
-def _patches(seen: Diagnosis, teacher: NetworkTeacher, place: int, nodes: int = 5) -> Result:
+def _patches(seen: Diagnosis, teacher: NetworkTeacher, place: int, classes: Sequence[str], nodes: int = 5) -> Result:
     """Return the images that excite a layer's most label-selective nodes, cut to the receptive field."""
     patches, layer = seen.patches[place], seen.layers[place]
-    order = layer.label_selectivity.amax(dim=1).argsort(descending=True)[:nodes].tolist()
+    best, label = layer.label_selectivity.max(dim=1)
+    order = best.argsort(descending=True)[:nodes].tolist()
     return {
         "layer": patches.layer,
-        "nodes": [f"node {node}\n{' '.join(map(str, teacher.y[patches.examples[node]].tolist()))}" for node in order],
+        "nodes": [f"node {node}\n{classes[int(label[node])]}" for node in order],
+        "correlations": [float(best[node]) for node in order],
+        "labels": [[classes[y] for y in teacher.y[patches.examples[node]].tolist()] for node in order],
         "images": [
             [
                 _cut(teacher, int(patches.examples[node, k]), patches.regions[node][k])
@@ -228,11 +237,16 @@ def _findings(config: CnnConfig, results: Mapping[str, Result]) -> Findings:
     return cnn_findings(list(results.values()))
 
 
+def _cells(config: CnnConfig) -> list[Cell]:
+    seeds = config.seeds()[:1] if config.weights else config.seeds()
+    return [Cell(f"run {run}", {"seed": seed}) for run, seed in enumerate(seeds)]
+
+
 CNN = experiment(
     "hierarchy-cnn",
     "Where the theory's assumptions break in a trained convolutional network",
     CnnConfig,
-    lambda config: [Cell(f"run {run}", {"seed": seed}) for run, seed in enumerate(config.seeds())],
+    _cells,
     _work,
     _findings,
     smoke={

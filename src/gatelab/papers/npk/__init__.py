@@ -7,7 +7,7 @@ Theorems (``gatelab theorems npk``):
 - ``theorems_expectations``: Sections 5, C, D, E: kernels over random values and random gates;
 - ``theorems_limits``: Theorem D.1's variance, Eq. 2 and fixed gates at infinite width, as printed and corrected;
 - ``theorems_start``: dependent initialisation, deep linear networks, ν;
-- ``theorems_bundles``: the same for convolutional and residual networks, beyond the paper.
+- ``theorems_bundles``: the same for convolutional and residual networks, beyond the paper: bundles listed, kernels.
 
 Experiments (``gatelab run npk-…``):
 
@@ -15,6 +15,7 @@ Experiments (``gatelab run npk-…``):
 - ``figure3``: Figure 3, gates at stages of training, ν and tangent kernels while networks learn;
 - ``memorisation``: Figures 5 and 6, with the best depth predicted by ``memorisation_law``;
 - ``theorem51``: Theorem 5.1 as a convergence plot;
+- ``cntk``: Section 6's FRNPF < CNTK < FLNPF, on one data subset;
 - ``kernel_regression``, ``kernel_at_scale``: kernel machines with the path kernel, beyond the paper.
 """
 
@@ -44,6 +45,7 @@ _ITEMS = {
     "npk-theorem51": "Theorem 5.1, as a plot",
     "npk-D.1": "Theorem D.1, variance",
     "npk-table2": "Table 2",
+    "npk-cntk": "Section 6, CNTK",
     "npk-figure3-stages": "Figure 3, left",
     "npk-figure3-dynamics": "Figure 3, middle",
     "npk-figure3-kernels": "Figure 3, right",

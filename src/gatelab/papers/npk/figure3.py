@@ -14,6 +14,7 @@ from gatelab.convert import Regime
 from gatelab.data import load
 from gatelab.lab.experiment import DataConfig, cell_per_run
 from gatelab.lab.findings import Findings, Table, percent_curve, percent_level
+from gatelab.lab.hardening import hardening_note
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Loss, Optimiser
 from gatelab.lab.training_cells import kept_weights, train_and_track, train_cell
@@ -167,7 +168,7 @@ def _dynamics_findings(config: DynamicsConfig, results: Mapping[str, Result]) ->
     fell = f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} runs"
     accuracy = Sample.last([result["test_accuracy"][0] for result in results.values()])
     title, y_label = "Label complexity of the path kernel", f"ν on {2 * config.per_class} examples"
-    caption = "The paper's curve falls as training proceeds; it prints no numbers."
+    caption = "The gates are bits. The paper's curve falls as training proceeds; it prints no numbers."
     return findings(
         "npk, Figure 3, middle: ν = yᵀĤ⁻¹y while a network learns 4 from 7",
         f"ν falls in {fell}, to {min(ratios):.2f} of its first value in the best; test accuracy {accuracy.text()} %.",
@@ -207,7 +208,9 @@ def _kernels_findings(config: KernelsConfig, results: Mapping[str, Result]) -> F
                 values = [record["tangent"][part][place] for record in result["records"]]
                 curves.append(line(f"{label}, run {number}", epochs, values))
         title = f"{measure} of K^V and K^F"
-        figures.append(figure(title, "epoch", measure, curves, "Of one decoupled network each."))
+        figures.append(
+            figure(title, "epoch", measure, curves, "Of one decoupled network each, with its soft gates σ(8q).")
+        )
     looks = zip(*(result["records"][1:] for result in results.values()), strict=True)
     ratios = [[record["tangent"]["feature"][0] / record["tangent"]["value"][0] for record in look] for look in looks]
     low, high = min(map(min, ratios)), max(map(max, ratios))
@@ -216,6 +219,9 @@ def _kernels_findings(config: KernelsConfig, results: Mapping[str, Result]) -> F
         "npk, Figure 3, right: tangent kernels of values and of gates",
         f"Trace K^F over trace K^V lies between {low:.2g} and {high:.2g} over training.",
         *figures,
+        *hardening_note(
+            "the decoupled network", [result["records"][-1].get("hardening") for result in results.values()]
+        ),
         Claim("K^V and K^F are of the same scale throughout (log₁₀ of the traces' ratio within ±1)", scale),
     )
 

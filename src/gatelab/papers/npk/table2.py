@@ -14,9 +14,10 @@ from gatelab.data import Dataset, load
 from gatelab.figures import Curve
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
+from gatelab.lab.hardening import hardening_look, hardening_note
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser
-from gatelab.lab.training_cells import best_weights, train_cell
+from gatelab.lab.training_cells import best_weights, train_and_look, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, equivalent, greater, share_of_gap
 from gatelab.papers.common import experiment, figure, findings, training
@@ -120,8 +121,12 @@ def _work(config: Table2Config, cell: Cell, context: Context) -> Result:
         (trained,) = context.folders.values()
         learnt = learnt_twins(config.make, seeds, config.beta, best_weights(trained, len(seeds)))
         nets = [*twins(Regime.FRNPF_II), *twins(Regime.FRNPF_DI), *learnt]
-    how = training(config, learning_rate=cell.parameters["rate"])
-    return train_cell(nets, order, config.data(), how, context)
+    how, data = training(config, learning_rate=cell.parameters["rate"]), config.data()
+    if kind == "dnpfl":
+        return train_and_look(
+            nets, order, data, how, context, [config.epochs], lambda net, *_: hardening_look(net, data)
+        )
+    return train_cell(nets, order, data, how, context)
 
 
 def _histories(config: Table2Config, results: Mapping[str, Result], rate: float) -> dict[str, list[list[float]]]:
@@ -167,7 +172,13 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         _figure(config, best),
         *_claims(last),
         *_notes(config),
+        *hardening_note("DNPFL", _gaps(results[f"dnpfl/{rates['DNPFL']:g}"])),
     )
+
+
+def _gaps(result: Result) -> list[Any]:
+    """What hard gates would cost each run; runs of version 0.1 did not look."""
+    return result["seen"][-1]["members"] if "seen" in result else []
 
 
 def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:

@@ -13,7 +13,7 @@ from torch.func import vmap
 
 from gatelab.figures import Plot
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, overlap_kernel, spectrum, value_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, against, relative_error
+from gatelab.lab.measure import ErrorFlow, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
@@ -199,10 +199,17 @@ def conditioning(seed: int) -> Measurement:
         bottom = vectors[:, 0]
         proof_fails += int((bottom @ path_kernel @ bottom > smallest * (1 + 1e-9) + 1e-12).item())
     excess = max(a - b for a, b in zip(left, right, strict=True)) / max(right)
+    # The bound cannot be smaller: both sides are equal for equal weights and one example that opens all gates.
+    alike = mlp((1, 3, 2, 1), dtype=torch.float64)
+    for weight in alike.parameters():
+        torch.nn.init.constant_(weight, 0.8)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    bound = neural_path_features(alike, one).square().sum() * spectrum(value_tangent_kernel(alike))[-1]
     networks = dots(f"{TRIALS} random networks", right, left)
     return measurement(
         Plot("ρ_min(H) ρ_max(𝒱)", "ρ_min(K)", (networks,), diagonal="both sides equal"),
         Check("largest excess of the left side, relative", excess, 1e-10, "an inequality: float64 rounding only"),
+        identity("equal weights, one example: both sides", neural_tangent_kernel(alike, one).sum(), bound),
         note=(
             f"the printed proof needs ‖Φx'‖² ≤ ρ_min(H) at K's bottom eigenvector x'; this fails in {proof_fails} of "
             f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim."

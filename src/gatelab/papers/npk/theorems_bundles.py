@@ -5,14 +5,15 @@ from torch import Tensor, nn
 
 from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.figures import Plot
-from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features
+from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features, value_tangent_kernel
 from gatelab.lab.measure import ErrorFlow, Mean, all_signs, identity, relative_error, tangent_kernels
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models.init import initialise
 from gatelab.network import capture_gates
-from gatelab.papers.common import agrees, dots, equality, measurement, power_law
+from gatelab.papers.common import agrees, at_least, dots, equality, measurement, power_law
+from gatelab.paths import neural_path_features, neural_path_values
 
 
 @theorem(
@@ -72,6 +73,35 @@ class _Residual(nn.Module):
         for into, out in zip(self.inner[::2], self.inner[1::2], strict=True):
             h = h + out(torch.relu(into(h)))
         return self.head(h)
+
+
+@theorem(
+    "npk-bundles",
+    "Propositions 2.1, 3.1 for bundles",
+    "With a feature and a value for each bundle of paths that share their weights, ŷ = ⟨φ, v⟩, H = ΦᵀΦ and K = Φᵀ𝒱Φ",
+)
+def listed_bundles(seed: int) -> Measurement:
+    """List the bundles of a small convolutional and of a residual network."""
+    checks, curves = [], []
+    for name, twin, x in _twins(seed, Regime.FRNPF_II):
+        features, values = neural_path_features(twin, x), neural_path_values(twin, x)
+        kernel = neural_tangent_kernel(twin, x, wrt=twin.value)
+        listed = features @ value_tangent_kernel(twin, x) @ features.T
+        path_kernel = neural_path_kernel(twin, x, normalise=False)
+        apart = features @ (value_tangent_kernel(twin, x).diagonal()[:, None] * features.T)
+        checks += [
+            identity(f"{name}, {len(values)} bundles: ŷ against ⟨φ, v⟩", twin(x).detach(), features @ values),
+            identity(f"{name}: H against ΦᵀΦ", path_kernel, features @ features.T),
+            identity(f"{name}: K against Φᵀ𝒱Φ", kernel, listed),
+            at_least(
+                f"{name}: K without what bundles share, rel. error", relative_error(apart, kernel), 0.01, CONTRAST
+            ),
+        ]
+        curves.append(dots(name, listed, kernel))
+    return measurement(Plot("Φᵀ𝒱Φ", "K", tuple(curves), diagonal="both sides equal"), *checks)
+
+
+CONTRAST = "bundles share weights: their gradients are not orthogonal"
 
 
 def _twins(seed: int, regime: Regime) -> list[tuple[str, GatedTwin, Tensor]]:

@@ -1,0 +1,189 @@
+"""The figures of a study, their captions computed from the data."""
+
+from collections.abc import Mapping, Sequence
+
+from gatelab.figures import Curve, Plot
+from gatelab.lab.findings import FigureFacts, Table
+from gatelab.lab.runs import Result
+from gatelab.lab.study.config import StudyConfig
+from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, DEPENDENT, OWN, stage_name
+from gatelab.lab.verdicts import Sample, readable
+
+_SHORT = {OWN: "network", CONTROL: "random gates", DEPENDENT: "values' own", DECOUPLED_ROW: "decoupled"}
+
+
+def row_figures(config: StudyConfig, last: Mapping[str, Sample], label: str) -> list[FigureFacts]:
+    """All main rows beside each other; stages, layers and amounts of data where they were asked for."""
+    listed = [_main(config, last, label)]
+    if len(config.stage_epochs()) > 1:
+        listed.append(_stages(config, last, label))
+    if config.layer_names:
+        listed.append(_layers(config, last, label))
+    if config.amounts:
+        listed.append(_amounts(config, last, label))
+    return listed
+
+
+def _points(label: str, x: Sequence[float], samples: Sequence[Sample], *, line: bool = False) -> Curve:
+    scale = 100 if samples[0].percent else 1
+    heights = tuple(scale * sample.mean for sample in samples)
+    return Curve(label, tuple(x), heights, tuple(scale * sample.spread for sample in samples), line=line)
+
+
+def _level(label: str, ends: tuple[float, float], sample: Sample) -> Curve:
+    return Curve(label, ends, (sample.mean * (100 if sample.percent else 1),) * 2, line=True)
+
+
+def _text(sample: Sample) -> str:
+    return f"{sample.number(sample.mean)}{' %' if sample.percent else ''}"
+
+
+def _main(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
+    trained = stage_name(config, config.epochs)
+    shown = {CONTROL: "random gates", trained: "trained gates, fresh values", OWN: "the network itself"}
+    names = [name for name in (CONTROL, DEPENDENT, trained, OWN, DECOUPLED_ROW) if name in last]
+    ticks = tuple(shown.get(name, _SHORT.get(name, name)) for name in names)
+    curve = _points("", range(len(names)), [last[name] for name in names])
+    best, worst = (pick(names, key=lambda name: last[name].mean) for pick in (max, min))
+    caption = (
+        f"Mean and standard deviation over {config.runs} runs. The lowest is {shown.get(worst, _SHORT.get(worst))} "
+        f"with {_text(last[worst])}, the highest {shown.get(best, _SHORT.get(best))} with {_text(last[best])}."
+    )
+    return FigureFacts("The same values, other gates", Plot("", label, (curve,), ticks=ticks), caption)
+
+
+def _stages(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
+    epochs = list(config.stage_epochs())
+    samples = [last[stage_name(config, epoch)] for epoch in epochs]
+    ends = (float(epochs[0]), float(epochs[-1]))
+    curves = (
+        _points("values trained on gates of this stage", [float(e) for e in epochs], samples),
+        _level(OWN, ends, last[OWN]),
+        _level("random gates", ends, last[CONTROL]),
+    )
+    way = "rises" if samples[-1].mean > samples[0].mean else "falls"
+    return FigureFacts(
+        "What the gates know, stage by stage",
+        Plot("epochs of training after which the gates were fixed", label, curves),
+        f"Each point is a value network trained from scratch under gates fixed at that stage. It {way} from "
+        f"{_text(samples[0])} with the gates of epoch {epochs[0]} to {_text(samples[-1])} with those of epoch "
+        f"{epochs[-1]}; random gates give {_text(last[CONTROL])}, the network itself has {_text(last[OWN])}.",
+    )
+
+
+def _layers(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
+    layers = config.layer_names
+    only = [last[f"trained gates in '{layer}' only"] for layer in layers]
+    without = [last[f"random gates in '{layer}' only"] for layer in layers]
+    ends = (0.0, float(len(layers) - 1))
+    curves = (
+        _points("trained gates in this layer only", range(len(layers)), only),
+        _points("random gates in this layer only", [place + 0.15 for place in range(len(layers))], without),
+        _level("all trained", ends, last[stage_name(config, config.epochs)]),
+        _level("all random", ends, last[CONTROL]),
+    )
+    most = max(range(len(layers)), key=lambda place: only[place].mean)
+    dearest = min(range(len(layers)), key=lambda place: without[place].mean)
+    return FigureFacts(
+        "Which layers' gates hold it?",
+        Plot("gate layer", label, curves, ticks=layers),
+        f"Alone among random gates, the trained gates of '{layers[most]}' bring most: {_text(only[most])}. Alone among "
+        f"trained gates, random gates in '{layers[dearest]}' cost most: {_text(without[dearest])} remain.",
+    )
+
+
+def _amounts(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
+    amounts = sorted(config.amounts)
+    trained, control = (
+        [last[f"{which} gates, {amount:.3g} of the data"] for amount in amounts] for which in ("its trained", "random")
+    )
+    whole = [*amounts] if 1.0 in amounts else [*amounts, 1.0]
+    if 1.0 not in amounts:
+        trained.append(last[stage_name(config, config.epochs)])
+        control.append(last[CONTROL])
+    curves = (_points("trained gates", whole, trained, line=True), _points("random gates", whole, control, line=True))
+    least = whole[0]
+    return FigureFacts(
+        "How many examples do values need, once gates are fixed?",
+        Plot("share of the training data", label, curves),
+        f"With {least:.3g} of the data, values on trained gates reach {_text(trained[0])}, on random gates "
+        f"{_text(control[0])}; with all data {_text(trained[-1])} and {_text(control[-1])}.",
+    )
+
+
+def dynamics_table(results: Mapping[str, Result]) -> list[Table]:
+    """The first network's gates and kernels while it trains, as far as they were looked at."""
+    records = results["network"].get("records", [])
+    if not records:
+        return []
+    columns = ["epoch", "gates flipped since the row above, %"]
+    kernels = {
+        "mean cosine of H": [None if r["cosine"] is None else f"{r['cosine']:.3f}" for r in records],
+        "ν = yᵀĤ⁻¹y": [None if r["complexity"] is None else readable(r["complexity"]) for r in records],
+        "trace of K": [readable(r["tangent"]["all"][0]) if "all" in r["tangent"] else None for r in records],
+    }
+    kept = {name: values for name, values in kernels.items() if any(values)}
+    rows = tuple(
+        (
+            str(record["epoch"]),
+            "" if record["flipped"] is None else f"{100 * record['flipped']:.2f}",
+            *(values[place] or "" for values in kept.values()),
+        )
+        for place, record in enumerate(records)
+    )
+    return [Table("The network's gates and kernels while it trains", (*columns, *kept), rows)]
+
+
+def dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
+    """ν of the network, and the tangent kernels of the decoupled one."""
+    figures = []
+    records = [r for r in results["network"].get("records", []) if r["complexity"] is not None]
+    if len(records) > 1:
+        first, last = records[0]["complexity"], records[-1]["complexity"]
+        lowest = min(records, key=lambda record: record["complexity"])
+        way = "falls" if last < first else "rises"
+        meaning = (
+            "turn towards the labels: they became simpler to these gates"
+            if last < first
+            else "turn away from the labels: they became more complex to these gates, unlike in npk, Section 6"
+        )
+        figures.append(
+            FigureFacts(
+                "How complex the labels are to the path kernel",
+                Plot("epoch", "ν = yᵀĤ⁻¹y of the network's gates", (_over_epochs("ν", records, "complexity"),)),
+                f"ν {way} from {readable(first)} at epoch {records[0]['epoch']} to {readable(last)} at epoch "
+                f"{records[-1]['epoch']}; its least value is {readable(lowest['complexity'])}, at epoch "
+                f"{lowest['epoch']}. Over the whole training the path kernel's large directions {meaning}.",
+            )
+        )
+    return figures + _tangent_figure(results)
+
+
+def _tangent_figure(results: Mapping[str, Result]) -> list[FigureFacts]:
+    records = [r for r in results.get("decoupled", {}).get("records", []) if {"feature", "value"} <= set(r["tangent"])]
+    if len(records) < 2:
+        return []
+    parts = {"value": "K^V", "feature": "K^F"}
+    curves = tuple(
+        Curve(
+            label,
+            tuple(float(r["epoch"]) for r in records),
+            tuple(r["tangent"][part][0] for r in records),
+            line=True,
+        )
+        for part, label in parts.items()
+    )
+    grown = {label: curve.y[-1] / curve.y[0] for label, curve in zip(parts.values(), curves, strict=True) if curve.y[0]}
+    said = ", ".join(f"{label} by a factor of {readable(factor)}" for label, factor in grown.items())
+    return [
+        FigureFacts(
+            "Gates and values of the decoupled network both learn",
+            Plot("epoch", "trace of the tangent kernel", curves),
+            f"The tangent kernel of a deep gated network is K^V + K^F: what values and what gates contribute. From "
+            f"first to last look their traces change: {said}.",
+        )
+    ]
+
+
+def _over_epochs(label: str, records: Sequence[Result], key: str) -> Curve:
+    return Curve(label, tuple(float(r["epoch"]) for r in records), tuple(r[key] for r in records), line=True)

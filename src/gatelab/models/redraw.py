@@ -1,0 +1,105 @@
+"""The same architecture with new random weights, whatever weights it has."""
+
+import copy
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import UnsupportedModelError
+
+_OTHER = 15_485_863  # between the seeds of a draw and of the one it is compared with
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """A copy of a network with random weights of its own.
+
+    Attributes:
+        network: the copy, in evaluation mode.
+        by_rule: parameters that their layer drew by its own rule, ``reset_parameters``.
+        permuted: parameters of layers without a rule; their entries were put in random order, with random signs.
+        kept: parameters that stay as they are: constants, and those that were frozen outside any layer with a rule.
+    """
+
+    network: nn.Module
+    by_rule: tuple[str, ...]
+    permuted: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    def text(self) -> str:
+        """Say in a sentence how the weights were drawn."""
+        parts = [f"{len(self.by_rule)} tensors by their layers' own rule (reset_parameters)"]
+        if self.permuted:
+            parts.append(f"{len(self.permuted)} by permuting and re-signing their entries ({_some(self.permuted)})")
+        if self.kept:
+            parts.append(f"{len(self.kept)} constants kept ({_some(self.kept)})")
+        return ", ".join(parts)
+
+
+def redrawn(model: nn.Module, seed: int) -> Redrawn:
+    """Draw a network's weights anew, from the seed alone.
+
+    Every layer with ``reset_parameters`` draws its own; a module that also draws for its parts has the last word. Other
+    parameters, and those that a rule left as they were, are permuted and re-signed: that keeps how large they are, and
+    forgets what they have learnt. Statistics of normalisations start anew.
+
+    Raises:
+        UnsupportedModelError: the network cannot be copied.
+    """
+    try:
+        network = copy.deepcopy(model).cpu().eval()
+    except Exception as error:  # a user's module may hold anything: locks, open files
+        raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
+    before = _copies(network)
+    frozen = any(parameter.requires_grad for parameter in network.parameters())  # if all are frozen, none is a mask
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        _follow_rules(network, seed + _OTHER)
+        other = _copies(network)  # a rule that seeds itself, or that needs arguments, shows by drawing the same again
+        _follow_rules(network, seed)
+        generator = torch.Generator().manual_seed(seed)
+        by_rule, permuted, kept = [], [], []
+        for name, parameter in network.named_parameters():
+            untouched = torch.equal(before[name], parameter)
+            mask = frozen and untouched and not parameter.requires_grad
+            if _is_constant(parameter) or mask:
+                (kept if untouched else by_rule).append(name)
+            elif torch.equal(other[name], parameter):
+                parameter.copy_(_shuffled(parameter, generator))
+                permuted.append(name)
+            else:
+                by_rule.append(name)
+    return Redrawn(network, tuple(by_rule), tuple(permuted), tuple(kept))
+
+
+def _copies(network: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+
+
+def _follow_rules(network: nn.Module, seed: int) -> None:
+    """Let every layer draw its weights, each from a seed of its own, so that one that seeds torch affects no other."""
+    # Parts come behind what they are part of, so in this order a whole may still change what its parts did.
+    for place, module in enumerate(reversed(list(network.modules()))):
+        rule = getattr(module, "reset_parameters", None)
+        if callable(rule):
+            torch.manual_seed(seed * 1009 + place)
+            with suppress(Exception):  # a rule that needs arguments, or that is broken: what it left is permuted
+                rule()
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    return tensor.numel() == 0 or bool((tensor == tensor.flatten()[0]).all())
+
+
+def _shuffled(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """The entries in random order, with random signs unless all have one sign in a vector, as scales have."""
+    flat = tensor.flatten()
+    mixed = flat[torch.randperm(len(flat), generator=generator)]
+    if tensor.ndim > 1 or bool((flat < 0).any() and (flat > 0).any()):
+        mixed = mixed * (2 * torch.randint(2, mixed.shape, generator=generator) - 1)
+    return mixed.view_as(tensor)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
