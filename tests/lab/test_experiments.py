@@ -131,9 +131,9 @@ SOFT = {"npk-figure3-kernels", "halfspace-fashion", "halfspace-table1", "halfspa
         ("npk-figure3-dynamics", "mnist", 1),
         ("npk-figure3-kernels", "mnist", 2),
         ("npk-kernel-regression", "mnist", 1),
-        ("halfspace-fashion", "fashion-mnist", 6),
-        ("halfspace-table1", "cifar10", 1),
-        ("halfspace-table2", "cifar10", 1),
+        ("halfspace-fashion", "fashion-mnist", 7),
+        ("halfspace-table1", "cifar10", 2),
+        ("halfspace-table2", "cifar10", 2),
     ],
 )
 def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
@@ -155,7 +155,10 @@ LITTLE = {"train_size": 60, "test_size": 20, "epochs": 2, "eigenvalues": 3, "rid
         ("npk-figure6", {"depths": (2, 4)}, 1),
         ("npk-theorem51", {}, 1),
         ("npk-kernel-at-scale", LITTLE, 2),
-        ("halfspace-circle", {}, 16),
+        ("halfspace-circle", {}, 22),
+        pytest.param("halfspace-initialisation", {"starts": ("pytorch", "signs")}, 6, marks=pytest.mark.slow),
+        pytest.param("halfspace-path-regions", {}, 5, marks=pytest.mark.slow),
+        pytest.param("halfspace-figure8", {}, 0, marks=pytest.mark.slow),
         ("halfspace-hardening", {}, 5),
     ],
 )
@@ -167,6 +170,7 @@ def test_smoke_profiles(identifier, settings, claims, tmp_path):
     assert findings.figures
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Data has no positive values")
 def test_a_network_without_open_paths_has_a_report(tmp_path):
     path, findings = _run(find_experiment("halfspace-circle"), "smoke", {"width": 1}, tmp_path / "run")

@@ -128,9 +128,13 @@ def _add_colour_bars(figure: Figure, scales: Sequence[ColourScale | None], colum
 
 
 def _draw_shapes(axes: Axes, shapes: Shapes) -> None:
-    shades = colormaps["Blues"]
+    shades = colormaps["RdBu_r" if shapes.diverging else "Blues"]
     for polygon in shapes.polygons:
-        axes.add_patch(Patch(polygon.points, facecolor=shades(0.08 + 0.72 * polygon.shade), edgecolor="0.5", lw=0.4))
+        colour = shades(polygon.shade if shapes.diverging else 0.08 + 0.72 * polygon.shade)
+        edge = colour if shapes.diverging else "0.5"  # many grey lines would hide the colours
+        axes.add_patch(Patch(polygon.points, facecolor=colour, edgecolor=edge, lw=0.4))
+    for x, y, words in shapes.texts:
+        axes.text(x, y, words, ha="center", va="center", fontproperties=_FONT)
     axes.autoscale_view()
     axes.set_aspect("equal")
     if not shapes.axes:
@@ -158,9 +162,11 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
         axes.plot(ends, ends, color="0.6", linewidth=1, label=plot.diagonal)
     for curve in plot.curves:
         style = "-" if curve.line else "o"
-        axes.errorbar(
+        drawn = axes.errorbar(
             curve.x, curve.y, yerr=curve.error, fmt=style, markersize=4, alpha=0.8, capsize=2, label=curve.label or None
         )
+        if curve.band is not None:
+            axes.fill_between(curve.x, *curve.band, color=drawn[0].get_color(), alpha=0.18, linewidth=0)
     axes.tick_params(labelsize=8.5)
     axes.grid(visible=True, alpha=0.25)
     if any(curve.label for curve in plot.curves):

@@ -22,6 +22,7 @@ class Curve:
         y: the points' heights.
         error: half-heights of error bars.
         line: whether a line joins the points.
+        band: lower and upper ends of a shaded band around the line.
 
     Example:
         >>> Curve("loss", (1.0, 2.0), (0.5, 0.25), line=True).y
@@ -33,6 +34,7 @@ class Curve:
     y: tuple[float, ...]
     error: tuple[float, ...] | None = None
     line: bool = False
+    band: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +131,8 @@ class Shapes(ShownInNotebooks):
         x_label: label of the x axis.
         y_label: label of the y axis.
         axes: whether to draw the axes.
+        texts: words in the plane, each with the place of its centre.
+        diverging: whether a shade of ½ is a neutral colour, for values of both signs.
 
     Example:
         >>> len(Shapes("a triangle", (Polygon(((0.0, 0.0), (2.0, 0.0), (0.0, 1.0)), 1.0),)).polygons)
@@ -140,6 +144,8 @@ class Shapes(ShownInNotebooks):
     x_label: str = ""
     y_label: str = ""
     axes: bool = True
+    texts: tuple[tuple[float, float, str], ...] = ()
+    diverging: bool = False
 
     def __repr__(self) -> str:
         return f"Shapes({_titled(self)}{len(self.polygons)} polygons)"

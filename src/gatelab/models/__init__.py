@@ -3,6 +3,7 @@
 from gatelab.models.dgn import DeepGatedNetwork, DeepLinearlyGatedNetwork
 from gatelab.models.feedforward import dln, gconv, halfspace_cnn, mlp, vconv
 from gatelab.models.gdln import GatedDeepLinearNetwork, MeanReadoutNetwork, PathwayNetwork
+from gatelab.models.init import Start
 from gatelab.models.memorisation import MemorisationNetwork
 from gatelab.models.node_gates import CellGates, ChosenGates, FunctionGates, HalfSpaceGates, OpenGates
 from gatelab.models.playground import from_playground
@@ -20,6 +21,7 @@ __all__ = [
     "MemorisationNetwork",
     "OpenGates",
     "PathwayNetwork",
+    "Start",
     "dln",
     "from_playground",
     "gconv",

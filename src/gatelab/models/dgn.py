@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates import HardGate, SoftGate, gated
 from gatelab.gates.functions import GateFunction
-from gatelab.models.init import check_counts, check_widths, dense_layers, initialise
+from gatelab.models.init import Start, check_counts, check_widths, dense_layers, initialise
 
 
 class FeatureValueNetwork(nn.Module):
@@ -33,7 +33,7 @@ class DeepGatedNetwork(FeatureValueNetwork):
     .. math:: z^V(l) = \Theta^V(l)\, z^V(l-1) \odot G(q^F(l)), \qquad \hat y = \Theta^V(d)\, z^V(d-1)
 
     The feature network is an ordinary ReLU network without its last weight layer, which would gate nothing. Both start
-    with independent Glorot weights.
+    with independent weights.
 
     Args:
         widths: widths of the feature network, input first; the last is the number of outputs.
@@ -41,6 +41,7 @@ class DeepGatedNetwork(FeatureValueNetwork):
         padding: how many times wider the value network is.
         bias: whether both networks have biases.
         dtype: of the parameters.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Example:
@@ -57,6 +58,7 @@ class DeepGatedNetwork(FeatureValueNetwork):
         padding: int = 1,
         bias: bool = False,
         dtype: torch.dtype | None = None,
+        start: Start = Start.GLOROT,
         generator: torch.Generator | None = None,
     ):
         super().__init__()
@@ -68,7 +70,7 @@ class DeepGatedNetwork(FeatureValueNetwork):
         self.value = nn.ModuleList(dense_layers([inputs, *(padding * w for w in hidden), outputs], bias, dtype))
         self.gate: GateFunction = gate or HardGate()
         self.padding = padding
-        initialise(self, generator)
+        initialise(self, generator, start)
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return the output of the value network under the gates of the feature network."""
@@ -89,7 +91,7 @@ class DeepLinearlyGatedNetwork(FeatureValueNetwork):
         h_\ell = G(\eta_\ell) \odot U_\ell\, h_{\ell-1}, \qquad \hat y = U_L\, h_{L-1}
 
     with η₀ = x and h₀ = x, or h₀ = 1 in the piecewise constant variant (DLGN-PWC), where x acts through gates alone.
-    With ``shallow`` every gate layer reads x directly (DLGN-SF). Both networks start with Glorot weights.
+    With ``shallow`` every gate layer reads x directly (DLGN-SF).
 
     Args:
         widths: input first, outputs last, at least one hidden layer between.
@@ -99,6 +101,7 @@ class DeepLinearlyGatedNetwork(FeatureValueNetwork):
         gate_bias: give half-spaces an offset, so that their boundary need not contain the origin.
         value_bias: give the value network biases.
         dtype: of the parameters.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Example:
@@ -117,6 +120,7 @@ class DeepLinearlyGatedNetwork(FeatureValueNetwork):
         gate_bias: bool = True,
         value_bias: bool = False,
         dtype: torch.dtype | None = None,
+        start: Start = Start.GLOROT,
         generator: torch.Generator | None = None,
     ):
         super().__init__()
@@ -131,7 +135,7 @@ class DeepLinearlyGatedNetwork(FeatureValueNetwork):
         self.gate: GateFunction = gate or SoftGate(beta=10.0)
         self.piecewise_constant = piecewise_constant
         self.shallow = shallow
-        initialise(self, generator)
+        initialise(self, generator, start)
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         """Return the output of the value network under linear gates."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import check_counts, check_widths, dense_layers, initialise
+from gatelab.models.init import Start, check_counts, check_widths, dense_layers, initialise
 
 
 def mlp(
@@ -15,14 +15,16 @@ def mlp(
     *,
     bias: bool = False,
     dtype: torch.dtype | None = None,
+    start: Start = Start.GLOROT,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """Return a ReLU network with Glorot weights.
+    """Return a ReLU network.
 
     Args:
         widths: width of each layer, input first, outputs last.
-        bias: whether layers have biases; they start at zero.
+        bias: whether layers have biases.
         dtype: of the parameters.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Returns:
@@ -36,7 +38,7 @@ def mlp(
           (2): Linear(in_features=3, out_features=1, bias=False)
         )
     """
-    return _with_head([], widths, bias, dtype, generator)
+    return _with_head([], widths, bias, dtype, start, generator)
 
 
 def dln(
@@ -44,24 +46,26 @@ def dln(
     *,
     bias: bool = False,
     dtype: torch.dtype | None = None,
+    start: Start = Start.GLOROT,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
     """Return a deep linear network: all gates are always open (npk, Section 3.1; halfspace, Table 1).
 
     Args:
         widths: width of each layer, input first, outputs last.
-        bias: whether layers have biases; they start at zero.
+        bias: whether layers have biases.
         dtype: of the parameters.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Returns:
-        ``nn.Linear`` layers with Glorot weights.
+        ``nn.Linear`` layers.
 
     Example:
         >>> len(dln([4, 3, 2]))
         2
     """
-    return initialise(nn.Sequential(*dense_layers(widths, bias, dtype)), generator)
+    return initialise(nn.Sequential(*dense_layers(widths, bias, dtype)), generator, start)
 
 
 def vconv(
@@ -71,6 +75,7 @@ def vconv(
     inputs: tuple[int, int, int] = (3, 32, 32),
     outputs: int = 10,
     bias: bool = True,
+    start: Start = Start.GLOROT,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
     """Return the vanilla CNN of npk, Appendix B: 3×3 convolutions that keep the size, then dense layers.
@@ -83,10 +88,11 @@ def vconv(
         inputs: channels, height and width of an image.
         outputs: number of outputs.
         bias: whether layers have biases.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Returns:
-        The network, with Glorot weights.
+        The network.
 
     Example:
         >>> vconv(channels=[4], dense=[8], inputs=(1, 6, 6))(torch.zeros(2, 1, 6, 6)).shape
@@ -97,7 +103,7 @@ def vconv(
     planes, height, width = inputs
     check_counts(height=height, width=width, outputs=outputs)
     body = [*_convolutions(planes, channels, bias), nn.Flatten()]
-    return _with_head(body, [channels[-1] * height * width, *dense, outputs], bias, None, generator)
+    return _with_head(body, [channels[-1] * height * width, *dense, outputs], bias, None, start, generator)
 
 
 def gconv(
@@ -107,6 +113,7 @@ def gconv(
     inputs: int = 3,
     outputs: int = 10,
     bias: bool = True,
+    start: Start = Start.GLOROT,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
     """Return :func:`vconv` with global average pooling before the dense layers (npk, Appendix B).
@@ -117,10 +124,11 @@ def gconv(
         inputs: channels of an image.
         outputs: number of outputs.
         bias: whether layers have biases.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Returns:
-        The network, with Glorot weights.
+        The network.
 
     Example:
         >>> gconv(channels=[4], dense=[8])(torch.zeros(2, 3, 9, 9)).shape
@@ -128,7 +136,7 @@ def gconv(
     """
     check_counts(outputs=outputs)
     body = [*_convolutions(inputs, channels, bias), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return _with_head(body, [channels[-1], *dense, outputs], bias, None, generator)
+    return _with_head(body, [channels[-1], *dense, outputs], bias, None, start, generator)
 
 
 def halfspace_cnn(
@@ -139,6 +147,7 @@ def halfspace_cnn(
     inputs: int = 3,
     outputs: int = 10,
     bias: bool = True,
+    start: Start = Start.GLOROT,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
     """Return the CNN of halfspace, Table 1: convolutions, global average pooling, one hidden dense layer.
@@ -150,10 +159,11 @@ def halfspace_cnn(
         inputs: channels of an image.
         outputs: number of outputs.
         bias: whether layers have biases.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Returns:
-        The network, with Glorot weights.
+        The network.
 
     Example:
         >>> len([layer for layer in halfspace_cnn() if isinstance(layer, nn.ReLU)])
@@ -161,7 +171,13 @@ def halfspace_cnn(
     """
     check_counts(layers=layers, filters=filters, dense=dense)
     return gconv(
-        channels=[filters] * layers, dense=[dense], inputs=inputs, outputs=outputs, bias=bias, generator=generator
+        channels=[filters] * layers,
+        dense=[dense],
+        inputs=inputs,
+        outputs=outputs,
+        bias=bias,
+        start=start,
+        generator=generator,
     )
 
 
@@ -179,9 +195,10 @@ def _with_head(
     widths: Sequence[int],
     bias: bool,
     dtype: torch.dtype | None,
+    start: Start,
     generator: torch.Generator | None,
 ) -> nn.Sequential:
-    """End a body with dense layers, a ReLU between any two, and set Glorot weights."""
+    """End a body with dense layers, a ReLU between any two, and draw the weights."""
     *hidden, last = dense_layers(widths, bias, dtype)
     head = [layer for linear in hidden for layer in (linear, nn.ReLU())]
-    return initialise(nn.Sequential(*body, *head, last), generator)
+    return initialise(nn.Sequential(*body, *head, last), generator, start)

@@ -64,14 +64,30 @@ class Start(StrEnum):
 
 
 @torch.no_grad()
-def initialise(model: _Network, generator: torch.Generator | None = None, start: Start = Start.GLOROT) -> _Network:
+def initialise(
+    model: _Network, generator: torch.Generator | None = None, start: Start | str = Start.GLOROT
+) -> _Network:
     """Draw the weights of every Linear and Conv layer anew.
+
+    Args:
+        model: the network, which is changed.
+        generator: source of the weights; None uses torch's global generator.
+        start: the distribution, or its name.
+
+    Returns:
+        The same network.
+
+    Raises:
+        InputError: there is no such start; the message lists them.
 
     Example:
         >>> layer = initialise(nn.Linear(4, 3), start=Start.SIGNS)
         >>> layer.weight.abs().unique().numel(), layer.bias.tolist()
         (1, [0.0, 0.0, 0.0])
     """
+    if start not in set(Start):
+        raise InputError(f"start is {start!r}; it must be one of {', '.join(Start)}")
+    start = Start(start)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
             _draw(module.weight, start, generator)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
-from gatelab.models.init import check_counts, he_
+from gatelab.models.init import Start, check_counts, initialise
 
 
 class ResidualBlock(nn.Module):
@@ -34,7 +34,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3×3 stem, stages of residual blocks (all but the first halve the size), global average pooling; He weights."""
+    """A 3×3 stem, stages of residual blocks (all but the first halve the size), global average pooling."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class ResNet(nn.Module):
         channels: Sequence[int],
         inputs: int,
         outputs: int,
+        start: Start,
         generator: torch.Generator | None,
     ):
         super().__init__()
@@ -59,10 +60,7 @@ class ResNet(nn.Module):
         self.blocks = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(before, outputs)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                he_(module.weight, generator)
-        nn.init.zeros_(self.head.bias)
+        initialise(self, generator, start)
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
         """Return the class scores."""
@@ -70,7 +68,14 @@ class ResNet(nn.Module):
         return self.head(self.pool(x).flatten(1))
 
 
-def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.Generator | None = None) -> ResNet:
+def resnet(
+    depth: int,
+    *,
+    inputs: int = 3,
+    outputs: int = 10,
+    start: Start = Start.KAIMING,
+    generator: torch.Generator | None = None,
+) -> ResNet:
     """Return a residual network for 32×32 images (halfspace, Table 2, uses depths 34 and 110).
 
     Args:
@@ -78,10 +83,11 @@ def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.G
             (20, 110, …) have three stages of k blocks with 16, 32, 64 channels.
         inputs: channels of an image.
         outputs: number of outputs.
+        start: how weights and biases are drawn.
         generator: source of the weights.
 
     Returns:
-        The network, with He weights.
+        The network.
 
     Example:
         >>> len(resnet(20).blocks)
@@ -94,4 +100,4 @@ def resnet(depth: int, *, inputs: int = 3, outputs: int = 10, generator: torch.G
         blocks, channels = ((depth - 2) // 6,) * 3, (16, 32, 64)
     else:
         raise InputError(f"depth is {depth}; it must be 34 or 6k + 2 (20, 32, 44, 56, 110, …)")
-    return ResNet(blocks, channels, inputs, outputs, generator)
+    return ResNet(blocks, channels, inputs, outputs, start, generator)

@@ -135,7 +135,7 @@ def half_space_discs(dlgn: nn.Module, radius: float = 1.0) -> list[list[HalfSpac
 def disc_panel(
     layers: Sequence[Sequence[HalfSpace]], title: str = "", per_row: int | None = None, corners: int = 40
 ) -> Shapes:
-    """Show every half-plane as a unit disc whose open part is dark, layer below layer.
+    """Show every half-plane as a unit disc whose open part is dark, layer below layer, each with its number.
 
     Args:
         layers: the half-planes of each layer, as from :func:`half_space_discs`.
@@ -143,17 +143,18 @@ def disc_panel(
         per_row: discs in a row, a layer with more takes several rows; None puts a whole layer in one row.
         corners: corners of the polygons that stand for circles.
     """
-    polygons, row = [], 0
+    polygons, texts, row = [], [], 0
     circle = open_part((0.0, 0.0, 1.0), corners)[:-1]
-    for discs in layers:
+    for number, discs in enumerate(layers, start=1):
         columns = per_row or len(discs)
+        texts.append((-2.6, -2.3 * (row + (ceil(len(discs) / columns) - 1) / 2), f"layer {number}"))
         for place, disc in enumerate(discs):
             x, y = 2.3 * (place % columns), -2.3 * (row + place // columns)
             for points, shade in ((circle, 0.0), (open_part(disc, corners), 1.0)):
                 if points:
                     polygons.append(Polygon(tuple((round(x + a, 3), round(y + b, 3)) for a, b in points), shade))
         row += ceil(len(discs) / columns)
-    return Shapes(title, tuple(polygons), axes=False)
+    return Shapes(title, tuple(polygons), axes=False, texts=tuple(texts))
 
 
 def open_part(half_space: HalfSpace, corners: int = 60) -> Points:

@@ -13,10 +13,11 @@ from gatelab.lab.looks import Looks, short
 from gatelab.lab.team import SingleTeam
 from gatelab.lab.verdicts import Outcome
 from gatelab.models import DeepLinearlyGatedNetwork
-from gatelab.papers.halfspace import circle_findings as halfspace_circle_findings
-from gatelab.papers.halfspace.circle import CircleConfig, halves, look, tilt
-from gatelab.papers.halfspace.circle_findings import CircleRuns, concentration
+from gatelab.papers.halfspace.circle import CircleConfig, full_look, halves, tilt
+from gatelab.papers.halfspace.circle_claims import slow
+from gatelab.papers.halfspace.circle_runs import CircleRuns, concentration, times_text
 from gatelab.papers.halfspace.fashion import class_means
+from gatelab.papers.halfspace.spectrum import energy_from, smooth_half_spectrum
 from gatelab.papers.halfspace.tables import ImagesConfig
 from gatelab.regions import RegionPlan
 
@@ -31,9 +32,9 @@ def upper_half_network():
 
 
 def test_a_look_at_a_network_that_is_known():
-    data = circle(40)
+    data, config = circle(40), CircleConfig(points=40, kernel_points=8)
     net = upper_half_network()
-    seen = look(net, data, 8, tangent=True, plan=RegionPlan(net))
+    seen = full_look(net, data, config, RegionPlan(net))
     assert seen["paths"] == (2.0, 1.0)
     assert seen["tilt"] == [0.5]
     outputs = torch.tensor(seen["outputs"])
@@ -44,7 +45,9 @@ def test_a_look_at_a_network_that_is_known():
     assert overlap[0, 0] == pytest.approx(2 * float(overlap[-1, -1]), rel=1e-3)
     torch.testing.assert_close(torch.tensor(seen["half_spaces"][0]), torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     assert torch.tensor(seen["tangent"]).trace() == pytest.approx(8, rel=1e-3)
-    assert "tangent" not in look(net, data, 8, tangent=False, plan=RegionPlan(net))
+    fine = circle(160)
+    square = (net(fine.train_x)[:, 0] - fine.train_y)[:80].square().mean().item()
+    assert sum(seen["spectrum"]) == pytest.approx(square, rel=1e-3)
 
 
 def test_means_over_halves_and_tilt():
@@ -62,29 +65,58 @@ def test_concentration_of_half_spaces():
     assert concentration([none]) == (0.0, 0.0)
 
 
-def _losses(*kinds):
-    """Results in which each run of a kind has a mean square of 1 until it has learnt."""
-    names = ("relu", "dlgn", "frozen")
-    return {
-        kind: {"train_loss": [[0.5] * ((epoch or 9) - 1) + [0.0] * (9 - (epoch or 9)) for epoch in runs]}
-        for kind, runs in zip(names, kinds, strict=True)
-    }
+def _runs(dlgn, frozen, end=4, frozen_end=40):
+    """Runs that have a mean square of 1 until they have learnt."""
+
+    def histories(times, epochs):
+        return [[0.5] * ((time or epochs + 1) - 1) + [0.0] * (epochs + 1 - (time or epochs + 1)) for time in times]
+
+    results = {"dlgn": {"train_loss": histories(dlgn, end)}, "frozen": {"train_loss": histories(frozen, frozen_end)}}
+    return CircleRuns(results, circle(8), (0, 1, end), frozen_end, 8)
 
 
 @pytest.mark.parametrize(
     ("dlgn", "frozen", "decision"),
     [
         ((2,) * 4, (None,) * 4, Outcome.HOLDS),  # whenever frozen gates learn, it is later
-        ((None,) * 4, (2,) * 4, Outcome.FAILS),
+        ((2,) * 4, (30,) * 4, Outcome.HOLDS),
+        ((2,) * 4, (11,) * 4, Outcome.FAILS),  # 5.5 times as long is not more than ten times
+        ((2,) * 4, (20,) * 4, Outcome.UNDECIDED),
         ((None,) * 4, (None,) * 4, Outcome.UNDECIDED),
         ((2, None, None, None), (None,) * 4, Outcome.UNDECIDED),
-        ((2, 2), (5, 5), Outcome.UNDECIDED),  # two runs of each are too few
-        ((2, 3, 2, 3), (5, 6, 7, None), Outcome.HOLDS),
+        ((2, 2), (None, None), Outcome.UNDECIDED),  # two runs of each are too few
     ],
 )
-def test_runs_that_never_learn_decide_nothing_by_the_last_epoch(dlgn, frozen, decision):
-    seen = CircleRuns(_losses((1,) * 4, dlgn, frozen), circle(8), (0, 1, 8))
-    assert halfspace_circle_findings._slow(seen).outcome is decision
+def test_more_than_ten_times_as_long_means_that(dlgn, frozen, decision):
+    assert slow(_runs(dlgn, frozen), "frozen").outcome is decision
+
+
+def test_times_that_are_not_known_enter_no_mean():
+    assert _runs((2, None), (3, 3)).epochs_to_learn("dlgn") == [2, None]
+    assert times_text([20, 50, 30], 400) == "20–50, median 30"
+    assert times_text([20, None, None, 50], 400) == "20–50; 2 of 4 not within 400"
+    assert times_text([20, 40, 30, None], 4000) == "20–40, median 35; 1 of 4 not within 4,000"
+    assert times_text([None, None], 4000) == "2 of 2 not within 4,000"
+
+
+def test_the_spectrum_of_a_sum_of_waves():
+    angles = (torch.arange(200).double() + 0.5) * (2 * torch.pi / 200)
+    wave = 0.5 + 2 * (3 * angles).cos() - (70 * angles).cos()
+    lower = angles > torch.pi
+    spectrum = smooth_half_spectrum(torch.where(lower, 100.0, wave))  # what happens below does not matter
+    expected = torch.zeros(64, dtype=torch.float64)
+    expected[0], expected[3], expected[63] = 0.25, 2.0, 0.5
+    torch.testing.assert_close(spectrum, expected)
+    assert energy_from(spectrum.tolist(), 8) == pytest.approx(0.5)
+
+
+def test_kernels_that_move_and_those_that_do_not():
+    kernels = [[[2.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]]
+    seen = [{"epoch": 0, "members": [{"tangent": k} for k in kernels]}]
+    seen.append({"epoch": 4, "members": [{"tangent": kernels[0]}, {"tangent": kernels[0]}]})
+    runs = CircleRuns({"relu": {"seen": seen}}, circle(8), (0, 1, 4), 4, 8)
+    assert runs.moved("relu", "tangent", 4).values == (0.0, 1.0)  # ‖diag(1, −1)‖ / ‖I‖
+    assert runs.between_starts("relu", "tangent").values == pytest.approx((0.5**0.5, 1.0))
 
 
 def test_kernels_are_averaged_over_classes():
@@ -131,3 +163,16 @@ def test_looks_are_kept_in_files(tmp_path):
     value = float(f"{float(teams[1].member(0).weight.detach()):.4g}")
     assert seen[1]["members"][1]["weight"] == [[value]]
     json.dumps(seen)
+
+
+def test_early_paths_are_those_when_the_loss_has_first_fallen():
+    def seen(epoch, *looks):
+        return {"epoch": epoch, "members": [{"error": error, "paths": paths} for error, paths in looks]}
+
+    looks = [
+        seen(0, ((0.5, 0.5), (9, 9)), ((0.5, 0.5), (9, 9)), ((0.5, 0.5), (9, 9))),
+        seen(2, ((0.0, 0.5), (4, 2)), ((0.4, 0.4), (9, 9)), ((0.5, 0.5), (9, 9))),
+        seen(4, ((0.0, 0.0), (9, 9)), ((0.1, 0.4), (6, 2)), ((0.5, 0.5), (9, 9))),  # the last run never gets there
+    ]
+    runs = CircleRuns({"relu": {"seen": looks, "seeds": [0, 1, 2]}}, circle(8), (0, 2, 4), 4, 8)
+    assert [part.values for part in runs.early_paths("relu")] == [(4, 6), (2, 2)]

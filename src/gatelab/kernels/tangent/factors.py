@@ -230,7 +230,7 @@ def layer_factor(
     if groups == positions == 1:
         return DenseFactor(inputs.flatten(1), signals.flatten(2), bias)
     if fan_in == fan_out == 1:  # the scale of a batch norm: its gradients are smaller than its signals
-        return ExplicitFactor(_form(inputs, signals).flatten(2))
+        return ExplicitFactor(form(inputs, signals).flatten(2))
     by_positions = groups * positions**2 * (fan_in + outputs * fan_out)
     by_gradients = groups * outputs * fan_in * fan_out * (1 + positions / pairs_per_example)
     if by_positions < by_gradients:
@@ -238,8 +238,8 @@ def layer_factor(
     pattern = _common_pattern(signals) if outputs > 1 else None
     if pattern is not None:
         mask, scales = pattern
-        return UnitFactor(_form(inputs, mask.unsqueeze(1)).squeeze(1).flatten(1, 2), scales.flatten(2))
-    return ExplicitFactor(_form(inputs, signals).flatten(2))
+        return UnitFactor(form(inputs, mask.unsqueeze(1)).squeeze(1).flatten(1, 2), scales.flatten(2))
+    return ExplicitFactor(form(inputs, signals).flatten(2))
 
 
 def _blocks(outputs: int, units: int) -> Iterator[tuple[slice, slice]]:
@@ -254,7 +254,7 @@ def _blocks(outputs: int, units: int) -> Iterator[tuple[slice, slice]]:
             yield slice(start, start + some), slice(unit, unit + few)
 
 
-def _form(inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"]) -> Float[Tensor, "n k g o i"]:
+def form(inputs: Float[Tensor, "n g p i"], signals: Float[Tensor, "n k g p o"]) -> Float[Tensor, "n k g o i"]:
     """Form Σ_p δ_k(p) a(p)ᵀ by one product for each example and group, all outputs together."""
     fan_out = signals.shape[4]
     together = signals.permute(0, 2, 1, 4, 3).flatten(2, 3)  # a view of signals that lie as n k g o p

@@ -2,10 +2,14 @@
 
 - ``theorems``: Theorems 1 and 2, and the claims about regions in Figure 1 and Sections 2.2 and 3.1
 - ``figure1``: Figure 1, active regions of ReLU paths
-- ``circle``: Figures 2–6, 9, 10, feature learning on the circle; its tables and claims are in ``circle_findings``, its
-  pictures in ``circle_figures``
-- ``fashion``: Figures 7 and 11–16, simple and complex classes of Fashion-MNIST
-- ``tables``: Tables 1 and 2, accuracy on CIFAR
+- ``options``: what every experiment offers: the start of the networks, and the gates of a DLGN
+- ``circle``: Figures 2–6, 9, 10, feature learning on the circle; its observations are in ``circle_runs``, tables in
+  ``circle_findings``, claims in ``circle_claims``, pictures in ``circle_figures``
+- ``initialisation``: the same from four starts; ``path_regions``: regions of ReLU paths while networks learn
+- ``fashion``: Figures 7 and 11–16, simple and complex classes of Fashion-MNIST, with ``fashion_findings`` and
+  ``fashion_figures``
+- ``figure8``: Figure 8, the paths of a small DLGN
+- ``tables``: Tables 1 and 2, accuracy on CIFAR, with ``tables_findings``; ``linearised``: Table 1's linear model
 """
 
 # Home (a dotted name, or the id of a theorem or experiment) → the items of the paper that it computes or measures.
@@ -13,7 +17,7 @@ _ITEMS = {
     "gatelab.paths.mixture_of_experts": "Eq. 1; Eq. 8; Eq. 11; Lemma 3; Lemma 4",  # Lemma 3 up to layer ℓ
     "gatelab.paths.experts.MixtureOfExperts.gating": "Eq. 2; Eq. 4",
     "gatelab.paths.experts.MixtureOfExperts.expert": "Eq. 3; Eq. 5",
-    "gatelab.models.DeepLinearlyGatedNetwork": "Eq. 6; Section 2.3, DLGN-PWC; Figure 8",
+    "gatelab.models.DeepLinearlyGatedNetwork": "Eq. 6; Section 2.3, DLGN-PWC",
     "halfspace-2": "Eq. 7; Theorem 2",
     "gatelab.models.mlp": "Eq. 9",
     "halfspace-1": "Eq. 10; Theorem 1",
@@ -29,6 +33,7 @@ _ITEMS = {
     "gatelab.papers.halfspace.figure1.figure1": "Figure 1",
     "halfspace-fig1a": "Figure 1, left",
     "halfspace-fig1b": "Figure 1, right",
+    "halfspace-figure8": "Figure 8",
     "halfspace-table1": "Table 1",
     "halfspace-table2": "Table 2",
     "halfspace-circle": "Figure 2; Figure 3; Figure 4; Figure 5; Figure 6; Figure 9; Figure 10",

@@ -1,0 +1,150 @@
+"""halfspace, Tables 1 and 2: the tables beside the published numbers, the curves, and whether they are flat."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from gatelab.figures import Curve
+from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
+from gatelab.lab.hardening import hardening_note
+from gatelab.lab.runs import Result
+from gatelab.lab.verdicts import Claim, Sample
+from gatelab.papers.common import dots, figure, findings
+
+NAMES = {
+    "relu": "ReLU",
+    "dlgn": "DLGN",
+    "pwc": "DLGN-PWC",
+    "frozen": "DLGN, frozen hard gates",
+    "frozen-soft": "DLGN, frozen soft gates",
+    "dln": "DLN",
+    "tangent": "linear on tangent features",
+}
+FROZEN = ("frozen", "frozen-soft")
+SOFT = ("dlgn", "pwc")  # learn with soft gates
+FLAT = 0.01  # a curve whose last fifth gains less than this on the fifth before is called flat
+Published = Mapping[str, tuple[float, float]]  # train and test accuracy, in percent
+
+
+@runtime_checkable
+class TableConfig(Protocol):
+    """What the findings need to know of a configuration."""
+
+    runs: Any
+    epochs: Any
+    kinds: Any
+
+    def title(self) -> str:
+        """The table's name in the paper."""
+        ...
+
+    def published(self) -> Published:
+        """The printed accuracies."""
+        ...
+
+    def claims(self, test: Mapping[str, Sample]) -> tuple[Claim, ...]:
+        """What the paper says about the table."""
+        ...
+
+    def differences(self) -> tuple[str, ...]:
+        """How this run departs from the paper."""
+        ...
+
+
+def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findings:
+    """Return the table, beside the published numbers, the curves and the claims."""
+    train, test = ({kind: _sample(config, results, kind, part) for kind in config.kinds} for part in ("train", "test"))
+    gains = {kind: _gains(config, results, kind) for kind in config.kinds if kind != "tangent"}
+    columns = ("published train", "published test", "difference") if config.published() else ()
+    rows = tuple(
+        (
+            NAMES[kind],
+            train[kind].text(),
+            test[kind].text(),
+            gains[kind].text() if kind in gains else "exact",
+            *_published(config, kind, test),
+        )
+        for kind in test
+    )
+    accuracies = ", ".join(f"{NAMES[kind]} {sample.text()}" for kind, sample in test.items())
+    title = "Accuracy in percent at the last epoch, mean ± standard deviation over runs"
+    note = (
+        "Last gain: the mean test accuracy of the last fifth of the epochs minus that of the fifth before, in points. "
+        + _flat_text(gains)
+    )
+    return findings(
+        f"{config.title()}: {results['relu/run 0']['data']}",
+        f"Test accuracy in percent at the last epoch: {accuracies}.",
+        Table(title, ("network", "train", "test", "last gain", *columns), rows, note),
+        _figure(config, test),
+        _curves(config, results),
+        *config.claims(test),
+        *config.differences(),
+        *(
+            note
+            for kind in config.kinds
+            if kind in SOFT
+            for note in hardening_note(NAMES[kind], _gaps(config, kind, results))
+        ),
+    )
+
+
+def _gaps(config: TableConfig, kind: str, results: Mapping[str, Result]) -> list[Any]:
+    """What hard gates would cost each run; None where nobody looked."""
+    return [results[f"{kind}/run {run}"].get("hardening") for run in range(config.runs)]
+
+
+def _sample(config: TableConfig, results: Mapping[str, Result], kind: str, part: str) -> Sample:
+    return Sample(tuple(results[f"{kind}/run {run}"][part] for run in range(config.runs)))
+
+
+def _histories(config: TableConfig, results: Mapping[str, Result], kind: str) -> Iterator[list[float]]:
+    return (results[f"{kind}/run {run}"]["test_accuracy"][0] for run in range(config.runs))
+
+
+def last_gain(history: list[float]) -> float:
+    """The mean of the last fifth of a curve minus that of the fifth before."""
+    part = max(1, len(history) // 5)
+    last, before = history[-part:], history[-2 * part : -part] or history[:1]
+    return sum(last) / len(last) - sum(before) / len(before)
+
+
+def _gains(config: TableConfig, results: Mapping[str, Result], kind: str) -> Sample:
+    return Sample(tuple(last_gain(history) for history in _histories(config, results, kind)))
+
+
+def _flat_text(gains: Mapping[str, Sample]) -> str:
+    rising = [NAMES[kind] for kind, gain in gains.items() if abs(gain.mean) >= FLAT]
+    if not rising:
+        return f"All curves are flat: they change by less than {100 * FLAT:g} point."
+    return f"Not flat yet (a change of {100 * FLAT:g} point or more): {', '.join(rising)}."
+
+
+def _published(config: TableConfig, kind: str, test: Mapping[str, Sample]) -> tuple[str, ...]:
+    """The published columns of a row; none if the paper does not have this table."""
+    if kind not in config.published():
+        return ("", "", "") if config.published() else ()
+    train, printed = config.published()[kind]
+    return (f"{train:g}", f"{printed:g}", f"{100 * test[kind].mean - printed:+.2f}")
+
+
+def _figure(config: TableConfig, test: Mapping[str, Sample]) -> FigureFacts:
+    kinds, printed = list(test), config.published()
+    aside = 0.08 if printed else 0.0
+    ours = percent_curve(f"ours, {config.runs} runs", [k - aside for k in range(len(kinds))], list(test.values()))
+    curves: list[Curve] = [ours]
+    if printed:
+        places = [place for place, kind in enumerate(kinds) if kind in printed]
+        curves.append(dots("published", [k + aside for k in places], [printed[kinds[k]][1] for k in places]))
+    title, caption = f"Test accuracy after {config.epochs} epochs", "Bars are standard deviations over runs."
+    ticks = tuple(NAMES[kind] for kind in kinds)
+    return figure(title, "", "test accuracy in percent", curves, caption, ticks=ticks)
+
+
+def _curves(config: TableConfig, results: Mapping[str, Result]) -> FigureFacts:
+    curves = []
+    for kind in (kind for kind in config.kinds if kind != "tangent"):
+        samples = [Sample(values) for values in zip(*_histories(config, results, kind), strict=True)]
+        points = percent_curve(NAMES[kind], range(1, len(samples) + 1), samples)
+        curves.append(Curve(points.label, points.x, points.y, points.error, line=True))
+    caption = "Means over runs; bars are standard deviations."
+    return figure("Test accuracy over epochs", "epoch", "test accuracy in percent", curves, caption)

@@ -1,0 +1,81 @@
+"""The linear model on tangent features is the exact fit of the linearised network."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gatelab.data import load
+from gatelab.kernels import neural_tangent_kernel
+from gatelab.kernels.tangent.features import tangent_features
+from gatelab.models import gconv, mlp
+from gatelab.papers.halfspace.linearised import linearised_accuracy, moments
+
+
+class Odd(torch.nn.Module):
+    """Uses its parameter outside layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x):
+        return (torch.linalg.matrix_exp(self.weight) @ x.unsqueeze(2)).squeeze(2)
+
+
+def digits_network():
+    net = mlp([64, 12, 10], bias=True, generator=torch.Generator().manual_seed(0))
+    return torch.nn.Sequential(torch.nn.Flatten(), *net)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (gconv(channels=[3, 4], dense=[5], outputs=4), (3, 6, 6)),
+        (mlp([4, 5, 3], bias=True), (4,)),
+        (torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3, groups=2), torch.nn.ReLU(), torch.nn.Flatten()), (2, 4, 4)),
+        (Odd(), (3,)),
+    ],
+    ids=["convolutions", "dense", "groups", "no layer"],
+)
+def test_features_have_the_tangent_kernel_as_their_gram_matrix(model, shape):
+    model, x = model.double().eval(), torch.randn(5, *shape, dtype=torch.float64)
+    features = tangent_features(model, x)
+    assert features.shape == (5, model(x).shape[1], sum(p.numel() for p in model.parameters()))
+    gram = torch.einsum("nkp,mlp->nmkl", features, features)
+    torch.testing.assert_close(gram, neural_tangent_kernel(model, x, outputs="full"))
+
+
+def test_features_have_one_order_for_all_batches():
+    model, x = digits_network().double(), torch.randn(6, 64, dtype=torch.float64)
+    parts = torch.cat([tangent_features(model, x[:2]), tangent_features(model, x[2:])])
+    torch.testing.assert_close(parts, tangent_features(model, x))
+
+
+def test_the_fit_is_the_ridge_regression_with_the_full_kernel():
+    digits = load("digits").subset(60, 20)
+    model, ridge = digits_network(), 1e-2
+    x, others = (digits.inputs(part) for part in (digits.train_x, digits.test_x))
+    targets = torch.nn.functional.one_hot(digits.train_y, 10).double() - 0.1
+    features = tangent_features(model.double(), x.double())
+    theta = moments(iter([(features, targets)])).solve(ridge)
+    flat = features.flatten(0, 1)
+    shift = ridge * flat.square().sum(0).mean()
+    dual = torch.linalg.solve(flat @ flat.T + shift * torch.eye(len(flat)), targets.flatten())
+    predicted = tangent_features(model, others.double())
+    assert theta is not None
+    torch.testing.assert_close(predicted @ theta, predicted @ (flat.T @ dual), rtol=1e-6, atol=1e-9)
+    said = (predicted @ theta).argmax(dim=1)
+    found = linearised_accuracy(model, digits, ridges=(ridge,))
+    assert found[1] == pytest.approx((said == digits.test_y).double().mean().item(), abs=1e-9)
+    assert found[2] == ridge
+
+
+def test_a_linearised_network_learns_digits_and_noise_does_not():
+    digits = load("digits").subset(400, 200)
+    train, test, _ = linearised_accuracy(digits_network(), digits, (1e-4, 1e-2))
+    assert train > 0.9
+    assert test > 0.8
+    shuffled = digits.train_y[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
+    noise = replace(digits, train_y=shuffled)
+    assert linearised_accuracy(digits_network(), noise, (1e-2,))[1] < 0.3
