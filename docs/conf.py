@@ -12,12 +12,12 @@ author = "The gatelab authors"
 release = version = gatelab.__version__
 extensions = [
     "mathml",
-    "generated_pages",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "generated_pages",
 ]
 html_math_renderer = "mathml"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -26,7 +26,8 @@ templates_path: list[str] = []
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
-suppress_warnings = ["config.cache"]
+# An axis in a jaxtyping annotation looks like a name to refer to.
+suppress_warnings = ["config.cache", "ref.python"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

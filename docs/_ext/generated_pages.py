@@ -33,8 +33,14 @@ def link_to_generated(_app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = repository_pages.rewrite(source[0], page.count("/"))
 
 
+def skip_requests(_app: Sphinx, _what: str, name: str, _held: object, skip: bool, _options: object) -> bool:
+    """Leave out the methods that scikit-learn adds for its routing of metadata; their texts refer to its own pages."""
+    return skip or (name.startswith("set_") and name.endswith("_request"))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Generate before Sphinx looks for pages."""
     app.connect("builder-inited", generate)
     app.connect("source-read", link_to_generated)
+    app.connect("autodoc-skip-member", skip_requests)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

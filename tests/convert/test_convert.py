@@ -384,3 +384,24 @@ class TestWidenedDgn(GatedModelContract):
 
     def soft(self, beta):
         return _hard_and_soft(self.make(), beta)
+
+
+def test_a_shallow_dlgn_is_the_model_of_that_name():
+    model, x = gl.models.mlp([3, 5, 4, 2], bias=True), torch.randn(6, 3)
+    twin = gl.to_dlgn(model, shallow=True, generator=torch.Generator().manual_seed(0))
+    same = gl.models.DeepLinearlyGatedNetwork([3, 5, 4, 2], shallow=True, value_bias=True)
+    for place, layer in enumerate(("1", "3")):
+        same.feature[place].load_state_dict(twin.feature.get_submodule(layer).map.state_dict())
+    for place, layer in enumerate("024"):
+        same.value[place].load_state_dict(twin.value.get_submodule(layer).state_dict())
+    assert twin(x).equal(same(x))
+    shapes = [tuple(layer.normals().shape) for layer in gl.half_spaces(twin.set_gates(HardGate())).values()]
+    assert shapes == [(5, 3), (4, 3)]
+
+
+def test_shallow_gates_of_images_read_the_image():
+    model, x = gl.models.gconv(channels=[2, 3], dense=[4], inputs=1, outputs=2), torch.randn(3, 1, 8, 8)
+    twin = gl.to_dlgn(model, shallow=True, x=x)
+    assert twin(x).shape == (3, 2)
+    weights = [tuple(parameter.shape) for name, parameter in twin.feature.named_parameters() if "weight" in name]
+    assert weights == [(2, 1, 3, 3), (3, 1, 3, 3), (4, 64)]

@@ -99,7 +99,7 @@ def test_what_has_no_such_paths_is_refused():
     with pytest.raises(UnsupportedModelError):
         mixture_of_experts(zoo.Residual())
     with pytest.raises(TooManyPathsError, match="more than the limit"):
-        mixture_of_experts(zoo.cnn()).gating(torch.randn(1, 4, 8, 8))
+        mixture_of_experts(zoo.cnn()).gating(torch.randn(1, 4, 8, 8), limit=10)
     with pytest.raises(InputError, match="the first layer takes 2"):
         mixture_of_experts(mlp([2, 3, 1])).expert(torch.randn(1, 4))
 

@@ -149,8 +149,10 @@ def test_bad_requests_for_top_paths(arguments, message):
         gl.top_paths(mlp([3, 4, 1]), *(a.double() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
-def test_features_of_convolutions_are_refused():
-    with pytest.raises(UnsupportedModelError, match="MaxPool2d"):
-        gl.neural_path_features(zoo.cnn(), torch.randn(2, 4, 8, 8))
+def test_features_that_do_not_exist_are_refused():
+    with pytest.raises(UnsupportedModelError, match="Sigmoid"):
+        gl.neural_path_features(
+            nn.Sequential(nn.Conv1d(1, 2, 2), nn.Sigmoid(), nn.Conv1d(2, 1, 2)), torch.randn(2, 1, 4)
+        )
     with pytest.raises(InputError, match="4 values per example, the first layer takes 3"):
         gl.neural_path_features(mlp([3, 4, 1]), torch.randn(2, 4))

@@ -211,6 +211,8 @@ def crossings(pieces: np.ndarray, s: np.ndarray, t: float) -> np.ndarray:
 def test_decisions_change_at_the_boundary_and_nowhere_else(make, outputs):
     torch.manual_seed(0)
     model = with_biases(make()).double()
+    if isinstance(model, nn.Sequential):
+        nn.init.zeros_(model[-1].bias)
     boundary = linear_regions_2d(model, None, SQUARE).decision_boundary()
     assert len(boundary) > 5
 
@@ -266,7 +268,7 @@ def test_a_domain_may_be_a_polygon():
             linear_regions_2d(model, None, bad)
 
 
-def test_three_examples_make_a_plane():
+def test_three_examples_make_a_plane(unchecked):
     model, x = with_biases(mlp([5, 8, 8, 2], bias=True)).double(), torch.randn(20, 5, dtype=torch.float64)
     partition = linear_regions_2d(model, x[[3, 7, 12]])
     places = partition.plane.coordinates(x[[3, 7, 12]])

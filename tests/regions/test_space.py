@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from gatelab.errors import InputError, TooManyPathsError
-from gatelab.models import mlp
 from gatelab.regions import Plane, Polyhedron, linear_regions_2d, linear_regions_3d, region_walk
 from gatelab.regions.volume import log_volume_estimate
 from gatelab.regions.walking import RegionWalker
@@ -60,7 +59,7 @@ def _met(partition, section, plane):
 
 
 def test_planes_in_general_position():
-    partition = linear_regions_3d(seeded(3, 6, 1), ((-1e3, 1e3),) * 3)
+    partition = linear_regions_3d(seeded(3, 6, 1), ((-1e5, 1e5),) * 3)
     assert len(partition) == 1 + 6 + 15 + 20  # Zaslavsky
     assert len(partition.neighbours) == 6 * (1 + 5 + 10)  # each plane is cut by the five others into so many facets
 
@@ -124,7 +123,7 @@ def test_a_walk_visits_regions_by_their_number_of_neighbours():
 
 
 def test_a_walk_in_many_dimensions():
-    model = mlp([12, 16, 16, 1], bias=True, generator=torch.Generator().manual_seed(0)).double()
+    model = seeded(12, 10, 10, 1)
     walk = region_walk(model, torch.zeros(12), 6, ((-1, 1),) * 12, generator=torch.Generator().manual_seed(0))
     for before, after, units in zip(walk.visits[:-1].tolist(), walk.visits[1:].tolist(), walk.crossed, strict=True):
         a, b = walk.regions[before], walk.regions[after]

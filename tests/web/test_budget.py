@@ -1,10 +1,12 @@
 """How fast the playground is in the browser of this machine. ``pytest -m slow tests/web/test_budget.py -s`` prints it.
 
-Bounds are those of two quiet cores. A shared machine can be many times slower, so each measurement is repeated and the
-best one counts.
+Bounds are those of two quiet cores. Each measurement is repeated and the best one counts; where more work waits than
+there are cores, the numbers are printed, and the test is skipped with the load as its reason.
 """
 
+import os
 import statistics
+from collections.abc import Callable
 
 import pytest
 
@@ -39,9 +41,17 @@ HOVER = """async () => {
 }"""
 
 
-def report(what: str, values: list[float], unit: str, best) -> float:
+def report(what: str, values: list[float], unit: str, best: Callable[[list[float]], float]) -> float:
     print(f"\n{what}: best {best(values):.0f}, median {statistics.median(values):.0f} {unit} of {len(values)} runs")  # noqa: T201
     return best(values)
+
+
+def within(is_met: bool) -> None:
+    """Hold the budget, if the machine is quiet enough to judge."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if not is_met and load > cores:
+        pytest.skip(f"the machine is busy: load {load:.1f} on {cores} cores")
+    assert is_met
 
 
 def running(playground, hidden: list[int]) -> None:
@@ -61,14 +71,15 @@ def test_first_picture(chromium):
         page.locator("#plane-A[aria-label*='regions']").wait_for()
         times.append(page.evaluate("() => performance.getEntriesByName('first-picture')[0].startTime"))
         context.close()
-    assert report("first picture", times, "ms", min) <= 1000
+    within(report("first picture", times, "ms", min) <= 1000)
 
 
 def test_training_with_redraws(playground):
     running(playground, [16, 16, 16])
     rates = [playground.page.evaluate(FRAMES, [3]) for _ in range(5)]
-    assert report("2-16-16-16-1, 200 points: steps", [r[0] for r in rates], "a second", max) >= 200
-    assert report("2-16-16-16-1, 200 points: redraws", [r[1] for r in rates], "a second", max) >= 20
+    steps = report("2-16-16-16-1, 200 points: steps", [r[0] for r in rates], "a second", max)
+    redraws = report("2-16-16-16-1, 200 points: redraws", [r[1] for r in rates], "a second", max)
+    within(steps >= 200 and redraws >= 20)
 
 
 def test_a_large_network(playground):
@@ -77,11 +88,11 @@ def test_a_large_network(playground):
     regions = int(playground.page.inner_text("#stage-A .key").split(" regions")[0].split()[-1].replace(",", ""))
     print(f"\n2-32-32-32-32-1: {regions} regions")  # noqa: T201
     assert regions >= 3000
-    assert report("2-32-32-32-32-1: redraws", [r[1] for r in rates], "a second", max) >= 5
+    within(report("2-32-32-32-32-1: redraws", [r[1] for r in rates], "a second", max) >= 5)
 
 
 @pytest.mark.parametrize("hidden", [[16, 16, 16], [32, 32, 32, 32]])
 def test_hover(playground, hidden):
     playground.open({"config": {"nets": [{"hidden": hidden}]}})
     times = [statistics.median(playground.page.evaluate(HOVER)) for _ in range(3)]
-    assert report(f"hover, {hidden}", times, "ms", min) <= 30
+    within(report(f"hover, {hidden}", times, "ms", min) <= 30)

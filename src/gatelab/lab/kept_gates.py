@@ -71,8 +71,11 @@ def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
     if len(inputs) != 1 or not gates or not all(_is_plain(model.get_submodule(str(node.target))) for node in gates):
         return None
     probe = GraphNetwork(_part(model.graph, [source for node in gates for source in node.args]), model)
+    training = model.training
+    model.eval()  # the values' batch norm must neither see one example alone nor remember it
     with torch.no_grad():
         shapes = [tensor.shape for tensor in probe.run(channels_last(data.inputs(data.train_x[:1])))]
+    model.train(training)
     if shapes[::2] != shapes[1::2]:  # a gate that several units share
         return None
     octets = sum(shape.numel() for shape in shapes[1::2]) / 8

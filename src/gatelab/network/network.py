@@ -295,7 +295,10 @@ def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
     for node in graph.nodes:
         path = str(node.target)
         if node.op == "call_module":
-            module = model.get_submodule(path)
+            try:
+                module = model.get_submodule(path)
+            except AttributeError as error:
+                raise InputError(f"module '{path}' is gone: the model was changed while it was read") from error
             for name, value in (*module.named_parameters(path), *module.named_buffers(path)):
                 refuse_unless_finite(name, value)
             variance = getattr(module, "running_var", None)

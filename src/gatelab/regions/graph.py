@@ -135,7 +135,9 @@ def region_graph(
         one_to_one: whether each line that reaches a cut continues behind it: all pre-activations are continuous.
     """
     loops: Any = import_module("gatelab.regions.joining")
-    edges, same = loops.neighbours(np.c_[scaled, cuts.sides], starts, len(cuts.layer), one_to_one)
+    edges, same = loops.neighbours(
+        np.c_[scaled, cuts.sides], starts, len(cuts.layer), int((cuts.layer < 0).sum()), one_to_one
+    )
     first, outline = np.unique(same, return_inverse=True)
     left, right, cut, begin, end = edges.T
 

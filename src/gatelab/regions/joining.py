@@ -61,13 +61,53 @@ def _banks(corners, following, sides):
 
 
 @numba.njit(nogil=True, cache=True)
-def neighbours(corners, starts, cuts, one_to_one):
+def _border(following, owner, sides, cut, edges, found):
+    """Append edges with nothing behind them."""
+    for i in sides:
+        edges[found] = (owner[i], -1, cut, i, following[i])
+        found += 1
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def _match(corners, following, owner, same, lone, edges, found):
+    """Append the edges of sides that are alone on their cut, each with the one that runs the other way.
+
+    Where three inputs of a max-pooling are equal on one line, the two sides may be numbered after different pairs.
+    """
+    middle = np.empty((len(lone), 2))
+    for n in range(len(lone)):
+        i = lone[n]
+        middle[n] = (corners[i, :2] + corners[following[i], :2]) / 2
+    order, matched = np.argsort(middle[:, 0]), np.zeros(len(lone), np.bool_)
+    for a in range(len(order)):
+        i = lone[order[a]]
+        for b in range(a + 1, len(order)):
+            if matched[order[a]] or middle[order[b], 0] - middle[order[a], 0] > APART:
+                break
+            j = lone[order[b]]
+            apart = np.abs(corners[i, :2] - corners[following[j], :2]).max()
+            if not matched[order[b]] and max(apart, np.abs(corners[j, :2] - corners[following[i], :2]).max()) <= APART:
+                matched[order[a]] = matched[order[b]] = True
+                _join(same, i, following[j])
+                _join(same, following[i], j)
+                edges[found] = (owner[i], owner[j], np.int64(corners[i, 2]), i, following[i])
+                found += 1
+        if not matched[order[a]]:
+            edges[found] = (owner[i], -1, np.int64(corners[i, 2]), i, following[i])
+            found += 1
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def neighbours(corners, starts, cuts, borders, one_to_one):
     """Find which polygons share a side, and which corners are the same point.
 
     Args:
         corners: (corners, 3).
         starts: (polygons + 1,).
         cuts: the number of cuts, those that bound the domain included.
+        borders: the number of cuts that bound the domain, which come first.
         one_to_one: whether the sides on both banks of a cut meet in pairs, as they do if each line that reaches a cut
             continues behind it.
 
@@ -82,12 +122,16 @@ def neighbours(corners, starts, cuts, one_to_one):
         owner[starts[polygon] : starts[polygon + 1]] = polygon
     order, begins = _sides_by_cut(corners, cuts)
     edges, found = np.empty((count, 5), np.int64), 0
+    lone, singles = np.empty(count, np.int64), 0
     for cut in range(cuts):
         rising, falling, axis = _banks(corners, following, order[begins[cut] : begins[cut + 1]])
-        if len(rising) == 0 or len(falling) == 0:  # the domain ends here
-            for i in np.concatenate((rising, falling)):
-                edges[found] = (owner[i], -1, cut, i, following[i])
-                found += 1
+        if len(rising) == 0 or len(falling) == 0:
+            alone = np.concatenate((rising, falling))
+            if cut < borders:  # the domain ends here
+                found = _border(following, owner, alone, cut, edges, found)
+            else:
+                lone[singles : singles + len(alone)] = alone
+                singles += len(alone)
             continue
         in_pairs = one_to_one and len(rising) == len(falling)
         a = b = 0
@@ -107,6 +151,7 @@ def neighbours(corners, starts, cuts, one_to_one):
                 a += 1
             if in_pairs or high >= -APART:
                 b += 1
+    found = _match(corners, following, owner, same, lone[:singles], edges, found)
     for i in range(count):
         same[i] = _root(same, i)
     return edges[:found].copy(), same
