@@ -6,9 +6,9 @@
 
 # %%
 import torch
-from matplotlib.figure import Figure
 
 from gatelab.dynamics import GatedLinearFlow
+from gatelab.figures import Curve, Plot
 
 torch.manual_seed(0)
 torch.set_default_dtype(torch.float64)
@@ -46,10 +46,11 @@ for time, one, other in zip(at, simulated, theory.tolist(), strict=True):
     print(f"t = {time:7.1f}   descent {one:.6f}   closed form {other:.6f}")
 
 # %%
-figure = Figure(figsize=(6, 3), layout="constrained")
-axes = figure.subplots()
-axes.semilogx(times, predicted, label="closed form", color="#0072b2")
-axes.semilogx([max(time, 0.1) for time in at], simulated, "o", label="gradient descent", color="#d55e00")
-axes.set(xlabel="time", ylabel="loss")
-axes.legend(frameon=False)
-figure
+Plot(
+    "log₁₀ of time",
+    "loss",
+    (
+        Curve("closed form", tuple(times.log10().tolist()), tuple(predicted.tolist()), line=True),
+        Curve("gradient descent", tuple(torch.tensor(at[1:]).log10().tolist()), tuple(simulated[1:])),
+    ),
+)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
+from gatelab.figures import Heatmap, Panels
 from gatelab.kernels import label_complexity
 
 torch.manual_seed(0)
@@ -36,6 +37,9 @@ def look(net, when):
     for name, (kernel, test_kernel) in rows.items():
         nu = label_complexity(kernel.double().detach(), targets)
         print(f"{when:<15} {name:<17} accuracy {ridge_accuracy(kernel, test_kernel):.1%}   ν {nu:,.0f}")
+    order = y[:100].argsort()
+    cosine = H[order][:, order] / (H.diag()[order, None] * H.diag()[order]).sqrt()
+    return Heatmap(f"H, {when}", tuple(map(tuple, cosine.tolist())), low=0.0, high=1.0, scale="cosine")
 
 
 # %% [markdown]
@@ -43,15 +47,21 @@ def look(net, when):
 
 # %%
 net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-look(net, "at the start")
+before = look(net, "at the start")
 optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
 for _step in range(800):
     optimiser.zero_grad()
     nn.functional.cross_entropy(net(x), y).backward()
     optimiser.step()
-look(net, "after training")
+after = look(net, "after training")
 with torch.no_grad():
     print(f"{'':<15} {'the network':<17} accuracy {(net(test_x).argmax(1) == test_y).double().mean():.1%}")
+
+# %% [markdown]
+# A hundred digits, ordered by class:
+
+# %%
+Panels((before, after), columns=2)
 
 # %% [markdown]
 # H knows nothing of the weights' values, only which paths are open. Where its accuracy rises and ν falls, the *gates* have learnt.

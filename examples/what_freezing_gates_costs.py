@@ -6,10 +6,10 @@
 
 # %%
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 import gatelab as gl
+from gatelab.figures import Curve, Plot
 
 torch.set_num_threads(1)
 digits = gl.data.load("digits")
@@ -55,13 +55,12 @@ for name, values in accuracies.items():
     print(f"{name:<20} {sum(values) / 3:5.1f} %   " + ", ".join(f"{value:.1f}" for value in values))
 
 # %%
-figure = Figure(figsize=(6, 2.6), layout="constrained")
-axes = figure.subplots()
-for row, values in enumerate(accuracies.values()):
-    axes.plot(values, [row] * len(values), "o", color="#0072b2")
-axes.set_yticks(range(len(accuracies)), list(accuracies))
-axes.set(xlabel="test accuracy, %: one dot for each seed", ylim=(-0.5, len(accuracies) - 0.5))
-figure
+Plot(
+    "",
+    "test accuracy, %: one dot for each seed",
+    tuple(Curve("", (float(place),) * 3, tuple(values)) for place, values in enumerate(accuracies.values())),
+    ticks=tuple(accuracies),
+)
 
 # %% [markdown]
 # Three seeds on an easy task are a sketch of the experiment. [Table 2](../docs/results/npk-table2.md) has it on MNIST with verdicts, and

@@ -51,6 +51,9 @@ for epoch in range(10):
 accuracy = (net(test_x).argmax(1) == test_y).double().mean()
 print(f"test accuracy {accuracy:.1%}")
 
+# %%
+tracker.plot()
+
 # %% [markdown]
 # ## What gatelab sees
 #

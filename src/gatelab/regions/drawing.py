@@ -7,7 +7,6 @@ from math import acos, atan2, ceil, cos, hypot, sin
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.figures import Shapes
+from gatelab.figures.drawing import Drawing
 from gatelab.figures.facts import Polygon
 from gatelab.regions.halfspace import half_spaces
 from gatelab.regions.partition import Partition
@@ -94,8 +94,7 @@ def draw_regions(
         raise InputError("there is nothing to draw; give at least one picture")
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
-    figure = Figure(figsize=(3.6 * columns + 0.6, 3.2 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = Drawing((3.6 * columns + 0.6, 3.2 * rows))
     values = {panel.label: [v for p in panels if p.label == panel.label for v in p.values] for panel in panels}
     scales = {label: Normalize(min(numbers), max(numbers)) for label, numbers in values.items()}
     axes_of: dict[str, list[Axes]] = {}
