@@ -122,7 +122,7 @@ def test_infinite_width_needs_no_network(place):
         (("net.py:square", "digits", "--kind", "npk"), "does not take the examples of digits, of shape (1, 8, 8)"),
         (("net.py:small", "complex.npy", "--kind", "npk"), "dtype complex64; give real numbers"),
         (("net.py:small", "number.npy", "--kind", "npk"), "holds shape () and dtype float64"),
-        (("net.py:fussy", "digits", "--kind", "npk"), "fussy() failed: TypeError"),
+        (("net.py:fussy", "digits", "--kind", "npk"), "fussy needs arguments (size)"),
         (("-", "digits", "--kind", "infinite", "--depth", "2", "--weights", "w.pt"), "--weights has no meaning"),
         (("net.py:nothing", "digits", "--kind", "npk"), "returned int; it must return an nn.Module"),
         (("net.py:small", "digits", "--kind", "ntk", "--wrt", "9.weight"), "no parameter '9.weight'"),

@@ -296,7 +296,7 @@ def test_sizes_must_be_whole_numbers(unchecked):
         gl.path_features(model, torch.randn(2, 6), 2.5)
     with pytest.raises(InputError, match=r"m is 2\.5"):
         gl.widen_values(gl.to_dgn(model, Regime.FRNPF_DI), 2.5)
-    with pytest.raises(InputError, match="beta is 8"):
+    with pytest.raises(InputError, match="beta is '8'"):
         gl.to_dlgn(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "8")
 
 

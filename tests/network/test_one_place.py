@@ -13,7 +13,9 @@ BUILDERS = ("network", "models", "papers")
 REASONS = {
     ("observe.py", "_BatchNorm"): "refuses statistics of the batch before anything is read",
     ("observe.py", "_DropoutNd"): "refuses chance before anything is read",
+    ("observe.py", "RReLU"): "refuses chance before anything is read",
     ("observe.py", "DataParallel"): "looks through a wrapper",
+    ("convert/shallow.py", "Linear"): "tells its own two kinds of maps apart",
     ("convert/widen.py", "_BatchNorm"): "makes a wider one",
     ("convert/branch.py", "_DropoutNd"): "writes a functional dropout as a module",
     ("lab/team.py", "Linear"): "puts a stacked layer in its place",
@@ -66,7 +68,6 @@ def test_there_is_one_table_of_operations():
     assert found == {
         ("convert/branch.py", "dropout dropout1d dropout2d dropout3d"),  # the modules of these functions
         ("gates/activations.py", "silu gelu hardswish mish elu celu selu softplus"),  # the gate of each, as a formula
-        ("observe.py", "dropout alpha_dropout feature_dropout feature_alpha_dropout"),  # draw from the global generator
         ("kernels/tangent/uses.py", "linear conv2d batch_norm"),  # those whose gradients have a known form
     }
 

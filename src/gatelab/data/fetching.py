@@ -43,10 +43,11 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
         DataError: no source delivered the right files; the message lists the answer of each.
 
     Example:
-        >>> fetch("imagenet")
-        Traceback (most recent call last):
-        ...
-        gatelab.errors.InputError: there is nothing to fetch for 'imagenet'; there are mnist, fashion-mnist, ...
+        >>> try:
+        ...     fetch("imagenet")
+        ... except InputError as error:
+        ...     print(error)
+        there is nothing to fetch for 'imagenet'; there are mnist, fashion-mnist, ...
     """
     if name not in ENTRIES:
         raise InputError(f"there is nothing to fetch for '{name}'; there are {', '.join(ENTRIES)}")

@@ -57,9 +57,11 @@ def lightning_callback(tracker: GateTracker, every: int = 1, prefix: str = "gate
     Example:
         >>> import torch
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
-        >>> lightning_callback(GateTracker(net, torch.randn(4, 2)), every=0)
-        Traceback (most recent call last):
-        gatelab.errors.InputError: every is 0; give a number of epochs, at least 1
+        >>> try:
+        ...     lightning_callback(GateTracker(net, torch.randn(4, 2)), every=0)
+        ... except InputError as error:
+        ...     print(error)
+        every is 0; give a number of epochs, at least 1
     """
     if every < 1:
         raise InputError(f"every is {every}; give a number of epochs, at least 1")

@@ -110,9 +110,11 @@ def check_counts(**counts: int) -> None:
     """Raise InputError unless every argument is a whole number, at least 1.
 
     Example:
-        >>> check_counts(dim=3, units=0)
-        Traceback (most recent call last):
-        gatelab.errors.InputError: units is 0; give a whole number, at least 1
+        >>> try:
+        ...     check_counts(dim=3, units=0)
+        ... except InputError as error:
+        ...     print(error)
+        units is 0; give a whole number, at least 1
     """
     for name, count in counts.items():
         if not isinstance(count, Integral) or count < 1:

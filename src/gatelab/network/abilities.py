@@ -7,12 +7,10 @@ from torch.fx import Node
 
 from gatelab.network.gating import is_piecewise_linear
 from gatelab.network.nodes import ancestors, value_sources
-from gatelab.network.operations import CONVOLUTIONS, Kind
+from gatelab.network.operations import Kind
 
 if TYPE_CHECKING:
     from gatelab.network.network import Network
-
-_CHAIN = frozenset({Kind.WEIGHT, Kind.GATE, Kind.DROPOUT, Kind.PASSING, Kind.REARRANGEMENT, Kind.START})
 
 
 def abilities(network: "Network") -> dict[str, str]:
@@ -45,20 +43,12 @@ def _before_twins(network: "Network") -> Iterator[Node]:
 
 
 def _before_path_kernel(network: "Network") -> Iterator[Node]:
-    for node in network.value_nodes:
-        if network.is_obstacle(node):
-            yield node
+    yield from _before_listed_paths(network)
     yield from _tied(network)
 
 
 def _before_listed_paths(network: "Network") -> Iterator[Node]:
-    yield from _obstacles(network)
-    for node in network.value_nodes:
-        gate = node in network.gates and network.kind(node) is not Kind.SELECTION
-        constant = gate and network.gating(node).is_constant_somewhere
-        known = gate or node.op == "placeholder" or network.kind(node) in _CHAIN
-        if not known or constant or _is_convolution(network, node):
-            yield node
+    return (node for node in network.value_nodes if network.is_obstacle(node))
 
 
 def _before_regions(network: "Network") -> Iterator[Node]:
@@ -96,7 +86,3 @@ def _tied(network: "Network") -> Iterator[Node]:
             if id(weight) in met:
                 yield node
             met.add(id(weight))
-
-
-def _is_convolution(network: "Network", node: Node) -> bool:
-    return network.operation(node) in CONVOLUTIONS

@@ -64,6 +64,7 @@ class RegionPlan:
         self._gates = {name: node for node, name in network.gates.items()}
         for node in self._gates.values():
             self._refuse_smooth(node)
+            self._refuse_crossed_bounds(node)
         certify(network)
         self.gates = tuple(self._gates)
         self.path_gates = tuple(network.path_gates.values())
@@ -105,13 +106,15 @@ class RegionPlan:
 
         with torch.no_grad():
             (output,) = self.interpreter.run(model, [self.output], x, record)
-        pattern = self.pattern({name: opened[name] for name in self.path_gates}, x.dtype)
+        pattern = self.pattern({name: opened[name] for name in self.path_gates}, x.dtype, model)
         return pattern, output
 
-    def pattern(self, opened: Mapping[str, Bool[Tensor, "n ..."]], dtype: torch.dtype) -> GatePattern:
-        """Return a pattern with these gates open, and with this model's kinds of gates and slopes."""
+    def pattern(
+        self, opened: Mapping[str, Bool[Tensor, "n ..."]], dtype: torch.dtype, model: nn.Module | None = None
+    ) -> GatePattern:
+        """Return a pattern with these gates open, with the plan's kinds of gates and the slopes of ``model``."""
         layers = {
-            name: GateLayer(self.kind(name), tuple(gates.shape[1:]), pack(gates.flatten(1)), self.slope(name))
+            name: GateLayer(self.kind(name), tuple(gates.shape[1:]), pack(gates.flatten(1)), self.slope(name, model))
             for name, gates in opened.items()
         }
         return GatePattern(layers, dtype, is_chain=self.network.is_chain)
@@ -193,6 +196,14 @@ class RegionPlan:
         if not is_piecewise_linear(self.network.gating(node)):
             raise UnsupportedModelError(
                 f"{self.network.where(node)} is a gate with many values, so the network has no linear regions; use ReLU"
+            )
+
+    def _refuse_crossed_bounds(self, node: Node) -> None:
+        bounds = self.network.gating(node).bounds
+        if bounds is not None and bounds[0] > bounds[1]:
+            raise UnsupportedModelError(
+                f"{self.network.where(node)} has a lower bound {bounds[0]:g} above its upper bound {bounds[1]:g}, "
+                "so that it is constant and no gate; swap the bounds"
             )
 
 

@@ -79,7 +79,7 @@ class Plane:
         Example:
             >>> plane = Plane.of_examples(torch.tensor([[0.0, 0, 0], [3.0, 4, 0], [0, 0, 2]]))
             >>> plane.coordinates(torch.tensor([[3.0, 4, 0]])).tolist()
-            [[5.0, 0.0]]
+            [[5.0, ...0.0]]
         """
         refuse_unless_tensors(examples=examples)
         if examples.ndim < 2 or len(examples) != 3:

@@ -1,7 +1,7 @@
 """Regions of input space: where a path is active, where all gates are constant."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -74,9 +74,9 @@ class ActivationRegion(Brief):
     weight: Float[Tensor, "k d"]
     bias: Float[Tensor, " k"]
     gates: GatePattern
-    units: tuple[tuple[str, int], ...]
-    beyond: Int[Tensor, " faces"]
-    states: States
+    units: tuple[tuple[str, int], ...] = field(repr=False)
+    beyond: Int[Tensor, " faces"] = field(repr=False)
+    states: States = field(repr=False)
 
     def map(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Apply the affine map; inside the region this is the network's output."""

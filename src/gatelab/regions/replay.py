@@ -155,7 +155,8 @@ class Replay:
 
     def pattern(self, states: States) -> GatePattern:
         """Return the pattern of gates in these states, with this model's kinds of gates and slopes."""
-        return self.plan.pattern({name: self.gate(name).opened(state) for name, state in states.items()}, self.dtype)
+        opened = {name: self.gate(name).opened(state) for name, state in states.items()}
+        return self.plan.pattern(opened, self.dtype, self.model)
 
     def _run(self, targets: Sequence[Node], x: Tensor, states: States) -> list[Tensor]:
         actions = {name: self.gate(name).action(state) for name, state in states.items()}

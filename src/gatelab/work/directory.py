@@ -20,11 +20,11 @@ class DirectoryFormat:
 
     Example:
         >>> notes = DirectoryFormat("notebook", "notes.json", "notes 1")
-        >>> notes.refuse_changes(Path("here"), {"pages": 3}, {"pages": 4})
-        Traceback (most recent call last):
-        ...
-        gatelab.errors.RunError: here holds another notebook (pages: 3 there, 4 now); choose another directory, or
-        remove this one
+        >>> try:
+        ...     notes.refuse_changes(Path("here"), {"pages": 3}, {"pages": 4})
+        ... except RunError as error:
+        ...     print(error)
+        here holds another notebook (pages: 3 there, 4 now); choose another directory, or remove this one
     """
 
     noun: str  # in messages

@@ -17,6 +17,7 @@ from gatelab.kernels import (
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.paths import PathIndex, mixture_of_experts
 from gatelab.regions import Plane, Polyhedron, activation_region, linear_regions_2d, region_counts
+from tests import image_zoo
 from tests.attacks.fuzz.checks import equal
 from tests.attacks.outcomes import SilentlyWrongError, refusal
 
@@ -156,7 +157,7 @@ REFUSED = {
     "plane of other features": lambda: linear_regions_2d(
         relu_net(), Plane(torch.zeros(3), torch.eye(3)[0], torch.eye(3)[1])
     ),
-    "experts of a convolution": lambda: mixture_of_experts(nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())),
+    "experts of a skip": lambda: mixture_of_experts(image_zoo.made(image_zoo.Residual), image_zoo.Residual.images()),
     "experts of a tensor": lambda: mixture_of_experts(torch.ones(2)),
     "path index of no widths": lambda: PathIndex((), ()),
     "path index, a number out of range": lambda: PathIndex((2, 3, 1), (False,) * 3).locate(99),
