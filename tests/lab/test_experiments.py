@@ -127,13 +127,13 @@ SOFT = {"npk-figure3-kernels", "halfspace-fashion", "halfspace-table1", "halfspa
 @pytest.mark.parametrize(
     ("identifier", "data", "figures"),
     [
-        ("npk-figure3-stages", "cifar10", 1),
+        pytest.param("npk-figure3-stages", "cifar10", 1, marks=pytest.mark.slow),
         ("npk-figure3-dynamics", "mnist", 1),
         ("npk-figure3-kernels", "mnist", 2),
         ("npk-kernel-regression", "mnist", 1),
-        ("halfspace-fashion", "fashion-mnist", 7),
-        ("halfspace-table1", "cifar10", 2),
-        ("halfspace-table2", "cifar10", 2),
+        pytest.param("halfspace-fashion", "fashion-mnist", 7, marks=pytest.mark.slow),
+        pytest.param("halfspace-table1", "cifar10", 2, marks=pytest.mark.slow),
+        pytest.param("halfspace-table2", "cifar10", 2, marks=pytest.mark.slow),
     ],
 )
 def test_smoke_profiles_on_real_data(identifier, data, figures, tmp_path):
