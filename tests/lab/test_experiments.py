@@ -267,5 +267,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     code, _, err = call("run", "study", "--set", "epochs=two")
     assert code == 2
     assert err.startswith("gatelab: study: epochs: Input should be a valid integer")
-    assert call("run", "study", "--set", "epochs")[2].startswith("gatelab: --set epochs: write key=value (")
+    assert call("run", "study", "--set", "epochs")[2] == (
+        "gatelab: --set epochs: write key=value (more: gatelab explain InputError)\n"
+    )
     assert "study" in call("experiments")[1]
