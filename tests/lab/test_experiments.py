@@ -111,10 +111,14 @@ def _needs(name):
         pytest.skip(f"{name} is not here: run 'make data'")
 
 
+SMALL_IMAGES = {"arch": "gconv", "shrink": 4, "train_size": 200, "test_size": 100}
+
+
 @pytest.mark.data
-def test_table_2_end_to_end(tmp_path):
-    _needs("mnist")
-    _, findings = _run(find_experiment("npk-table2"), "smoke", {}, tmp_path / "run")
+@pytest.mark.parametrize(("data", "settings"), [("mnist", {}), ("cifar10", SMALL_IMAGES)])
+def test_table_2_end_to_end(tmp_path, data, settings):
+    _needs(data)
+    _, findings = _run(find_experiment("npk-table2"), "smoke", settings, tmp_path / "run")
     assert [row[0] for row in findings.tables[0].rows] == ["FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU"]
     assert len(findings.claims) == 5
     assert any(note.startswith("The gates of DNPFL are soft.") for note in findings.notes)

@@ -172,13 +172,14 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         _figure(config, best),
         *_claims(last),
         *_notes(config),
-        *hardening_note("DNPFL", _gaps(results[f"dnpfl/{rates['DNPFL']:g}"])),
+        *hardening_note("DNPFL", _gaps(config, results, rates["DNPFL"])),
     )
 
 
-def _gaps(result: Result) -> list[Any]:
+def _gaps(config: Table2Config, results: Mapping[str, Result], rate: float) -> list[Any]:
     """What hard gates would cost each run; runs of version 0.1 did not look."""
-    return result["seen"][-1]["members"] if "seen" in result else []
+    cells = [results[f"dnpfl/{rate:g}{group}"] for group in config.groups()]
+    return [member for cell in cells if "seen" in cell for member in cell["seen"][-1]["members"]]
 
 
 def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:
