@@ -204,7 +204,7 @@ def test_metadata_that_lack_a_key(made):
 def test_a_store_that_another_process_has_just_made(made, x, monkeypatch):
     path, entries, again = made
     monkeypatch.setattr(DirectoryFormat, "exists", lambda self, path: False)
-    with pytest.raises(StoreError, match=r"another process has just made .*K.zarr; run the same command again"):
+    with pytest.raises(StoreError, match=r"another process has just created .*K.zarr; run the same command again"):
         again()
     assert open_kernel(path)[:, :].tobytes() == entries.tobytes()
 
@@ -305,7 +305,7 @@ def test_a_disk_that_fills_up_leaves_what_is_finished(tmp_path, x, monkeypatch):
         return real(file, content)
 
     monkeypatch.setattr("gatelab.work.files.os.write", full_after_two)
-    with pytest.raises(RunError, match="No space left on device; what was finished is kept"):
+    with pytest.raises(RunError, match="No space left on device; finished work is kept"):
         compute(PathKernel(network()), x, store=path, executor=ONE)
     monkeypatch.undo()
     finished = lines(path)
