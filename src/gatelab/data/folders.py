@@ -78,7 +78,7 @@ def bounded(stream: io.BufferedIOBase, limit: int, path: Path | str) -> bytes:
     """Read a stream that may have at most ``limit`` bytes."""
     content = stream.read(limit + 1)
     if len(content) > limit:
-        raise DataError(f"{path}: expected at most {limit} bytes, and there are more; remove it and fetch it again")
+        raise DataError(f"{path}: expected at most {limit} bytes, but it is larger; remove it and fetch it again")
     return content
 
 
