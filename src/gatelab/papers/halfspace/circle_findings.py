@@ -40,7 +40,7 @@ def _learning(seen: CircleRuns) -> Table:
         ("network", *halves, f"epochs to {LEARNT:g}"),
         tuple(rows),
         "The paper: about 200 epochs for ReLU and DLGN, more than 2000 with frozen gates. Runs that do not get there "
-        "are counted; they enter no mean.",
+        "are counted but left out of the mean.",
     )
 
 
@@ -94,7 +94,7 @@ def _tilts(seen: CircleRuns) -> Table:
         "How much more of the smooth half a gate is open on, by layer",
         ("layer", "ReLU, start", "ReLU, end", "DLGN, start", "DLGN, end"),
         _by_layer(seen, tilts),
-        "The share of the smooth half on which a gate is open minus that of the rough half, mean over the layer's "
+        "The share of the smooth half on which a gate is open minus the same for the rough half, mean over the layer's "
         "gates: 1 is exactly the smooth half, 0 no preference, −1 the rough half.",
     )
 
@@ -110,12 +110,12 @@ def _normals(seen: CircleRuns) -> Table:
         ("layer", "concentration, start", "to the smooth half, start", "concentration, end", "to it, end"),
         _by_layer(seen, gathered),
         "Concentration is the length of the mean of a layer's unit normals: 0 if they cancel, 1 if all are one "
-        "direction. Next to it is how far that mean points to the middle of the smooth half, −1 to 1.",
+        "direction. The next column is how far that mean points to the middle of the smooth half, −1 to 1.",
     )
 
 
 def _hard(seen: CircleRuns) -> Table:
-    """What hard gates would cost networks with soft gates, whose half-spaces and paths are those of hard gates."""
+    """What hard gates would cost networks with soft gates; half-spaces and paths always use hard gates."""
     rows = []
     for kind in ("dlgn", *FROZEN):
         epoch = seen.end(kind)
@@ -126,5 +126,5 @@ def _hard(seen: CircleRuns) -> Table:
         ("network", "epoch", "as trained", "hard gates"),
         tuple(rows),
         "Half-spaces, paths and overlaps are those of the network with hard gates. Where its error is much larger, "
-        "they describe another function than the one that was learnt.",
+        "they do not describe the learnt function.",
     )

@@ -36,7 +36,7 @@ class FashionConfig(DlgnOptions, DataConfig):
     width: int = Field(default=128, ge=1)
     learning_rate: float = Field(default=2e-4, gt=0)
     batch_size: int = Field(default=32, ge=1)
-    epoch_examples: int = Field(default=6000, ge=1)  # a tenth of the data, to observe the first pass closely
+    epoch_examples: int = Field(default=6000, ge=1)  # a tenth of the data, so that the first pass is observed closely
     epochs: int = Field(default=60, ge=1)
     per_class: int = Field(default=50, ge=1)  # probes
     train_size: int | None = Field(default=None, ge=1)
@@ -47,7 +47,7 @@ class FashionConfig(DlgnOptions, DataConfig):
         return _data(self.data_root, self.train_size, self.seed)
 
     def looks_at(self) -> list[int]:
-        """The epochs to observe: every one at first, then every fifth, and the last."""
+        """The epochs to observe: each of the first ones, then every fifth, and the last."""
         return [e for e in range(self.epochs + 1) if e <= 10 or e % 5 == 0 or e == self.epochs]
 
     def make(self, kind: str, seed: int) -> nn.Module:

@@ -50,7 +50,7 @@ def residual_sum(seed: int) -> Measurement:
     whole = neural_path_kernel(model, x, normalise=False)
     pattern = capture_gates(model, x)
     gates = [pattern[name].double() for name in pattern.layers]
-    # Paths through a branch: any of its units open for both (τ), then any of the layer behind; past it: the unit stays.
+    # Through a branch a path passes any unit open for both (τ), then any unit of the next layer; past it, it stays.
     overlaps = [gate @ gate.T for gate in gates]
     gram = x @ x.T
     parts = [
