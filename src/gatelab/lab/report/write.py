@@ -16,13 +16,13 @@ from gatelab.work.files import refuse_links, write_durably, write_json
 
 
 def findings_of(run: Run, experiment: Experiment) -> Findings:
-    """Return the findings of a run; raise a RunError that names the cells which are not finished."""
+    """Return the findings of a run; raise a RunError that names unfinished cells."""
     config = experiment.read(run.config)
     results, cells = run.results(), experiment.cells(config)
     missing = [cell.name for cell in cells if cell.name not in results]
     if missing:
         raise RunError(
-            f"{run.path} is not finished: {', '.join(missing)} still to do; run the same command again to go on"
+            f"{run.path} is not finished: {', '.join(missing)} are still to do; run the same command again to continue"
         )
     in_order = {cell.name: results[cell.name] for cell in cells}  # the journal lists them as they finished
     try:
