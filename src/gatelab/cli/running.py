@@ -1,4 +1,4 @@
-"""``gatelab experiments``, ``run``, ``runs`` and ``report``; and how any experiment is performed."""
+"""``gatelab experiments``, ``run``, ``runs`` and ``report``; and how an experiment is executed."""
 
 import json
 import sys
@@ -140,7 +140,7 @@ def perform(
 ) -> None:
     """Run an experiment, or continue it, write its report, and print what was found.
 
-    ``prepare`` fills in the configuration, and tells what will be done, before the run is opened.
+    ``prepare`` completes the configuration and reports what will be done, before the run is opened.
     """
     from gatelab.cli.progress import reporter, stoppable
     from gatelab.errors import InputError
