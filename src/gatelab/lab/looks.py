@@ -14,7 +14,7 @@ from gatelab.errors import RunError
 from gatelab.gates import GatePattern
 from gatelab.lab.team import Team
 from gatelab.work.files import read_json, write_json
-from gatelab.work.tensors import REMEDY, read_tensors, write_tensors
+from gatelab.work.tensors import REMEDY, read_tensors
 
 Look = dict[str, Any]  # plain data that JSON can hold
 
@@ -71,7 +71,7 @@ def gate_looks(
         before = _read_gates(earlier[-1]) if earlier else None
         tracker = GateTracker(model, probes, labels, tangent, before, kernels=kernels)
         record, gates = tracker.record(epoch), tracker.gates
-        _write_gates(files[epoch], gates)
+        gates.save(files[epoch])
         complexity = record.complexity
         return {
             "epoch": epoch,
@@ -92,15 +92,8 @@ def moments(epochs: int, every: int) -> list[int]:
     return sorted({*range(0, epochs, every), epochs})
 
 
-def _write_gates(file: Path, gates: GatePattern) -> None:
-    """Write a pattern with a checksum, which a pattern's own file does not have."""
-    plain = file.with_name(f"{file.name}.partial")
-    gates.save(plain)
-    write_tensors(file, plain.read_bytes())
-
-
 def _read_gates(file: Path) -> GatePattern:
-    read_tensors(file)  # refuses a damaged file
+    read_tensors(file)  # a damaged file is an error of the run, with the run's remedy
     return GatePattern.load(file)
 
 
