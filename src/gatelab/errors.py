@@ -43,7 +43,7 @@ class UnsupportedModelError(GatelabError, TypeError):
     Common causes and ways out:
 
     - LayerNorm, GroupNorm or attention over tokens before a gate: their statistics depend on the input. They may
-      stand behind the last gate. Tangent kernels work for any model;
+      come after the last gate. Tangent kernels work for any model;
     - no exact path kernel: ``gatelab.path_features`` estimates it for every model that ``to_dgn`` converts;
     - control flow that depends on values (``if x.sum() > 0``), or random numbers in forward: take them out;
     - a compiled, scripted or quantised model: pass the original ``nn.Module``;

@@ -43,7 +43,7 @@ _MAY_DRAW = frozenset(
 
 
 def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
-    """Return the plain module behind ``model``; refuse a model whose answers depend on chance or on the batch.
+    """Return the plain module behind ``model``; refuse a model whose outputs depend on chance or on the batch.
 
     Args:
         model: the user's model.
@@ -312,7 +312,7 @@ _SET_STATE: dict[str, Callable[[Any], Any]] = {
 
 
 class _OwnChance(TorchFunctionMode):
-    """Draws random numbers from generators of its own, so that the caller's random state stays as it is."""
+    """Draws random numbers from its own generators, so that the caller's random state stays unchanged."""
 
     def __init__(self) -> None:
         super().__init__()

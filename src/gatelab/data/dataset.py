@@ -135,7 +135,7 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
         torch.Size([1437, 1, 8, 8])
     """
     if name not in _LOADERS:
-        raise InputError(f"there is no data set '{name}'; there are {', '.join(_LOADERS)}")
+        raise InputError(f"there is no data set '{name}'; the data sets are {', '.join(_LOADERS)}")
     return _LOADERS[name](root)
 
 

@@ -43,7 +43,7 @@ def find(entry: Entry, root: str | Path | None = None) -> dict[str, Path]:
                 missing = [file.name for file in entry.files if file.name not in found]
                 partial = f" {place} holds only a part; missing: {', '.join(missing)}."
     raise DataError(
-        f"{entry.title} is not here; looked in {', '.join(looked)}.{partial} Run 'gatelab data fetch {entry.name}', or "
+        f"{entry.title} was not found in {', '.join(looked)}.{partial} Run 'gatelab data fetch {entry.name}', or "
         f"name a folder that holds {entry.folders[0]}/ with --data-root or $GATELAB_DATA"
     )
 

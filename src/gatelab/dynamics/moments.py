@@ -101,7 +101,7 @@ class GatedMoments:
 
     def _check_unit(self, unit: int) -> None:
         if not isinstance(unit, Integral) or not 0 <= unit < self.units:
-            raise OutOfRangeError(f"there is no unit {unit}; there are 0 to {self.units - 1}")
+            raise OutOfRangeError(f"there is no unit {unit}; the units are 0 to {self.units - 1}")
 
 
 def gated_inputs(x: Float[Tensor, "n d"], gates: Gates) -> Float[Tensor, "n kd"]:

@@ -62,7 +62,7 @@ class GateTracker:
 
     ν = yᵀĤ⁻¹y needs labels. Whole numbers are classes: two become ±1, as in the paper, more become one column of ones
     and zeros each, and the ν of all columns are added, so ν does not depend on the classes' numbers. Real
-    numbers are targets as they are; several columns add up.
+    numbers are used directly as targets; several columns add up.
 
     With ``kernels="sketch"`` H is estimated by ``sketch_dim`` random path features, the same ones at every record.
     The inverse of such an estimate is too large; ν is multiplied by (d − n − 1) / d for n probes and d features, which

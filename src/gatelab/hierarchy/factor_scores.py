@@ -99,7 +99,7 @@ def weight_energies(own: RegionNetwork) -> dict[int, Float[Tensor, "o i"]]:
 
 
 def _weight_layer(network: Network, node: Node) -> Node | None:
-    """Return the weight layer behind a node, with only normalisations in between; None if there is none."""
+    """Return the weight layer that feeds a node, with only normalisations in between; None if there is none."""
     while node.op != "placeholder":
         if network.kind(node) is Kind.WEIGHT:
             return node

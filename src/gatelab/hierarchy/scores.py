@@ -61,7 +61,7 @@ def disentanglement_score(
         student: with any number of nodes.
         teacher: z_α must take 2^k values in the hidden regions.
         x: a sample; every input of the teacher by default.
-        over_inputs: whether the whole variance of a node counts, or only that of its mean given z_α.
+        over_inputs: whether the whole variance of a node counts, or only the variance of its mean given z_α.
 
     Returns:
         The score of each hidden region, and their mean ``overall``.

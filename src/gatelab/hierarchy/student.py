@@ -58,7 +58,7 @@ class NodeOptions:
 class RegionState(NamedTuple):
     """One region's nodes at every input: weighted sums f^raw, the gate's input and output, f for the parents, and f'.
 
-    Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``. f' is 1
+    Batch norm, if there is any, acts between ``raw`` and ``gated`` or between ``active`` and ``output``. f' is 1
     where the gate is open, else 0; it is 1 everywhere in a region without ReLUs, which has no gates.
     """
 

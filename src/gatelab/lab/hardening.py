@@ -61,5 +61,5 @@ def hardening_note(name: str, gaps: Sequence[Look | None]) -> list[str]:
     agree = f"outputs agree to {over_runs('agreement')} (1: hard gates change nothing)"
     return [
         f"The gates of {name} are soft. Made hard, with the same weights, {', '.join([*changes, same])}; {agree}. "
-        "Half-spaces and active paths are those of the hard network."
+        "Half-spaces and active paths belong to the hard network."
     ]

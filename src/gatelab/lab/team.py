@@ -176,7 +176,7 @@ class StackedTeam(Team):
     """Fully connected networks of one shape, their weights stacked: (members, out, in).
 
     Each member sees its own batch; every layer is one batched product, which keeps the cores busy even if each network
-    is small. The numbers equal those of training each alone, up to the order of sums inside a product.
+    is small. The results equal those of training each network alone, up to the order of sums inside a product.
     """
 
     def __init__(self, models: Sequence[nn.Module]):

@@ -135,7 +135,7 @@ def refuse_obstacles(network: Network) -> None:
         if obstacles:
             more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
             raise UnsupportedModelError(
-                f"{network.where(obstacles[0])}{more} is not a gate and stands before the gate '{name}', so the "
+                f"{network.where(obstacles[0])}{more} is not a gate and comes before the gate '{name}', so the "
                 "network is not a sum over gated paths; gates are ReLU, SiLU and their kin, max-pooling, products with "
                 "a sigmoid or softmax, and gatelab.gates.gated(value, q, gate)"
             )

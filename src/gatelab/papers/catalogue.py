@@ -91,7 +91,7 @@ def find_experiment(name: str) -> "Experiment":
         InputError: there is no experiment of that name; the message lists the names.
     """
     if name not in _HOMES_OF_EXPERIMENTS:
-        raise InputError(f"there is no experiment '{name}'; there are {', '.join(_HOMES_OF_EXPERIMENTS)}")
+        raise InputError(f"there is no experiment '{name}'; the experiments are {', '.join(_HOMES_OF_EXPERIMENTS)}")
     module = import_module(_HOMES_OF_EXPERIMENTS[name])
     return next(experiment for experiment in module.EXPERIMENTS if experiment.id == name)
 

@@ -53,7 +53,7 @@ class HardeningGap:
 def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None = None) -> HardeningGap:
     """Compare a network with the one whose gates are hard, with the same weights.
 
-    Half-spaces, regions and active paths are those of the hard network. Where the gap is large, they say little about
+    Half-spaces, regions and active paths belong to the hard network. Where the gap is large, they say little about
     the network that was trained. A hard gate is the limit of a steep soft gate: 1 where its pre-activation is
     positive and 0, or its slope, elsewhere. A factor, such as in squeeze-and-excitation, jumps from one end of its
     range to the other at the middle: a sigmoid from 0 to 1, a tanh from −1 to 1. An activation as a factor, as

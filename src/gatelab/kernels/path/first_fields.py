@@ -67,7 +67,7 @@ def first_field(layer: WeightLayer, other: WeightLayer, form: Pairs, i: slice, j
 
     Args:
         layer: the convolution, with the signals of the rows.
-        other: the same with those of the columns.
+        other: the same, with the signals of the columns.
         form: the pairs of positions at which its covariance is wanted.
         i: the rows.
         j: the columns.

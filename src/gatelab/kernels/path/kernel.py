@@ -197,7 +197,7 @@ class ChainTiles:
         del x
         return [
             f"a chain of {len(self.chain.layers)} dense layers: Gram matrices of the gates (of packed bits, or of "
-            "numbers), times that of the inputs"
+            "numbers), times the inputs' Gram matrix"
         ]
 
     def bytes_kept(self, rows: ChainRows) -> int:

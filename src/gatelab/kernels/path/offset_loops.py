@@ -1,7 +1,7 @@
 """The path kernel of a pooled convolutional network, offset by offset, compiled by Numba.
 
 A filter tap moves two positions p and p' = p + δ together, so their offset δ changes only by the stride. The
-covariances of one offset therefore follow from those of one offset in the layer before. The table of all pairs of
+covariances at one offset therefore follow from those at one offset in the layer before. The table of all pairs of
 positions is never made, and the data of one offset stay in the cache.
 
 ``LANES`` pairs of examples are computed together. Every array has the lanes on its last axis, so all inner loops

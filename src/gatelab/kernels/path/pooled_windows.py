@@ -52,7 +52,7 @@ def windows_of(
     """Return the windows of a term whose channels each take one place in every window; None for other terms.
 
     Args:
-        term: a field behind a max-pooling.
+        term: a field after a max-pooling.
         held: the channels that count.
         field_size: positions of the field, along each axis.
         size: windows along each axis.

@@ -36,7 +36,7 @@ def gathered(
 
     Args:
         left: what the examples of the rows read.
-        right: what those of the columns read.
+        right: what the examples of the columns read.
         fields: covariances of the field.
         form: the pairs at which ``fields`` holds them.
         pairs: the pairs of node positions that are wanted; None means all pairs of multipliers, with taps kept apart.

@@ -86,7 +86,7 @@ def nystroem_factor(kernel: BlockedKernel, rank: int, *, generator: torch.Genera
     factor, gram = rows.new_empty(n, len(landmarks)), torch.zeros_like(lower)
     for some in _chunks(n):
         factor[some] = torch.linalg.solve_triangular(lower, rows[:, some].double(), upper=False).T
-        gram += factor[some].double().T @ factor[some].double()  # of the factor as it is kept, rounded
+        gram += factor[some].double().T @ factor[some].double()  # of the rounded factor
     # Rounding may leave the two traces in the wrong order when nothing remains.
     remainder = max(0.0, (diagonal.sum() - gram.trace()).item() / n)
     return NystroemFactor(factor, gram, landmarks, remainder)

@@ -117,7 +117,7 @@ def normalised_features(
 ) -> Float[Tensor, "n paths"]:
     """Return the path features whose Gram matrix is the normalised path kernel, in float64.
 
-    They are φ / √(product of the widths after the path's start). Columns are those of
+    They are φ / √(product of the widths after the path's start). The columns are the same as in
     :func:`gatelab.neural_path_features`; without ``biases`` only paths from the input.
     """
     chain = dense_chain(model)

@@ -49,7 +49,7 @@ class RidgeFit:
         if cross.shape[1] != self.dual.shape[0]:
             raise InputError(
                 f"the kernel is {cross.shape[0]} × {cross.shape[1]}, but {self.dual.shape[0]} examples were fitted; "
-                "give that of the new examples (rows) with the fitted ones (columns)"
+                "give the kernel of the new examples (rows) with the fitted ones (columns)"
             )
         return kernel_times(DenseKernel(cross, False) if isinstance(cross, Tensor) else cross, self.dual)
 

@@ -22,7 +22,7 @@ class GradientFactor:
     """The gradients of some parameters, for n examples and k outputs.
 
     ``add_trace(tile, other, i, j)`` adds Σ over outputs of the inner products of examples i here and j of the other
-    factor to a tile; ``add_full`` adds those of all pairs of outputs.
+    factor to a tile; ``add_full`` adds the inner products of all pairs of outputs.
     """
 
     def tensors(self) -> tuple[Tensor, ...]:

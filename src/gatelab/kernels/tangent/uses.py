@@ -60,7 +60,7 @@ class LayerUse:
         probe: zeros that were added to the layer's output; the gradient that reaches them is the signal δ. (The output
             itself may be overwritten by an in-place ReLU.)
         geometry: the convolution or the batch norm; None for a dense layer.
-        version: torch's version counter of the input, which tells whether it was overwritten later.
+        version: torch's version counter of the input, which shows whether it was overwritten later.
     """
 
     weight: str | None

@@ -138,7 +138,7 @@ class Claim:
 
     @property
     def evidence(self) -> str:
-        """The numbers behind the verdict, as a reader sees them."""
+        """The numbers behind the verdict, as text."""
         return self.verdict.text()
 
 

@@ -156,7 +156,7 @@ def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Find
         table,
         *_figures(config, results),
         *_claims(config, results),
-        "Local means an IPR above 6/n, twice that of Gaussian noise.",
+        "Local means an IPR above 6/n, twice the IPR of Gaussian noise.",
         "Runs share their batches; they differ by their initial weights.",
         "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
         "The number of active sites separates the notes' pulses, which needs no locality. It does not separate "

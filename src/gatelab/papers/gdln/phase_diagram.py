@@ -45,7 +45,7 @@ class PhaseConfig(SeededConfig):
 
     @property
     def local(self) -> float:
-        """The IPR (inverse participation ratio) above which a field counts as local: twice that of Gaussian noise."""
+        """The IPR (inverse participation ratio) above which a field counts as local: twice the noise's IPR."""
         return 6 / self.sites
 
     def axis(self, which: int, count: int, *, between: bool = False) -> list[float]:

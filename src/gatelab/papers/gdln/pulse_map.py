@@ -88,7 +88,7 @@ def _findings(config: PulseMapConfig, results: Mapping[str, Result]) -> Findings
         Claim(f"widths {thin} and {narrowest}: local (IPR)", above(samples[thin, narrowest], local)),
         Claim(f"widths {thick} and {narrowest}: not local (IPR)", below(samples[thick, narrowest], local)),
         "Descent runs on the whole support, so nothing is sampled; runs differ by their start.",
-        f"Local means an IPR above 6/n = {local:g}, twice that of Gaussian noise.",
+        f"Local means an IPR above 6/n = {local:g}, twice the IPR of Gaussian noise.",
     )
 
 

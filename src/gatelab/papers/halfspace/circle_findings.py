@@ -125,6 +125,6 @@ def _hard(seen: CircleRuns) -> Table:
         "DLGNs with the gates that learnt, and with hard ones: mean squared error at the end",
         ("network", "epoch", "as trained", "hard gates"),
         tuple(rows),
-        "Half-spaces, paths and overlaps are those of the network with hard gates. Where its error is much larger, "
+        "Half-spaces, paths and overlaps belong to the network with hard gates. Where its error is much larger, "
         "they do not describe the learnt function.",
     )

@@ -27,7 +27,7 @@ def _curves(seen: Mapping[str, FashionRuns], passes_per_epoch: float) -> Iterato
                 runs = [[factor * values[run] for values in samples] for run in one.runs]
                 curves.append(band(f"{one.name}, {part_name}", passes, runs))
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part (Figures 7, 11, 12)"
-        gates = " Paths are those of hard gates." if what == "paths" else ""
+        gates = " Paths are counted with hard gates." if what == "paths" else ""
         caption = f"Lines are medians, bands reach from the lowest to the highest run.{gates}"
         yield figure(title, "passes over the data", label, curves, caption, log_y=what != "accuracy")
 

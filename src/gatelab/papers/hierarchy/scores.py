@@ -127,7 +127,7 @@ def _disentangle_findings(config: DisentangleConfig, results: Mapping[str, Resul
             "step",
             "share of Var f",
             variances,
-            "The share that z explains rises, too.",
+            "The share that z explains also rises.",
         ),
         *raised,
         *helped,

@@ -52,7 +52,7 @@ RELU_GATES = "gates that differ from those of a ReLU network with the feature we
 
 
 def foreign_gates(model: DeepGatedNetwork, x: Tensor) -> tuple[int, int]:
-    """Count the gates of a DGN that differ from a ReLU network's, and those of a linear network that do."""
+    """Count the gates in which a DGN, and in which a linear network, differs from a ReLU network."""
     weights: list[Tensor] = [weight.detach() for weight in model.feature_parameters()]
     after_last = torch.ones(1, len(weights[-1]), dtype=torch.float64)  # only layers before it have gates
     relu = relu_gates(dict(enumerate([*weights, after_last])), x)
