@@ -24,7 +24,8 @@ class InfiniteWidthKernels:
     r"""The two standard limits of a network with d weight layers, weights N(0, 1), hidden layers scaled by √(2/w).
 
     Attributes:
-        nngp: covariance of the output over random weights, :math:`\Sigma^{(d)}`.
+        nngp: the NNGP (neural network Gaussian process) kernel, the covariance of the output over random weights,
+            :math:`\Sigma^{(d)}`.
         ntk: the tangent kernel, :math:`\tilde K^{(d)}`.
     """
 

@@ -31,7 +31,7 @@ def hardening_note(name: str, gaps: Sequence[Look | None]) -> list[str]:
     """Describe what hard gates would cost the runs of one kind of network; empty if its gates are bits.
 
     Args:
-        name: the kind of network, such as "DLGN".
+        name: the kind of network, such as "DLGN" (deep linearly gated network).
         gaps: the result of :func:`hardening_look` for each run, or None.
 
     Returns:

@@ -125,7 +125,7 @@ def test_the_first_runs_can_be_concluded_before_the_others_are_finished(tmp_path
     assert "first 2 of 3 runs" in (run.path / "report.html").read_text()
     with pytest.raises(RunError, match="not finished: run 2 still to do"):
         write_report(run, experiment, runs=3)
-    with pytest.raises(InputError, match="started with 3 runs, 4 were asked for"):
+    with pytest.raises(InputError, match="started with 3 runs; ask for at most that many"):
         write_report(run, experiment, runs=4)
 
 

@@ -370,7 +370,7 @@ def _pass(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
 
 
 def _ones(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
-    """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
+    """Start the values at ones: the input acts only through the gates (piecewise constant DLGN)."""
     signal = _one(reading, node, signals)
     if not signal.is_input:
         raise reading.refuse(node, "values that start behind the input have no rule")

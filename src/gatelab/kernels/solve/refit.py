@@ -67,10 +67,10 @@ def refit_values(
 
     Every path has a value of its own (halfspace, 3.2: experts that "can be independently optimised"). The products of
     weights in a value network can express less, so this is the least training error that any values reach. The kernel
-    is the path kernel with ``normalise=True``, so the ridge is on values of variance 1 / fan in; for a DLGN-PWC it is
-    the overlap times the number of inputs. Every network that has a path kernel can be refitted, ReLU and convolutional
-    ones included; paths through the same weights share a value. O(n³), in float64; gates are
-    computed in the model's own dtype.
+    is the path kernel with ``normalise=True``, so the ridge is on values of variance 1 / fan in; for a DLGN-PWC
+    (piecewise constant deep linearly gated network) it is the overlap times the number of inputs. Every network with a
+    path kernel can be refitted, including ReLU and convolutional ones; paths through the same weights share a value.
+    O(n³), in float64; gates are computed in the model's own dtype.
 
     Args:
         dlgn: the network that gives the gates.

@@ -1,5 +1,7 @@
 """gdln: notes on localisation, and on gated deep linear networks (GDLN) as a model of it.
 
+Their main data are the nonlinear Gaussian process (NLGP).
+
 Theorems (``gatelab theorems gdln``):
 
 - ``theorems``: all equations, corrected, and deeper networks;

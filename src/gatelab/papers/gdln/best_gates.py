@@ -1,4 +1,7 @@
-"""gdln, 3.3: which of several simple kinds of gates do best? ``optimal_gates`` searches among all gates."""
+"""gdln, 3.3: which of several simple kinds of gates do best? ``optimal_gates`` searches among all gates.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Mapping
 from statistics import mean

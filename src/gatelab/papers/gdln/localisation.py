@@ -1,4 +1,7 @@
-"""gdln, Section 1: which data and activations make receptive fields local?"""
+"""gdln, Section 1: which data and activations make receptive fields local?
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product

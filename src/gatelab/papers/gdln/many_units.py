@@ -1,4 +1,7 @@
-"""gdln, Section 1: many units on sharp data and on their Gaussian clone (Ingrosso and Goldt's control)."""
+"""gdln, Section 1: many units on sharp data and on their Gaussian clone (Ingrosso and Goldt's control).
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product

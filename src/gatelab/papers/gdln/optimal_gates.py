@@ -1,4 +1,7 @@
-"""gdln, 3.3: the best of all gates, how far half-spaces are from them, and what is proved."""
+"""gdln, 3.3: the best of all gates, how far half-spaces are from them, and what is proved.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Iterator, Mapping
 from statistics import mean

@@ -1,4 +1,7 @@
-"""gdln, Section 1: where are fields local? Predicted by the population flow without training, tested by networks."""
+"""gdln, Section 1: where are fields local? Predicted by the population flow without training, tested by networks.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Iterator, Mapping
 from math import log

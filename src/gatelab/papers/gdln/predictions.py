@@ -1,4 +1,7 @@
-"""gdln, 2.2 and 2.3: does the flow under frozen gates, or under renewed ones, predict what a ReLU network learns?"""
+"""gdln, 2.2 and 2.3: does the flow under frozen gates, or under renewed ones, predict what a ReLU network learns?
+
+GDLN: gated deep linear network.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

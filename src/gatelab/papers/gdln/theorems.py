@@ -1,7 +1,7 @@
 """The equations of gdln, corrected, as theorems: Sections 1 to 3, gates in time (2.3 and 5), and deeper networks.
 
-The network is ŷ = (1/K) Σ_k g_k w_kᵀx, the loss L = ½⟨(y − ŷ)²⟩. ``theorems_printed`` measures where the
-printed formulas fail.
+The network, a gated deep linear network (GDLN), is ŷ = (1/K) Σ_k g_k w_kᵀx, the loss L = ½⟨(y − ŷ)²⟩.
+``theorems_printed`` measures where the printed formulas fail.
 """
 
 import torch
@@ -186,7 +186,7 @@ def redundant_gates(seed: int) -> Measurement:
     "NLGP: ⟨x_i x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) C_ij), and its Gaussian clone has the same",
 )
 def nlgp_covariance(seed: int) -> Measurement:
-    """Compare the formula with sampled second moments of both classes and of the clone, for three gains."""
+    """Compare the nonlinear Gaussian process's formula with sampled second moments of both classes and of the clone."""
     source, checks, curves = generator(seed), [], []
     because = "the largest of 40 deviations in standard errors"
     for gain in (0.01, 3.0, 100.0):

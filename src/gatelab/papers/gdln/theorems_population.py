@@ -1,4 +1,7 @@
-"""A ReLU unit on symmetric data, as theorems: one basis (Section 5), b(t), and what the unit maximises."""
+"""A ReLU unit on symmetric data, as theorems: one basis (Section 5), b(t), and what the unit maximises.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from math import asin, pi, sqrt
 

@@ -1,4 +1,7 @@
-"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle; configuration, training, observations."""
+"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle; configuration, training, observations.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Mapping
 from typing import Any

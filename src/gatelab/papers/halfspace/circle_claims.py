@@ -1,4 +1,7 @@
-"""halfspace, Section 4: the paper's claims about the circle, decided."""
+"""halfspace, Section 4: the paper's claims about the circle, decided.
+
+DLGN: deep linearly gated network.
+"""
 
 from gatelab.lab.verdicts import Claim, all_of, greater, larger_ratio, later, share_above
 from gatelab.papers.common import numbers

@@ -1,4 +1,7 @@
-"""halfspace, Figures 2–6, 9 and 10: the pictures of the circle experiment, as facts."""
+"""halfspace, Figures 2–6, 9 and 10: the pictures of the circle experiment, as facts.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Iterable, Sequence
 from math import atan2, cos, pi, sin

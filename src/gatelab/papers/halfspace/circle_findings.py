@@ -1,4 +1,7 @@
-"""halfspace, Figures 2–6, 9 and 10: the answer and the tables of the circle experiment."""
+"""halfspace, Figures 2–6, 9 and 10: the answer and the tables of the circle experiment.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""The observations of the circle experiment, by kind of network, epoch and run."""
+"""The observations of the circle experiment, by kind of network, epoch and run.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple."""
+"""halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant.
+"""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,7 @@
-"""Feature allocation depends on the initialisation: the circle from four starts. Not in the paper."""
+"""Feature allocation depends on the initialisation: the circle from four starts. Not in the paper.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Mapping
 from itertools import permutations

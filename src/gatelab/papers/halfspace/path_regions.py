@@ -1,4 +1,4 @@
-"""Is the active region of a ReLU path as simple as a DLGN path's? Followed over training on the circle.
+"""Is the active region of a ReLU path as simple as a DLGN (deep linearly gated network) path's? On the circle.
 
 The paper (Section 2.1) shows that A_π of a ReLU network can be disconnected, and calls it hard to analyse. In the plane
 it is a union of finitely many polygons, so it can be measured.

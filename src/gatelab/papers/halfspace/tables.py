@@ -1,4 +1,7 @@
-"""halfspace, Tables 1 and 2: DLGNs and other models, made from one ReLU network, learn CIFAR."""
+"""halfspace, Tables 1 and 2: DLGNs and other models, made from one ReLU network, learn CIFAR.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

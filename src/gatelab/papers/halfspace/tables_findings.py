@@ -1,4 +1,7 @@
-"""halfspace, Tables 1 and 2: the tables beside the published numbers, the curves, and whether they are flat."""
+"""halfspace, Tables 1 and 2: the tables beside the published numbers, the curves, and whether they are flat.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant; DLN: deep linear network.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable

@@ -1,7 +1,8 @@
 """The theorems and region claims of "Half-Space Feature Learning in Neural Networks" (halfspace), measured.
 
-A network is a mixture of experts Σ_π f_π(x) g_π(x), with a gating model f_π and a linear expert g_π for each path π
-through the hidden layers. Sums run over all paths of small networks, in float64; regions are exact.
+A network, such as a ReLU network or a deep linearly gated network (DLGN), is a mixture of experts Σ_π f_π(x) g_π(x),
+with a gating model f_π and a linear expert g_π for each path π through the hidden layers. Sums run over all paths of
+small networks, in float64; regions are exact.
 """
 
 from collections.abc import Callable

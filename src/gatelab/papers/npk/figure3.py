@@ -1,4 +1,7 @@
-"""npk, Figure 3: gates at stages of training (left), ν (middle) and tangent kernels (right) while networks learn."""
+"""npk, Figure 3: gates at stages of training (left), ν (middle) and tangent kernels (right) while networks learn.
+
+FRNPF: fixed random neural path features; CNTK: convolutional neural tangent kernel.
+"""
 
 from collections.abc import Mapping
 from itertools import pairwise

@@ -1,4 +1,7 @@
-"""The path kernel beyond fully connected networks: bundles of paths that share their weights (npk, generalised)."""
+"""The path kernel beyond fully connected networks: bundles of paths that share their weights (npk, generalised).
+
+DGN: deep gated network.
+"""
 
 import torch
 from torch import Tensor, nn

@@ -1,5 +1,7 @@
 """What npk says about width and depth, corrected: the variance of Theorem D.1, the limit of Eq. 2, fixed random gates.
 
+NNGP: neural network Gaussian process, the covariance of the output over random weights.
+
 Printed statements that do not hold have their own entries (``…-printed``), beside the corrected ones.
 """
 
