@@ -148,7 +148,9 @@ def match(
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
         head = [network.where(node) for node, role in roles.items() if role is Role.HEAD]
         instead = f"; there is {', '.join(head[:5])}" if head else ""
-        refused.append(f"no gate: there is no ReLU, SiLU, kin of them or max-pooling on the way to the output{instead}")
+        refused.append(
+            f"no gate: no ReLU, SiLU or similar gate and no max-pooling lies on the way to the output{instead}"
+        )
     if refused:
         raise UnsupportedModelError(
             f"{type(network.model).__name__} cannot be taken apart into gates and values:\n  - "

@@ -23,7 +23,7 @@ class Events:
     """The part of the distribution of a teacher's variables that training sees.
 
     ``priors`` are P(z_α), the diagonals of Λ_α; ``matrices`` are P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse, with
-    rows of zeros for values that never occur. ``targets`` are the outputs wanted of the student's top nodes for each
+    rows of zeros for values that never occur. ``targets`` are the target outputs of the student's top nodes for each
     value at the top. ``samples`` is how many inputs were counted; None if the numbers are exact.
     """
 

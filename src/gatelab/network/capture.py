@@ -126,8 +126,8 @@ def refuse_obstacles(network: Network) -> None:
             )
     if not network.path_gates:
         raise UnsupportedModelError(
-            f"no gates found in {type(network.model).__name__}: there is no ReLU, SiLU, kin of them or max-pooling on "
-            "the way from input to output"
+            f"no gates found in {type(network.model).__name__}: there is no ReLU, SiLU or similar gate and no "
+            "max-pooling on the way from input to output"
         )
     for gate, name in network.path_gates.items():
         before = ancestors(gate, sources=value_sources)

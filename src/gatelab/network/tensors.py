@@ -81,7 +81,7 @@ class TensorNodes:
         self._known[tensor] = _Known(node, self._writes.mark(tensor), tensor._version)
 
     def note_constant(self, tensor: Tensor, constant: Constant) -> None:
-        """Note how a tensor was made that does not depend on the input."""
+        """Record how a tensor that does not depend on the input was made."""
         self._made[tensor] = constant
 
     def made_by_chance(self, tensors: Iterable[Tensor]) -> bool:

@@ -75,7 +75,7 @@ def refit_values(
     Args:
         dlgn: the network that gives the gates.
         x: examples.
-        y: the wanted outputs, (n,) or (n, k).
+        y: the target outputs, (n,) or (n, k).
         ridge: λ, not relative to the kernel; 0 takes the best fit of least norm.
         biases: paths may also start at the biases of the value network.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.

@@ -114,9 +114,9 @@ def _parts(seen: Mapping[str, FashionRuns]) -> Table:
         for when in MOMENTS
     ]
     columns = [f"{what}, {part}" for what in ("active paths", "K(x, x)", "test accuracy, %") for part in PARTS]
-    note = f"The middle is each run's first look with {MIDDLE:.0%} of the simple test images right."
+    note = f"The middle is each run's first observation with {MIDDLE:.0%} of the simple test images right."
     for one in (one for one in seen.values() if one.slow_learners):
-        note += f" {one.slow_learners} runs of {one.name} never got there: their middle is the look half-way."
+        note += f" {one.slow_learners} runs of {one.name} never got there: their middle is the observation half-way."
     title = "Simple and complex classes, mean ± standard deviation over runs"
     return Table(title, ("network", *columns), tuple(rows), note)
 

@@ -147,9 +147,9 @@ def _findings(config: PathRegionsConfig, results: Mapping[str, Result]) -> Findi
             greater(parts, dlgn.sample("components", -1)),
         ),
         "The paper gives one constructed example (Figure 1) and leaves the question open.",
-        f"{config.paths} paths for each network and look. A path is drawn by area: a random point of the square from "
-        f"−{config.side:g} to {config.side:g}, then in each layer one of the units open there. Regions are exact and "
-        "cut to the square: parts that meet outside it count as two.",
+        f"{config.paths} paths for each network and observation. A path is drawn by area: a random point of the square "
+        f"from −{config.side:g} to {config.side:g}, then in each layer one of the units open there. Regions are exact "
+        "and cut to the square: parts that meet outside it count as two.",
         f"{config.layers} hidden layers of {config.width}; hard gates, q > 0.",
         *config.told(),
     )

@@ -181,7 +181,7 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
         )
         shown.append(
             FigureFacts(
-                f"Layer {patches['layer']}: what its nodes look for",
+                f"Layer {patches['layer']}: what excites its nodes",
                 Panels(panels, len(patches["images"][0]), tuple(patches["nodes"])),
                 "The places in run 0's data that excite a node most, one for each image, cut to its receptive field, "
                 "colours averaged. At the left the node and the label that it is most correlated with; the largest "
@@ -195,7 +195,7 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
                 "What batch norm removes of the gradient",
                 projection_plot(shares, "epoch"),
                 f"Run 0, a batch of 256, mean over channels: from {min(shares[0]):.1e} to {max(shares[0]):.1e} at the "
-                f"first look, {min(shares[max(shares)]):.1e} to {max(shares[max(shares)]):.1e} at the last. A channel "
+                f"start, {min(shares[max(shares)]):.1e} to {max(shares[max(shares)]):.1e} at the end. A channel "
                 "is a vector over examples and positions; of v entries two directions hold 2/v by chance.",
             )
         )

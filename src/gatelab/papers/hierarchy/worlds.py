@@ -26,7 +26,7 @@ def windows(length: int, depth: int, first: tuple[int, int] = (2, 1), *, leaf: i
         return string_fields(length * leaf, [first[0]], [first[1]], leaf=leaf)
     if depth > length - 2:
         raise InputError(
-            f"{length} leaves have at most {length - 2} layers of windows, not {depth}; use more, or depth=…"
+            f"{length} leaves have at most {length - 2} layers of windows, not {depth}; use more leaves or less depth"
         )
     return string_fields(length * leaf, [2] * depth, [1] * depth, leaf=leaf)
 
