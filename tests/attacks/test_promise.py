@@ -1,4 +1,4 @@
-"""Every sentence of "What you can rely on" in the guide has tests, named here."""
+"""Every sentence of docs/promise.md, "What you can rely on", has tests, named here."""
 
 import ast
 import re
@@ -61,7 +61,7 @@ TESTS = {
 
 def _sentences():
     """The sentences of the promise, without the bold words that start each point."""
-    section = (ROOT / "docs/guide.md").read_text().split("## What you can rely on")[1].split("\n## ")[0]
+    section = (ROOT / "docs/promise.md").read_text()
     for point in re.findall(r"^- \*\*.*?\*\* (.*?)(?=^- |\Z)", section, re.MULTILINE | re.DOTALL):
         yield from re.split(r"(?<=[a-z)])\. (?=[A-Z\[]|gatelab)", " ".join(point.split()))
 
