@@ -5,6 +5,8 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
+import random
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -276,10 +278,10 @@ def _random_states_kept() -> Iterator[None]:
     """Refuse a forward that moves a random state past torch's functions, and put that state back.
 
     That can be told only if this is the only thread. Others may draw meanwhile, and would draw the same numbers again.
-    Python's own random state is left out: type checkers such as beartype move it in any function.
+    Python's own random state is left out where beartype is loaded, which moves it in any function that it checks.
 
     Raises:
-        InputError: the random state of NumPy or of torch is another one than before.
+        InputError: the random state of NumPy, of Python or of torch is another one than before.
     """
     before = _random_states()
     try:
@@ -297,15 +299,19 @@ def _random_states_kept() -> Iterator[None]:
 
 
 def _random_states() -> dict[str, Any]:
-    return {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    states: dict[str, Any] = {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    return states if "beartype" in sys.modules else states | {"Python": random.getstate()}
 
 
 def _same_state(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, Tensor) else all(map(np.array_equal, one, other))
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    return one == other if isinstance(one[1], tuple) else all(map(np.array_equal, one, other))
 
 
 _SET_STATE: dict[str, Callable[[Any], Any]] = {
     "NumPy": np.random.set_state,
+    "Python": random.setstate,
     "torch": torch.set_rng_state,
 }
 

@@ -17,6 +17,8 @@ from tests.attacks.outcomes import RawError, SilentlyWrongError
 
 # Paths that are listed to be added up.
 MOST_PATHS = 5000
+# One network in four: an estimate takes twenty calls, as much time as everything else together.
+FEATURES_EVERY = 4
 
 
 def equal(ours: Tensor, theirs: Tensor, what: str) -> None:
@@ -66,7 +68,7 @@ def check_tangent_kernel(_: Program, model: nn.Module, x: Tensor) -> None:
 
 def check_path_features(program: Program, model: nn.Module, x: Tensor) -> None:
     """Inner products of random features have H as their mean: eight standard errors of 20 runs."""
-    if program.shares_weights():
+    if program.shares_weights() or program.seed % FEATURES_EVERY:
         return
     expected = reference.path_kernel(program, model, x, normalise=True)
     generator = torch.Generator().manual_seed(program.seed)
