@@ -30,7 +30,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 RANDOM = frozenset(
     """
     rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson uniform
-    exponential random cauchy geometric log_normal
+    exponential random cauchy geometric log_normal kaiming_uniform
     """.split()
 )
 # Draw inside, if at all, from torch's global generator.
@@ -331,7 +331,8 @@ class _OwnChance(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").strip("_")
         if name in RANDOM and kwargs.get("generator") is None:
-            like = next((argument for argument in args if isinstance(argument, Tensor)), torch.empty(0))
+            given = (*args, *kwargs.values())
+            like = next((argument for argument in given if isinstance(argument, Tensor)), torch.empty(0))
             device = torch.device(kwargs.get("device") or like.device)
             if device not in self._generators:
                 self._generators[device] = torch.Generator(device).manual_seed(0)

@@ -80,9 +80,9 @@ class Cutter:
                 lines = self._exact.lines(name, own).to(q)
             except TooLargeError:
                 warnings.warn(
-                    f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its matrices "
-                    "are too large to decide them exactly; they count as zero, so that regions as thin as that error "
-                    "may be missing. Another plane or other bounds may avoid it",
+                    f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its "
+                    "matrices are too large to decide them exactly; they count as zero, so that regions as thin as "
+                    "that error may be missing. Another plane or other bounds may avoid it",
                     RuntimeWarning,
                     stacklevel=2,
                 )

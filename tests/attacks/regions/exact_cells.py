@@ -139,9 +139,7 @@ def _split(cell: Cell, unit: int, thresholds: Sequence[Fraction]) -> list[tuple[
 def _gated(cell: Cell, thresholds: Sequence[Sequence[Fraction]], outcome: Any) -> list[Cell]:
     parts = [(cell, ())]
     for unit, own in enumerate(thresholds):
-        parts = [
-            (piece, (*before, passed)) for part, before in parts for piece, passed in _split(part, unit, own)
-        ]
+        parts = [(piece, (*before, passed)) for part, before in parts for piece, passed in _split(part, unit, own)]
     return [
         replace(
             part,
@@ -237,9 +235,7 @@ def _touch(one: Sequence[Point], other: Sequence[Point]) -> bool:
     """Whether two convex polygons without common inner points share more than a point."""
     for p, q in zip(one, (*one[1:], *one[:1]), strict=True):
         direction = q[0] - p[0], q[1] - p[1]
-        on_line = [
-            r for r in other if direction[0] * (r[1] - p[1]) == direction[1] * (r[0] - p[0])
-        ]
+        on_line = [r for r in other if direction[0] * (r[1] - p[1]) == direction[1] * (r[0] - p[0])]
         if len(on_line) < 2:
             continue
         along = [direction[0] * (r[0] - p[0]) + direction[1] * (r[1] - p[1]) for r in on_line]

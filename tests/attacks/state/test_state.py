@@ -122,6 +122,29 @@ def test_nothing_is_left_behind(kind, name):
         raise RawError(f"{type(raw).__name__}: {raw}") from raw
 
 
+def test_global_generator_of_an_initialiser():
+    """torch hands some initialisers to a mode as one function, and they draw inside it."""
+
+    class Starting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = plain()
+
+        def forward(self, x):
+            start = torch.empty(1, 1)
+            nn.init.kaiming_uniform_(start)
+            nn.init.xavier_normal_(start)
+            nn.init.trunc_normal_(start)
+            nn.init.orthogonal_(start)
+            return self.body(x) + 0.0 * start
+
+    model, x = Starting(), torch.randn(4, 3)
+    before = snapshot(model, x)
+    with contextlib.suppress(GatelabError):
+        gl.capture_gates(model, x)
+    compare(before, snapshot(model, x))
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_global_generator_of_a_random_model(name):
     """A forward that draws must not move the caller's random numbers, whether it is refused or not."""

@@ -1,6 +1,5 @@
 """What a study works with: the data, the networks, the augmentation; and whether they fit each other."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -216,9 +215,9 @@ def _short(place: str) -> str:
     return f"{Path(path).name}:{name}"
 
 
-def augmentation(place: str | None) -> Augment | None:
-    """The function that ``file.py:function`` names."""
-    function: Callable[..., Any] | None = None if place is None else from_file(place, "augmentation")
+def augmentation(given: Any) -> Augment | None:
+    """The function that ``file.py:function`` names, or the function itself."""
+    function: Any = from_file(given, "augmentation") if isinstance(given, str) else given
     if function is not None and not callable(function):
-        raise InputError(f"{place} is a {type(function).__name__}; give a function of a batch")
+        raise InputError(f"augment is a {type(function).__name__} ({given}); give a function of a batch")
     return function
