@@ -48,7 +48,7 @@ def from_playground(source: str | PathLike[str] | Mapping[str, Any], network: in
         [[6.0], [0.0]]
     """
     told = _network(_read(source), network)
-    widths = told.get("widths")
+    widths: Any = told.get("widths")
     check_widths("the widths of the playground's network", widths, 3, "[2, 8, 1]")
     value, feature = (_layers(told, part) for part in ("value", "feature"))
     _refuse_other_sizes(widths, value)
@@ -127,13 +127,14 @@ def _refuse_other_sizes(widths: Sequence[int], value: list[dict[str, Tensor | No
     if len(value) != len(widths) - 1:
         raise InputError(f"'value' has {len(value)} layers; a network of these widths has {len(widths) - 1}")
     for number, ((before, after), layer) in enumerate(zip(pairwise(widths), value, strict=True)):
-        _refuse_other_shape(layer["weight"], (after, before), f"value[{number}].weight")
+        _in_shape(layer["weight"], (after, before), f"value[{number}].weight")
 
 
-def _refuse_other_shape(numbers: Tensor | None, wanted: tuple[int, ...], place: str) -> None:
-    shape = None if numbers is None else tuple(numbers.shape)
-    if shape != wanted:
+def _in_shape(numbers: Tensor | None, wanted: tuple[int, ...], place: str) -> Tensor:
+    if numbers is None or numbers.shape != wanted:
+        shape = None if numbers is None else tuple(numbers.shape)
         raise InputError(f"{place} has shape {shape}; the widths ask for {wanted}")
+    return numbers
 
 
 def _has_biases(layers: list[dict[str, Tensor | None]], part: str) -> bool:
@@ -182,5 +183,4 @@ def _fill(linears: Sequence[nn.Module] | nn.ModuleList, layers: list[dict[str, T
         raise InputError(f"{part!r} has {len(layers)} layers; a network of these widths has {len(linears)}")
     for number, (linear, layer) in enumerate(zip(linears, layers, strict=True)):
         for name, parameter in linear.named_parameters():
-            _refuse_other_shape(layer[name], tuple(parameter.shape), f"{part}[{number}].{name}")
-            parameter.copy_(layer[name])
+            parameter.copy_(_in_shape(layer[name], tuple(parameter.shape), f"{part}[{number}].{name}"))

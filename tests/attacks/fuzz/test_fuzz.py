@@ -21,8 +21,8 @@ def test_network(seed):
 
 
 # 1178: tangent kernel of a PReLU; 1666, 1802: path kernel of grouped convolutions behind a concatenation; 257, 536: a
-# PReLU behind the last ReLU is missing among the gates; 1041: a padded image is refused as mixed; 1272: closed below and
-# closed above are two states, though one bit.
+# PReLU behind the last ReLU is missing among the gates; 1041: a padded image is refused as mixed; 1272: closed below
+# and closed above are two states, though one bit.
 @pytest.mark.parametrize("seed", [257, 536, 1041, 1178, 1272, 1666, 1802])
 def test_network_that_once_was_wrong(seed):
     refusals(seed)

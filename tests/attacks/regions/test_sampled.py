@@ -148,8 +148,9 @@ def test_journey_meets_every_pattern_on_the_way(seed):
     if journey.regions < changes:
         raise SilentlyWrongError(f"{journey.regions} regions, {changes} were met")
     between = (model(way)[1:] - model(way)[:-1]).abs().sum(0).detach()
-    if not torch.allclose(journey.variation.double(), between, rtol=1e-6):
-        raise SilentlyWrongError("another variation")
+    # Samples miss the kinks between them, and so see a little less than there is.
+    if not bool(((between <= journey.variation + 1e-9) & (journey.variation <= 1.01 * between)).all()):
+        raise SilentlyWrongError(f"variation {journey.variation} instead of {between}")
 
 
 def test_a_matrix_that_is_too_large_for_exact_signs_is_told(monkeypatch):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -218,6 +218,6 @@ def _short(place: str) -> str:
 def augmentation(given: Any) -> Augment | None:
     """The function that ``file.py:function`` names, or the function itself."""
     function: Any = from_file(given, "augmentation") if isinstance(given, str) else given
-    if function is not None and not callable(function):
+    if not (function is None or callable(function)):
         raise InputError(f"augment is a {type(function).__name__} ({given}); give a function of a batch")
-    return function
+    return cast("Augment | None", function)
