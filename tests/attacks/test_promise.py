@@ -36,7 +36,13 @@ TESTS = {
         "attacks/state/test_threads.py::test_users_own_forwards_meanwhile",
         "attacks/state/test_threads.py::test_users_own_gradients_meanwhile",
     ],
-    "The caller's autocast": ["attacks/state/test_state.py::test_under_the_callers_settings"],
+    "The caller's autocast": [
+        "attacks/arguments/test_inputs.py::test_callers_autocast",
+        "attacks/arguments/test_inputs.py::test_inside_inference_mode",
+        "attacks/arguments/test_inputs.py::test_callers_default_dtype",
+        "attacks/arguments/test_inputs.py::test_callers_default_device",
+        "attacks/state/test_state.py::test_under_the_callers_settings",
+    ],
     "Every call that answers": [
         "attacks/behaviour/test_modules.py::test_hidden_gate",
         "attacks/behaviour/test_branches.py::test_random_network",
