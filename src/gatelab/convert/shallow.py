@@ -20,8 +20,8 @@ from gatelab.observe import plain_surroundings
 class ShallowGates(nn.Module):
     """One affine map from the input to the pre-activations of a layer of gates.
 
-    For a dense layer it is a dense layer. For an image of gates it is a convolution of the input, which is averaged
-    down to the image's size before, with the kernel of the model's own layer and zero padding.
+    For a dense layer it is a dense layer. For an image of gates it is a convolution of the input, first averaged
+    down to the image's size, with the kernel of the model's own layer and zero padding.
 
     Args:
         inputs: the shape of one example.

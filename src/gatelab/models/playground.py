@@ -22,23 +22,23 @@ FORMAT = "gatelab-playground"
 VERSION = 1
 KINDS = ("relu", "dgn", "dlgn", "dlgn-pwc", "dln")
 _STEEPEST = 1e300
-_EXPORT = "export it anew from the playground (Export, JSON)"
+_EXPORT = "export it again from the playground (Export, JSON)"
 
 
 def from_playground(source: str | PathLike[str] | Mapping[str, Any], network: int = 0) -> nn.Module:
-    """Rebuild a network of the playground, in float64, with the very weights it had there.
+    """Rebuild a network from the playground, in float64, with exactly the same weights.
 
     Args:
-        source: what the playground's "Export, JSON" gave: its text, the path of the file as a ``Path``, or the parsed
-            object.
-        network: which of two networks, if they stood side by side: 0 for A, 1 for B.
+        source: the result of the playground's "Export, JSON": its text, the path of the file as a ``Path``, or the
+            parsed object.
+        network: which of two networks side by side: 0 for A, 1 for B.
 
     Returns:
         :func:`mlp`, :func:`dln`, :class:`DeepGatedNetwork` or :class:`DeepLinearlyGatedNetwork`. Its outputs agree with
-        those in the browser to rounding.
+        the browser's up to rounding.
 
     Raises:
-        InputError: this is no export of the playground, or a part of it does not fit the rest.
+        InputError: this is not a playground export, or its parts do not fit together.
 
     Example:
         >>> layer = {"weight": [[2.0, 0.0]], "bias": None}
@@ -75,9 +75,9 @@ def _read(source: str | PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
                 f"{place} is not JSON ({error}); give the text of an export, or Path('network.json') for a file"
             ) from None
     if not isinstance(source, Mapping) or source.get("format") != FORMAT:
-        raise InputError(f"this is no export of the playground: its 'format' is not {FORMAT!r}; {_EXPORT}")
+        raise InputError(f"this is not a playground export: its 'format' is not {FORMAT!r}; {_EXPORT}")
     if source.get("version") != VERSION:
-        raise InputError(f"the export has version {source.get('version')!r}, this gatelab reads {VERSION}; {_EXPORT}")
+        raise InputError(f"the export has version {source.get('version')!r}, gatelab reads {VERSION}; {_EXPORT}")
     return source
 
 
@@ -90,7 +90,7 @@ def _network(export: Mapping[str, Any], number: int) -> Mapping[str, Any]:
     told = networks[number]
     if not isinstance(told, Mapping) or told.get("kind") not in KINDS:
         kind = told.get("kind") if isinstance(told, Mapping) else told
-        raise InputError(f"networks[{number}]: kind {kind!r:.100} is unknown; there are {', '.join(KINDS)}")
+        raise InputError(f"networks[{number}]: kind {kind!r:.100} is unknown; the known kinds are {', '.join(KINDS)}")
     return told
 
 
@@ -133,7 +133,7 @@ def _refuse_other_sizes(widths: Sequence[int], value: list[dict[str, Tensor | No
 def _in_shape(numbers: Tensor | None, wanted: tuple[int, ...], place: str) -> Tensor:
     if numbers is None or numbers.shape != wanted:
         shape = None if numbers is None else tuple(numbers.shape)
-        raise InputError(f"{place} has shape {shape}; the widths ask for {wanted}")
+        raise InputError(f"{place} has shape {shape}; the widths require {wanted}")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""Load what a user wrote in a Python file: a network, a function that makes data, an augmentation."""
+"""Load a function or class from a user's Python file: a network, a data set, an augmentation."""
 
 import importlib.util
 import sys
@@ -18,7 +18,7 @@ def is_there(place: str) -> bool:
 
 
 def from_file(place: str, what: str) -> Any:
-    """Return what ``file.py:name`` names; ``what`` says what it should be, in messages.
+    """Return the object that ``file.py:name`` names; messages call it ``what``.
 
     Raises:
         InputError: there is no such file or name, or the file cannot be imported.
@@ -29,7 +29,7 @@ def from_file(place: str, what: str) -> Any:
             f"'{place}' does not name a {what}; write file.py:factory, where factory is a function or class"
         )
     if not is_there(path) or not Path(path).is_file():
-        raise InputError(f"'{place:.200}': there is no file {path:.200}")
+        raise InputError(f"'{place:.200}': there is no file {path:.200}; check the path")
     spec = importlib.util.spec_from_file_location(f"{USER_MODULE}{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"'{place}': {path} is no Python file; its name must end in .py")
