@@ -23,6 +23,10 @@ TESTS = {
         "attacks/state/test_state.py::test_draws_inside_a_function_are_refused",
         "attacks/state/test_state.py::test_forward_that_moves_a_random_state",
     ],
+    "gatelab cannot tell who drew": [
+        "attacks/state/test_state.py::test_answer_that_depends_on_hidden_draws_while_other_threads_run",
+        "attacks/state/test_state.py::test_python_draws_where_a_type_checker_draws_too",
+    ],
     "gatelab itself draws nothing": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
     "Any number of threads": [
         "attacks/state/test_threads.py::test_threads_with_models_of_their_own",
@@ -32,8 +36,14 @@ TESTS = {
         "attacks/state/test_threads.py::test_users_own_forwards_meanwhile",
         "attacks/state/test_threads.py::test_users_own_gradients_meanwhile",
     ],
-    "The caller's autocast": ["attacks/state/test_state.py::test_under_the_callers_settings"],
-    "Every call proves its record": [
+    "The caller's autocast": [
+        "attacks/arguments/test_inputs.py::test_callers_autocast",
+        "attacks/arguments/test_inputs.py::test_inside_inference_mode",
+        "attacks/arguments/test_inputs.py::test_callers_default_dtype",
+        "attacks/arguments/test_inputs.py::test_callers_default_device",
+        "attacks/state/test_state.py::test_under_the_callers_settings",
+    ],
+    "Every call that answers": [
         "attacks/behaviour/test_modules.py::test_hidden_gate",
         "attacks/behaviour/test_branches.py::test_random_network",
     ],

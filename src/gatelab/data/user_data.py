@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import psutil
 import torch
 from jaxtyping import Float, Num, Shaped
 from torch import Tensor
@@ -60,6 +61,7 @@ def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, rema
     """Make a data set from its parts; without a test part, a random fifth of the examples is held out."""
     notes = list(remarks)
     if test is None:
+        _refuse_unusable(title, "training", train[0], len(train[1]))
         train, test = _held_out(train, seed)
         notes.append(
             f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same in every run."
@@ -92,6 +94,8 @@ def _refuse_unusable(title: str, part: str, x: Tensor, targets: int) -> None:
         raise InputError(f"{title}: {part} examples have shape {tuple(x.shape)}; give one row for each example, (n, …)")
     if len(x) != targets:
         raise InputError(f"{title}: {len(x)} {part} examples, {targets} labels; give one label for each example")
+    if not x[:1].numel() and len(x):
+        raise InputError(f"{title}: {part} examples have shape {tuple(x.shape[1:])}, and hold no numbers")
     if len(x) < 2:
         raise InputError(f"{title}: {len(x)} {part} examples; give at least two")
     if x.is_complex():
@@ -139,6 +143,16 @@ def encoded(
     return first, second, (), []
 
 
+def refuse_beyond_memory(needed: int, what: str) -> None:
+    """Refuse data that would take more than half of the memory that is free."""
+    free = psutil.virtual_memory().available
+    if needed > free / 2:
+        raise InputError(
+            f"{what} take {needed / 1e9:.3g} GB of memory, and {free / 1e9:.3g} GB are free; give a part of them, for "
+            "example torch.utils.data.Subset, smaller images, or bytes instead of floating numbers"
+        )
+
+
 def _is_one_hot(part: np.ndarray) -> bool:
     if part.ndim != 2 or part.shape[1] < 2:
         return False
@@ -154,6 +168,9 @@ def _named(title: str, parts: list[np.ndarray]) -> tuple[Tensor, Tensor, tuple[s
     ]
     if missing:
         raise InputError(f"{title}: the label of example {missing[0]} is missing; remove such examples")
+    odd = [label for part in parts for label in part if not isinstance(label, str | bytes | int | float | np.generic)]
+    if odd:
+        raise InputError(f"{title}: a label is a {type(odd[0]).__name__}; labels are numbers or texts")
     names = sorted({str(label) for label in parts[0]})
     unknown = sorted({str(label) for label in parts[1]} - set(names))
     if unknown:

@@ -1,10 +1,9 @@
 """What a study works with: the data, the networks, the augmentation; and whether they fit each other."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -216,9 +215,9 @@ def _short(place: str) -> str:
     return f"{Path(path).name}:{name}"
 
 
-def augmentation(place: str | None) -> Augment | None:
-    """The function that ``file.py:function`` names."""
-    function: Callable[..., Any] | None = None if place is None else from_file(place, "augmentation")
-    if function is not None and not callable(function):
-        raise InputError(f"{place} is a {type(function).__name__}; give a function of a batch")
-    return function
+def augmentation(given: Any) -> Augment | None:
+    """The function that ``file.py:function`` names, or the function itself."""
+    function: Any = from_file(given, "augmentation") if isinstance(given, str) else given
+    if not (function is None or callable(function)):
+        raise InputError(f"augment is a {type(function).__name__} ({given}); give a function of a batch")
+    return cast("Augment | None", function)
