@@ -10,9 +10,9 @@ import tests.typechecker  # noqa: F401  the hook below finds it as an attribute 
 # All modules but those that meet other things than tensors: Numba's compiler, torch.fx's proxies, typer, and
 # scikit-learn, whose estimators check their parameters when they are fitted.
 _UNCHECKED = tuple(
-    "__init__ popcount octets panel_loops offset_loops gather_loops window_loops splitting joining contouring tracer "
-    "functions pooling twin dgn residual theorems_bundles models.gdln node_gates estimators.features "
-    "estimators.ridge".split()
+    "__init__ popcount octets panel_loops offset_loops gather_loops window_loops splitting winning stepping "
+    "joining contouring tracer functions pooling twin dgn residual theorems_bundles models.gdln node_gates "
+    "estimators.features estimators.ridge".split()
 )
 _ROOT = Path(find_spec("gatelab").submodule_search_locations[0])
 _MODULES = [".".join(("gatelab", *path.relative_to(_ROOT).with_suffix("").parts)) for path in _ROOT.rglob("*.py")]

@@ -21,11 +21,11 @@ class InputError(GatelabError, ValueError):
 
     Common causes:
 
-    - the examples have another number of features, channels or pixels than the model takes: the message gives both;
+    - the examples have a different number of features, channels or pixels than the model takes: the message gives both;
     - labels are outside the classes, or NaN or infinite values are in the data or the weights: clean them first;
     - the model is in training mode, where batch-norm and dropout make examples depend on each other: call
       ``model.eval()``;
-    - examples depend on each other in another way (``x - x.mean(0)``): no quantity of a single example exists then;
+    - examples depend on each other in another way (``x - x.mean(0)``): then no quantity belongs to a single example;
     - two gate patterns come from different networks or examples: capture both at the same inputs;
     - the result would not fit in memory: use ``gatelab kernel`` to write it to disk.
     """
@@ -47,13 +47,13 @@ class UnsupportedModelError(GatelabError, TypeError):
     Common causes and ways out:
 
     - LayerNorm, GroupNorm or attention over tokens before a gate: their statistics depend on the input. They may
-      stand behind the last gate. For a tangent kernel any model will do;
+      come after the last gate. Tangent kernels work for any model;
     - no exact path kernel: ``gatelab.path_features`` estimates it for every model that ``to_dgn`` converts;
     - control flow that depends on values (``if x.sum() > 0``), or random numbers in forward: take them out;
     - a compiled, scripted or quantised model: pass the original ``nn.Module``;
     - several outputs: choose one with ``output=``.
 
-    ``print(gatelab.read(model, x).abilities())`` says what is possible with a model, and what stands in the way.
+    ``print(gatelab.read(model, x).abilities())`` lists what gatelab can do with a model, and what prevents the rest.
     """
 
 
@@ -61,7 +61,7 @@ class TooManyPathsError(GatelabError, ValueError):
     """The call would enumerate more paths than its limit allows.
 
     The number of paths grows as width to the power of depth. ``neural_path_kernel``, ``top_paths`` and ``count_paths``
-    need no list. For a small network raise the limit with ``max_paths=``.
+    do not enumerate paths. For a small network, raise the limit with ``max_paths=``.
     """
 
 
@@ -84,8 +84,8 @@ class SupportTooLargeError(GatelabError, ValueError):
 class DataError(GatelabError, OSError):
     """A data file is missing, truncated or corrupt, or cannot be downloaded or written.
 
-    ``gatelab data`` lists what was found and where gatelab looks; ``gatelab data fetch NAME`` downloads and verifies.
-    Set ``GATELAB_DATA`` to folders of your own.
+    ``gatelab data`` lists the data sets found and the folders searched; ``gatelab data fetch NAME`` downloads
+    and verifies one. Set ``GATELAB_DATA`` to folders of your own.
     """
 
 

@@ -20,6 +20,6 @@ Cluster = Annotated[
     ),
 ]
 RedoDamaged = Annotated[
-    bool, typer.Option("--redo-damaged", help="Discard damaged parts of the directory, and compute them again.")
+    bool, typer.Option("--redo-damaged", help="Discard damaged parts of the directory and recompute them.")
 ]
-DataRoot = Annotated[Path | None, typer.Option(help="Look for data sets in this folder first.", show_default=False)]
+DataRoot = Annotated[Path | None, typer.Option(help="Search this folder for data sets first.", show_default=False)]

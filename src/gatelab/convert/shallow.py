@@ -19,8 +19,8 @@ from gatelab.models.init import glorot_
 class ShallowGates(nn.Module):
     """One affine map from the input to the pre-activations of a layer of gates.
 
-    For a dense layer it is a dense layer. For an image of gates it is a convolution of the input, which is averaged
-    down to the image's size before, with the kernel of the model's own layer and zero padding.
+    For a dense layer it is a dense layer. For an image of gates it is a convolution of the input, first averaged
+    down to the image's size, with the kernel of the model's own layer and zero padding.
 
     Args:
         inputs: the shape of one example.

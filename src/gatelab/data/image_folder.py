@@ -17,8 +17,8 @@ def read_image_folder(folder: Path, size: int | None = None) -> tuple[tuple[Tens
     """Read images as bytes (n, channels, height, width), and the names of their folders as labels.
 
     Args:
-        folder: has one folder per class; or ``train`` and ``test`` (or ``val``), each with one folder per class.
-        size: images are resized to this height and width; None takes them as they are.
+        folder: holds one folder per class; or ``train`` and ``test`` (or ``val``), each with one folder per class.
+        size: resize images to this height and width; None keeps their size.
 
     Returns:
         The training part, and the test part if there is one.
@@ -74,7 +74,7 @@ def _read(files: list[tuple[Path, str]], channels: int, size: int | None) -> tup
         if image.size != first[1]:
             raise InputError(
                 f"{file} has {image.size[0]} × {image.size[1]} pixels, {first[0]} has {first[1][0]} × {first[1][1]}; "
-                "say to which size to bring all: image_size=32"
+                "resize them all, for example with image_size=32"
             )
         images.append(np.asarray(image).reshape(*image.size[::-1], channels))
     pixels = np.stack(images).transpose(0, 3, 1, 2)

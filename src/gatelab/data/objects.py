@@ -22,7 +22,7 @@ from gatelab.data.tables import is_frame, split_frame
 from gatelab.data.user_data import Examples, Part, UserData, user_data
 from gatelab.errors import InputError
 
-_PROBED = 3  # examples that are read twice, to see whether the data change
+_PROBED = 3  # examples that are read twice to detect data that change
 WHOLE = (Dataset, Regression, UserData)
 _KEYS = (("x", "y"), ("X", "y"), ("data", "target"), ("data", "labels"), ("images", "labels"), ("image", "label"),
          ("features", "labels"), ("inputs", "targets"))  # fmt: skip
@@ -39,7 +39,7 @@ def gathered(train: Any, test: Any = None, *, label: str | None = None, title: s
         title: names the data in messages and reports.
 
     Raises:
-        InputError: the data cannot be used; the message says why, and what to do.
+        InputError: the data cannot be used; the message says why and gives a remedy.
     """
     if isinstance(train, WHOLE):
         if test is not None:
@@ -52,7 +52,7 @@ def gathered(train: Any, test: Any = None, *, label: str | None = None, title: s
 
 
 def _is_pair_of_parts(given: Any) -> bool:
-    """Whether this is (train, test), not (x, y)."""
+    """Return whether this is (train, test) rather than (x, y)."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         return False
     return all(
@@ -101,7 +101,7 @@ def _tensor(x: Any, name: str) -> Tensor:
         raise InputError(f"{name} does not hold numbers in one shape ({error}); give an array of numbers") from error
     if values.dtype == torch.bool:
         values = values.to(torch.uint8).to(torch.get_default_dtype())
-    # Bytes stay: they are pixels. All else is converted once, here.
+    # Bytes stay bytes: they are pixels. Everything else is converted once, here.
     return values if values.dtype == torch.uint8 or values.is_complex() else values.to(torch.get_default_dtype())
 
 
@@ -126,8 +126,8 @@ def _from_loader(loader: DataLoader[Any], name: str) -> Part:
         order = sorted(int(place) for place in sampler.indices)
     else:
         raise InputError(
-            f"{name}: the DataLoader draws its examples with a {type(sampler).__name__}, so each pass sees other ones, "
-            "and no two networks would be trained or tested on the same; give the loader's .dataset instead, and "
+            f"{name}: the DataLoader draws its examples with a {type(sampler).__name__}, so each pass sees others, "
+            "and no two networks would see the same examples; give the loader's .dataset instead, and "
             'metric="balanced" if classes are uneven'
         )
     _refuse_if_changing(loader.dataset, len(order), name, order)
@@ -145,17 +145,17 @@ def _refuse_if_changing(dataset: Any, count: int, name: str, order: list[int] | 
         if not torch.equal(_tensor(first, name), _tensor(second, name)):
             raise InputError(
                 f"{name}: example {index} differs each time it is read, so the data set augments. Gates are compared "
-                "on the same examples: give it without random transforms, and pass them as augment= instead"
+                "on the same examples: remove its random transforms, and pass them as augment= instead"
             )
 
 
 def _twice(start: Any, name: str) -> Iterator[Any]:
-    """An iterator of a stream that begins the same way twice."""
+    """Yield the items of a stream, after checking that a second pass begins with the same ones."""
     first, second = (_pair(next(start()), name)[0] for _ in range(2))
     if not torch.equal(_tensor(first, name), _tensor(second, name)):
         raise InputError(
-            f"{name}: a second pass over the stream begins with other examples, so it shuffles or augments. Order "
-            "matters here, since gates are compared on the same examples: fix its order, or give arrays"
+            f"{name}: a second pass over the stream begins with other examples, so it shuffles or augments. Gates "
+            "are compared on the same examples: fix the stream's order, or give arrays"
         )
     return start()
 
@@ -205,5 +205,5 @@ def _refuse_if_too_large(count: int, first: Tensor, name: str) -> None:
         raise InputError(
             f"{name}: {count:,} examples of shape {tuple(first.shape)} take {needed / 1e9:.1f} GB, and "
             f"{free / 1e9:.1f} GB are free; give a part of them, for example torch.utils.data.Subset, or bytes instead "
-            "of floating numbers"
+            "of floating-point numbers"
         )

@@ -22,9 +22,9 @@ class UserData:
         title: the name in print.
         train_x, test_x: examples first; bytes stay bytes until they are used.
         train_y, test_y: class numbers (int64), or real targets, (n,) or (n, k).
-        classes: names of the classes; empty if nothing names them.
+        classes: names of the classes; empty if they have none.
         largest: the byte that stands for 1.
-        remarks: what was done to the data on the way, in sentences.
+        remarks: sentences that say how the data were changed on loading.
     """
 
     title: str
@@ -53,16 +53,16 @@ class UserData:
 
 # What training accepts: labels are whole numbers, targets are real ones.
 Examples = Dataset | Regression | UserData
-Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as the source has them
+Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as they come from the source
 
 
 def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, remarks: tuple[str, ...] = ()) -> UserData:
-    """Make a data set from its parts; without a test part every fifth example, at random, is held out."""
+    """Make a data set from its parts; without a test part, a random fifth of the examples is held out."""
     notes = list(remarks)
     if test is None:
         train, test = _held_out(train, seed)
         notes.append(
-            f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same at each start."
+            f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same in every run."
         )
     for name, (x, y) in (("training", train), ("test", test)):
         _refuse_unusable(title, name, x, len(y))
@@ -110,7 +110,7 @@ def _refuse_unusable(title: str, part: str, x: Tensor, targets: int) -> None:
 def encoded(
     title: str, train: Tensor | np.ndarray, test: Tensor | np.ndarray
 ) -> tuple[Tensor, Tensor, tuple[str, ...], list[str]]:
-    """Turn targets into class numbers or real numbers; return those, names of classes, and what was done."""
+    """Turn targets into class numbers or real numbers; return these, the classes' names, and remarks on the changes."""
     parts = [np.asarray(part) for part in (train, test)]
     parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
     kinds = {part.dtype.kind for part in parts}
@@ -122,7 +122,7 @@ def encoded(
         broken = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
         if len(broken):
             raise InputError(
-                f"{title}: {len(broken)} {name} labels are NaN or infinite, first that of example {broken[0]}; remove "
+                f"{title}: {len(broken)} {name} labels are NaN or infinite, the first at example {broken[0]}; remove "
                 "these examples"
             )
     if all(_is_one_hot(part) for part in parts):
@@ -146,9 +146,9 @@ def _is_one_hot(part: np.ndarray) -> bool:
 
 
 def _named(title: str, parts: list[np.ndarray]) -> tuple[Tensor, Tensor, tuple[str, ...], list[str]]:
-    """Labels that are texts: classes in alphabetical order."""
+    """Number the classes of text labels in alphabetical order."""
     if any(part.ndim != 1 for part in parts):
-        raise InputError(f"{title}: labels have shape {parts[0].shape} and are no numbers; give one label each")
+        raise InputError(f"{title}: labels have shape {parts[0].shape} and are not numbers; give one label per example")
     missing = [
         place for part in parts for place, label in enumerate(part) if str(label) in ("None", "nan", "<NA>", "NaT")
     ]

@@ -39,10 +39,10 @@ class Kernels(StrEnum):
 
 
 def label_targets(y: Tensor) -> Float[Tensor, " n"] | Float[Tensor, "n k"]:
-    """Return labels as the targets of ν, which do not depend on what the classes are called.
+    """Return labels as the targets of ν, whatever numbers the classes have.
 
-    Whole numbers are classes: of two, one becomes 1 and the other −1 (as in npk, Section 6; which is which does not
-    matter); of more, each becomes a column of ones and zeros, whose ν add up. Real numbers are targets already.
+    Whole numbers are classes. Two classes become 1 and −1 (as in npk, Section 6; which is which does not matter); of
+    more, each becomes a column of ones and zeros, and their ν add up. Real numbers are targets already.
 
     Example:
         >>> label_targets(torch.tensor([3, 8, 3])).tolist(), label_targets(torch.tensor([7, 1, 4])).tolist()
@@ -61,8 +61,8 @@ class GateTracker:
     """Record the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
 
     ν = yᵀĤ⁻¹y needs labels. Whole numbers are classes: two become ±1, as in the paper, more become one column of ones
-    and zeros each, and the ν of all columns are added, so that ν does not depend on what the classes are called. Real
-    numbers are targets as they are; several columns add up.
+    and zeros each, and the ν of all columns are added, so ν does not depend on the classes' numbers. Real
+    numbers are used directly as targets; several columns add up.
 
     With ``kernels="sketch"`` H is estimated by ``sketch_dim`` random path features, the same ones at every record.
     The inverse of such an estimate is too large; ν is multiplied by (d − n − 1) / d for n probes and d features, which
@@ -73,13 +73,13 @@ class GateTracker:
         x: probes.
         y: their labels, for ν: classes as whole numbers, or targets as real numbers.
         tangent: whether to compute tangent kernels, if kernels are exact.
-        before: gates with which the first record's gates are compared.
-        kernel_gates: the gates of the path kernel, "network" or "hard"; flips and open shares are always those of bits.
+        before: gates to compare the first record's gates with.
+        kernel_gates: the gates of the path kernel, "network" or "hard"; flips and open shares always use bits.
         records: all records so far.
         kernels: "exact", "sketch" or "off"; see :class:`gatelab.dynamics.Kernels`.
         sketch_dim: number of random features of a sketch.
-        on_epoch: called after each record with its numbers by name, "step" among them; a function, or several. So
-            ``on_epoch=wandb.log`` works; see also :func:`gatelab.dynamics.tensorboard_listener`.
+        on_epoch: one or more functions, called after each record with its numbers by name, including "step";
+            ``on_epoch=wandb.log`` works. See also :func:`gatelab.dynamics.tensorboard_listener`.
 
     Example:
         >>> tracker = GateTracker(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(4, 2))
@@ -169,15 +169,15 @@ class GateTracker:
     def gates(self) -> GatePattern:
         """The gates at the last record."""
         if self.before is None:
-            raise InputError("nothing has been recorded; call record(step) first")
+            raise InputError("nothing is recorded yet; call record(step) first")
         return self.before
 
     def switching_instants(self) -> list[int]:
-        """Return the steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
+        """Return the steps whose record has a gate that differs from the previous record (npk, Definition 3.3)."""
         return [record.step for record in self.records if any(record.flips.values())]
 
     def _hardening(self) -> HardeningGap:
-        """Compare with hard gates; labels that suit ν alone, such as ±1 for a class among ten, give no loss."""
+        """Compare with hard gates; labels valid only for ν, such as ±1 for one of ten classes, give no loss."""
         try:
             return hardening_gap(self.model, self.x, self.y)
         except InputError:

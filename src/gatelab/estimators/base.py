@@ -17,16 +17,16 @@ from gatelab.errors import InputError
 from gatelab.gates.choice import GateChoice
 from gatelab.models import mlp
 
-WIDTH = 128  # of the two hidden layers of the network that is made if none is given
+WIDTH = 128  # width of the two hidden layers of the default network
 
 ModelChoice = nn.Module | Callable[[int], nn.Module] | None
 
 
 class GatedEstimator(BaseEstimator):
-    """An estimator that looks at examples through the gates of a network.
+    """An estimator that represents examples by the gates of a network.
 
     Subclasses have the parameters ``model``, ``input_shape``, ``gates`` and ``random_state``. Fitting copies the
-    network, so that training it later changes no fitted estimator.
+    network, so training it later does not change a fitted estimator.
     """
 
     model: ModelChoice
@@ -53,13 +53,13 @@ class GatedEstimator(BaseEstimator):
             )
         made = self.model(features)
         if not isinstance(made, nn.Module):
-            raise InputError(f"model({features}) returned {type(made).__name__}; it must return an nn.Module")
+            raise InputError(f"model({features}) returned {type(made).__name__}; make it return an nn.Module")
         return made.eval()
 
     def _examples(self, X: np.ndarray) -> Float[Tensor, "n ..."]:
         """Rows as examples in the network's dtype and on its device."""
         parameter = next(self.model_.parameters(), torch.zeros(()))
-        # A copy: torch writes to what it shares, and does not take arrays that run backwards.
+        # A copy: torch may write to shared memory, and does not accept negative strides.
         x = torch.from_numpy(X.copy()).to(parameter)
         if self.input_shape is None:
             return x

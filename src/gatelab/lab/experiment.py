@@ -21,7 +21,7 @@ class Config(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_default(self, plain: Callable[["Config"], dict[str, Any]]) -> dict[str, Any]:
-        """Leave ``smoke`` out unless it is set: runs that were started before it existed go on."""
+        """Leave ``smoke`` out unless it is set, so that runs started before it existed can continue."""
         return {key: value for key, value in plain(self).items() if key != "smoke" or value}
 
 
@@ -39,7 +39,7 @@ class SeededConfig(Config):
 class DataConfig(SeededConfig):
     """The settings of an experiment on a data set."""
 
-    data_root: str | None = None  # the folder to look in first
+    data_root: str | None = None  # the folder to search first
 
 
 def cell_per_run(config: SeededConfig) -> list[Cell]:
@@ -91,7 +91,7 @@ class Experiment:
         return self.read({**chosen, "smoke": True} if profile == "smoke" else chosen)
 
     def conclude(self, config: Config, results: Mapping[str, Result]) -> Findings:
-        """Return the findings, their claims decided together; those of a smoke run are not decided."""
+        """Return the findings with their claims decided together; a smoke run decides none."""
         found = self.findings(config, results)
         return replace(found, claims=decided_together(found.claims, smoke=config.smoke))
 

@@ -1,4 +1,4 @@
-"""Training inside a cell of a run: checkpoints, looks and the best weights lie in the cell's folder."""
+"""Training inside a cell of a run; checkpoints, observations and the best weights are in the cell's folder."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -31,10 +31,10 @@ def train_cell(
     keep: Collection[int] = (),
     augment: Augment | None = None,
 ) -> Result:
-    """Train models together if their architecture allows, else one by one; a single one is trained in place.
+    """Train models together if their architecture allows it, otherwise one by one; a single model is trained in place.
 
-    ``seeds`` order each model's batches. All weights after the epochs in ``keep`` are there for :func:`kept_weights`.
-    The result has each model's histories, and the title of the data: a report can be written where the data are not.
+    ``seeds`` determine the order of each model's batches. :func:`kept_weights` reads the weights after the epochs in
+    ``keep``. The result holds each model's histories and the title of the data, so a report does not need the data.
     """
     groups = teams(models) if can_stack_under(config.optimiser) else [SingleTeam(model) for model in models]
     history: dict[str, list[list[float]]] = {}
@@ -87,7 +87,7 @@ def train_and_look(
     epochs: Iterable[int],
     look: Callable[[nn.Module, int, int], Look],
 ) -> Result:
-    """Train as :func:`train_cell` does and look at every model at some epochs; the result has ``seen`` besides."""
+    """Train like :func:`train_cell` and observe every model at some epochs; the result also has ``seen``."""
     looks = Looks(context.folder, epochs, look, len(models))
     return {**train_cell(models, seeds, data, config, context, looks=looks), "seen": looks.seen()}
 
@@ -104,7 +104,7 @@ def train_and_track(
     tangent: bool = True,
     keep: Collection[int] = (),
 ) -> Result:
-    """Train as :func:`train_cell` does and track the first model's gates; the result has ``records`` besides.
+    """Train like :func:`train_cell` and track the first model's gates; the result also has ``records``.
 
     ``probes`` are examples and their labels; without ``tangent`` no tangent kernel is computed.
     """

@@ -38,17 +38,17 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
             made = factory()
         except Exception as error:
             raise InputError(
-                f"{name}() failed: {type(error).__name__}: {error}; it must work without arguments"
+                f"{name}() failed: {type(error).__name__}: {error}; make it work without arguments"
             ) from error
     if not isinstance(made, nn.Module):
-        raise InputError(f"{name} returned {type(made).__name__}; it must return an nn.Module")
+        raise InputError(f"{name} returned {type(made).__name__}; make it return an nn.Module")
     return made
 
 
 def _required_arguments(factory: Any) -> list[str]:
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # no signature: a function of an extension
+    except (TypeError, ValueError):  # functions of C extensions have no signature
         return []
     named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters if p.default is p.empty and p.kind in named]
@@ -80,7 +80,9 @@ def load_weights(network: nn.Module, weights: Path) -> None:
         raise InputError(f"{weights} does not hold the weights of this network: {error}") from error
     broken = [name for name, tensor in state.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
     if broken:
-        raise InputError(f"{weights}: {', '.join(broken[:5])} hold NaN or infinite values; the training diverged")
+        raise InputError(
+            f"{weights}: {', '.join(broken[:5])} hold NaN or infinite values: it diverged; use an earlier file"
+        )
 
 
 def _read(weights: Path) -> dict[str, Tensor]:
@@ -100,13 +102,13 @@ def _read(weights: Path) -> dict[str, Tensor]:
             held = held[key]
     if not isinstance(held, Mapping) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
         raise InputError(
-            f"{weights} does not hold the weights of this network: it is no state dict; save model.state_dict()"
+            f"{weights} does not hold the weights of this network: it is not a state dict; save model.state_dict()"
         )
     return dict(held)
 
 
 def _differences(state: Mapping[str, Tensor], network: nn.Module) -> list[str]:
-    """Every name that is missing or not known, and every shape that differs."""
+    """Return every missing name, unknown name and differing shape."""
     own = network.state_dict()
     missing = [f"missing from the file: {name} {tuple(own[name].shape)}" for name in own if name not in state]
     unknown = [f"unknown to the network: {name} {tuple(state[name].shape)}" for name in state if name not in own]

@@ -18,23 +18,23 @@ from gatelab.models.init import check_widths
 FORMAT = "gatelab-playground"
 VERSION = 1
 KINDS = ("relu", "dgn", "dlgn", "dlgn-pwc", "dln")
-_EXPORT = "export it anew from the playground (Export, JSON)"
+_EXPORT = "export it again from the playground (Export, JSON)"
 
 
 def from_playground(source: str | PathLike[str] | Mapping[str, Any], network: int = 0) -> nn.Module:
-    """Rebuild a network of the playground, in float64, with the very weights it had there.
+    """Rebuild a network from the playground, in float64, with exactly the same weights.
 
     Args:
-        source: what the playground's "Export, JSON" gave: its text, the path of the file as a ``Path``, or the parsed
-            object.
-        network: which of two networks, if they stood side by side: 0 for A, 1 for B.
+        source: the result of the playground's "Export, JSON": its text, the path of the file as a ``Path``, or the
+            parsed object.
+        network: which of two networks side by side: 0 for A, 1 for B.
 
     Returns:
         :func:`mlp`, :func:`dln`, :class:`DeepGatedNetwork` or :class:`DeepLinearlyGatedNetwork`. Its outputs agree with
-        those in the browser to rounding.
+        the browser's up to rounding.
 
     Raises:
-        InputError: this is no export of the playground, or a part of it does not fit the rest.
+        InputError: this is not a playground export, or its parts do not fit together.
 
     Example:
         >>> layer = {"weight": [[2.0, 0.0]], "bias": None}
@@ -67,9 +67,9 @@ def _read(source: str | PathLike[str] | Mapping[str, Any]) -> Mapping[str, Any]:
                 f"this is not JSON ({error}); give the text of an export, or Path('network.json') for a file"
             ) from None
     if not isinstance(source, Mapping) or source.get("format") != FORMAT:
-        raise InputError(f"this is no export of the playground: its 'format' is not {FORMAT!r}; {_EXPORT}")
+        raise InputError(f"this is not a playground export: its 'format' is not {FORMAT!r}; {_EXPORT}")
     if source.get("version") != VERSION:
-        raise InputError(f"the export has version {source.get('version')!r}, this gatelab reads {VERSION}; {_EXPORT}")
+        raise InputError(f"the export has version {source.get('version')!r}, gatelab reads {VERSION}; {_EXPORT}")
     return source
 
 
@@ -82,7 +82,7 @@ def _network(export: Mapping[str, Any], number: int) -> Mapping[str, Any]:
     told = networks[number]
     if not isinstance(told, Mapping) or told.get("kind") not in KINDS:
         kind = told.get("kind") if isinstance(told, Mapping) else told
-        raise InputError(f"networks[{number}]: kind {kind!r} is unknown; there are {', '.join(KINDS)}")
+        raise InputError(f"networks[{number}]: kind {kind!r} is unknown; the known kinds are {', '.join(KINDS)}")
     return told
 
 
@@ -143,6 +143,6 @@ def _fill(linears: Sequence[nn.Module] | nn.ModuleList, layers: list[Mapping[str
             if numbers.shape != parameter.shape or not bool(torch.isfinite(numbers).all()):
                 raise InputError(
                     f"{part}[{number}].{name} has shape {tuple(numbers.shape)}, or a number that is not finite; the "
-                    f"widths ask for {tuple(parameter.shape)}"
+                    f"widths require {tuple(parameter.shape)}"
                 )
             parameter.copy_(numbers)

@@ -1,4 +1,4 @@
-"""Load what a user wrote in a Python file: a network, a function that makes data, an augmentation."""
+"""Load a function or class from a user's Python file: a network, a data set, an augmentation."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ from gatelab.work.executor import USER_MODULE
 
 
 def from_file(place: str, what: str) -> Any:
-    """Return what ``file.py:name`` names; ``what`` says what it should be, in messages.
+    """Return the object that ``file.py:name`` names; messages call it ``what``.
 
     Raises:
         InputError: there is no such file or name, or the file cannot be imported.
@@ -21,7 +21,7 @@ def from_file(place: str, what: str) -> Any:
             f"'{place}' does not name a {what}; write file.py:factory, where factory is a function or class"
         )
     if not Path(path).is_file():
-        raise InputError(f"'{place}': there is no file {path}")
+        raise InputError(f"'{place}': there is no file {path}; check the path")
     spec = importlib.util.spec_from_file_location(f"{USER_MODULE}{Path(path).stem}", path)
     assert spec is not None
     assert spec.loader is not None

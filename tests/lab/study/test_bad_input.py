@@ -43,7 +43,7 @@ def study(model, train, **settings):
         (net(), (X, Y), {"gates_from": "data", "other_data": (X[:, :2], Y)}, "examples of the same shape only"),
         (net(), (X, Y), {"weights": "w.safetensors"}, "load them into your network"),
         (lambda width: net(), (X, Y), {}, r"needs arguments \(width\)"),
-        (lambda: 3, (X, Y), {}, "returned int; it must return an nn.Module"),
+        (lambda: 3, (X, Y), {}, "returned int; make it return an nn.Module"),
         (7, (X, Y), {}, "model is a int"),
         (net().double(), (X, Y), {}, r"'0.weight' is torch.float64, and torch's default is torch.float32"),
         (nn.Sequential(nn.Linear(3, 3), nn.Flatten(0)), (X, Y), {}, r"it must give \(2, k\)"),

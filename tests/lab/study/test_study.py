@@ -195,7 +195,7 @@ def test_a_cnn_its_weights_and_an_npz_by_command(folder, monkeypatch, capsys):
     # The same command goes on where the run stands: nothing is left to do, nothing is measured again.
     code, again, err = call(*line, *few, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
-    assert "5 cells, 5 finished before" in err
+    assert "5 cells, 5 already finished" in err
     assert "time: about" not in err
     assert again.splitlines()[-1] == out.splitlines()[-1]
     # Other data under the same name are another study.

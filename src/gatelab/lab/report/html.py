@@ -17,8 +17,8 @@ def page(findings: Findings, about: Mapping[str, Any], files: str = "") -> str:
 
     Args:
         findings: what was found.
-        about: sections of plain facts for the end.
-        files: where the figures lie as files, in words.
+        about: sections of plain facts for the end of the page.
+        files: a description of where the figures are as files.
 
     Returns:
         The page, which needs no other file.
