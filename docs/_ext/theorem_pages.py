@@ -51,7 +51,7 @@ SYMBOLS = {
         r"DLGN": "DLGN: deep linearly gated network, whose gates are half-spaces of the input",
     },
     "gdln": {
-        r"\bA\b": "A, b: second moments of the gated inputs, and of inputs with targets",
+        r"A[⁺⁻_w]|singular A|: A is|share A": "A, b: second moments of the gated inputs, and of inputs with targets",
         r"\bK\b": "K: number of units",
         r"NLGP": "NLGP: nonlinear Gaussian process, the data of the notes",
         r"GDLN": "GDLN: gated deep linear network",
@@ -134,7 +134,7 @@ def _page(result: TheoremResult, how: str) -> str:
     within = sum(check.holds for check in checks)
     symbols = _symbols(paper, f"{result.statement} {' '.join(check.what for check in checks)}")
     parts = [
-        f"# {result.name} ({result.id})\n",
+        f"# {result.name[:1].upper()}{result.name[1:]} ({result.id})\n",
         f"> {result.statement}.\n",
         f"From [{paper}](../../papers/{paper}.md): {PAPERS[paper]}.\n",
         PRINTED if _is_printed(result.id) else "",
@@ -162,7 +162,13 @@ def _check_line(check: Check) -> str:
     what, bound, sign = (negated[1], "≥", -1) if negated else (check.what, "≤", 1)
     label = f"contrast: {what}" if negated else what
     value, tolerance = sign * check.value + 0.0, sign * check.tolerance + 0.0  # + 0.0 turns −0 into 0
-    return f"| {_cell(label)} | {value:.3g} | {bound} {tolerance:.3g} | {_cell(check.because)} |\n"
+    bounded = f"{bound}\N{NO-BREAK SPACE}{_number(tolerance)}"
+    return f"| {_cell(label)} | {_number(value)} | {bounded} | {_cell(check.because)} |\n"
+
+
+def _number(value: float) -> str:
+    """Return three digits; with a minus sign in place of the hyphen, at which a browser would break the line."""
+    return re.sub(r"e([-+])0?", r"e\1", f"{value:.3g}").replace("-", "−")
 
 
 def _caption(result: TheoremResult) -> str:
