@@ -25,6 +25,7 @@ class UserData:
         classes: names of the classes; empty if nothing names them.
         largest: the byte that stands for 1.
         remarks: what was done to the data on the way, in sentences.
+        held_out: whether the test part was taken from the training part, because there was none.
     """
 
     title: str
@@ -35,6 +36,7 @@ class UserData:
     classes: tuple[str, ...] = ()
     largest: float = 255.0
     remarks: tuple[str, ...] = ()
+    held_out: bool = False
 
     def inputs(self, x: Shaped[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Return floating numbers; bytes are divided by ``largest``."""
@@ -58,7 +60,7 @@ Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as the source h
 
 def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, remarks: tuple[str, ...] = ()) -> UserData:
     """Make a data set from its parts; without a test part every fifth example, at random, is held out."""
-    notes = list(remarks)
+    notes, held_out = list(remarks), test is None
     if test is None:
         train, test = _held_out(train, seed)
         notes.append(
@@ -74,7 +76,7 @@ def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, rema
     train_y, test_y, classes, said = encoded(title, train[1], test[1])
     if train[0].dtype == torch.uint8:
         notes.append("Bytes are divided by 255.")
-    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said))
+    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said), held_out=held_out)
 
 
 def _held_out(whole: Part, seed: int) -> tuple[Part, Part]:
