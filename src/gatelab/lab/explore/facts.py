@@ -1,7 +1,6 @@
 """What an explorer page shows, as plain numbers; :mod:`gatelab.lab.explore.page` writes them into the page."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,7 +214,7 @@ class ExplorerFacts:
         normals: of a deep linearly gated network.
         timeline: what was recorded while the network trained.
         omissions: what is not there, and why.
-        command: the command that repeats the page, if there is one.
+        most: the most bytes that the page may have.
     """
 
     network: str
@@ -235,5 +234,4 @@ class ExplorerFacts:
     normals: tuple[ShownNormals, ...] = ()
     timeline: tuple[Plot, ...] = ()
     omissions: tuple[Omission, ...] = ()
-    command: str = ""
-    about: dict[str, Any] = field(default_factory=dict)
+    most: int = 0

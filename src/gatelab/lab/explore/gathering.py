@@ -163,6 +163,7 @@ class Gathering:
             shape=tuple(gallery.x.shape[1:]),
             examples=gallery.facts(outputs),
             timeline=subject.timeline,
+            most=self.wishes.most,
         )
 
     def _with_paths(self, found: ExplorerFacts, network: Network, x: Tensor) -> ExplorerFacts:
