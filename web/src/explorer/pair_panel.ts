@@ -24,7 +24,7 @@ export class PairPanel implements Part {
     const cell = (text: string, k: number) => (k ? h("td", { class: "number" }, text) : h("th", { scope: "row" }, text));
     const body = rows.map((row) => h("tr", {}, ...row.map(cell)));
     const table = h("table", { id: "shared-gates" }, h("thead", {}, h("tr", {}, ...head.map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, ...body));
-    fill(byId("pair"), h("p", {}, `A, ${app.nameOf(A)}, and B, ${app.nameOf(B)}:`), h("div", { class: "scroll" }, table), ...this.sentences().map((text) => h("p", { class: "small" }, text)));
+    fill(byId("pair"), h("p", {}, `A, ${app.nameOf(A)}, and B, ${app.nameOf(B)}:`), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Gates that A and B share, by layer" }, table), ...this.sentences().map((text) => h("p", { class: "small" }, text)));
   }
 
   private sentences(): string[] {

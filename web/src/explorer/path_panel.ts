@@ -29,7 +29,7 @@ export class PathPanel implements Part {
       input.checked = view === this.view;
       this.views.append(h("label", {}, input, app.facts.examples.pixels ? text : text.replace("pixel", "input")));
     }
-    this.output.addEventListener("change", () => this.choose(0));
+    this.output.addEventListener("change", () => this.choose(-1));
     const left = h("div", { class: "path-left" }, this.image, this.sum);
     fill(byId("paths"), h("div", { class: "row" }, this.output, this.views), h("div", { class: "path-body" }, left, h("div", {}, this.list, this.detail)));
   }
@@ -52,7 +52,7 @@ export class PathPanel implements Part {
     const { app, found } = this;
     if (this.example !== app.picked.A) {
       this.example = app.picked.A;
-      this.shown = 0;
+      this.shown = -1;
       const name = (output: number) => {
         const { labels, decisions } = app.facts.examples;
         const several = app.facts.examples.outputs.shape[1] > 1;
@@ -72,6 +72,8 @@ export class PathPanel implements Part {
       this.listed = "";
       return;
     }
+    // Paths from the input tell more at first sight than those from biases.
+    if (this.shown < 0) this.shown = Math.max(0, paths.paths.findIndex(({ from_bias }) => !from_bias));
     this.shown = Math.min(this.shown, paths.paths.length - 1);
     this.write(paths);
     this.paint(paths);
@@ -131,6 +133,7 @@ export class PathPanel implements Part {
     const decided = path.decision === null ? null : h("p", { class: "small" }, path.decision === app.facts.examples.decisions[paths.example] ? `The decision stays “${app.className(path.decision)}”.` : `The decision becomes “${app.className(path.decision)}”.`);
     const head = h("tr", {}, h("td", {}), h("th", { scope: "col" }, name), h("th", { scope: "col" }, "change"));
     const rows = [row("as it is", paths.value), row("its gates closed, all others kept", path.kept), row("its gates closed, later gates react", path.reacting)];
+    if (!path.gates.length) return h("p", { class: "small" }, "This path passes no gate: it is a bias of the output, and always open.");
     return h("div", {}, h("table", { class: "check-table" }, h("thead", {}, head), h("tbody", {}, ...rows)), decided, h("p", { class: "small muted" }, `A gate carries many paths: closing ${path.gates.length === 1 ? "it" : `the ${path.gates.length} gates`} takes away all paths through ${path.gates.length === 1 ? "it" : "any of them"}, not this one alone.`));
   }
 
@@ -139,7 +142,7 @@ export class PathPanel implements Part {
     const { app } = this;
     const { A, B } = app.picked;
     const at = closedAt(app.facts.gates, path.gates, A, B);
-    const words = A === B ? "" : at < 0 ? `This path is open for B, ${app.nameOf(B)}, too.` : `For B, ${app.nameOf(B)}, this path is closed at layer ${app.facts.gates[path.gates[at][0]].name}.`;
+    const words = A === B || !path.gates.length ? "" : at < 0 ? `This path is open for B, ${app.nameOf(B)}, too.` : `For B, ${app.nameOf(B)}, this path is closed at layer ${app.facts.gates[path.gates[at][0]].name}.`;
     return h("p", { class: "small", id: "path-other" }, words);
   }
 
@@ -158,17 +161,17 @@ export class PathPanel implements Part {
     const scale = width / columns;
     const most = Math.max(...paths.paths.map(({ contribution }) => Math.abs(contribution)));
     paths.paths.forEach((path, k) => {
-      if (k !== this.shown) this.line(context, path, scale, columns, 1 + (2.5 * Math.abs(path.contribution)) / most, 0.75);
+      if (k !== this.shown) this.line(context, path, scale, [rows, columns], 1 + (2.5 * Math.abs(path.contribution)) / most, 0.75);
     });
     const path = paths.paths[this.shown];
     if (!path) return;
     this.boxes(context, path, scale, rows, columns);
-    this.line(context, path, scale, columns, 3.5, 1);
+    this.line(context, path, scale, [rows, columns], 3.5, 1);
   }
 
   /** From the pixel where a path starts through the middle of what each unit sees. */
-  private line(context: CanvasRenderingContext2D, path: Path, scale: number, columns: number, width: number, alpha: number): void {
-    const points = path.places.map((place) => middle(place, columns)).filter((point) => point !== null);
+  private line(context: CanvasRenderingContext2D, path: Path, scale: number, [rows, columns]: [number, number], width: number, alpha: number): void {
+    const points = path.places.map((place, k) => middle(place, !k && !path.from_bias, rows, columns)).filter((point) => point !== null);
     if (!points.length) return;
     context.globalAlpha = alpha;
     for (const [colour, more] of [[this.app.colours.dark ? "#000000" : "#ffffff", 2], [path.contribution < 0 ? cssOf(this.app.colours.diverging[24]) : cssOf(this.app.colours.diverging[231]), 0]] as [string, number][]) {
@@ -213,10 +216,10 @@ export class PathPanel implements Part {
 
 const isAll = ([top, left, bottom, right]: Box, rows: number, columns: number): boolean => top === 0 && left === 0 && bottom === rows - 1 && right === columns - 1;
 
-/** The middle of what a unit sees, in pixels; inputs that are no image lie in a table. */
-function middle({ box, index, shape }: Place, columns: number): [number, number] | null {
-  if (box) return [(box[1] + box[3] + 1) / 2, (box[0] + box[2] + 1) / 2];
-  if (shape.length !== 1 || index.length !== 1) return null;
+/** The middle of what a unit sees, in pixels, unless it sees everything; inputs that are no image lie in a table. */
+function middle({ box, index, shape }: Place, isInput: boolean, rows: number, columns: number): [number, number] | null {
+  if (box) return isAll(box, rows, columns) ? null : [(box[1] + box[3] + 1) / 2, (box[0] + box[2] + 1) / 2];
+  if (!isInput || shape.length !== 1) return null;
   return [(index[0] % columns) + 0.5, Math.floor(index[0] / columns) + 0.5];
 }
 

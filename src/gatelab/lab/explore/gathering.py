@@ -55,7 +55,7 @@ class Wishes:
     paths: int = 8
     planes: int = 3
     triples: tuple[tuple[int, int, int], ...] = ()
-    regions: int = 20_000
+    regions: int = 12_000
     normals: int = 64
     most: int = 20_000_000
 

@@ -13,7 +13,7 @@ from gatelab.gates.bits import popcount
 from gatelab.lab.explore.facts import ShownExamples, ShownPlane
 from gatelab.regions import Partition, Plane, linear_regions_2d
 
-SMALLEST = 2.0**-6  # the side of the first rectangle, relative to one around all three examples
+SMALLEST = 2.0**-8  # the side of the first rectangle, relative to one around all three examples
 _ROOM = 1.5  # the side of that one, relative to the larger extent of the three
 
 
@@ -22,7 +22,7 @@ def shown_plane(
 ) -> ShownPlane:
     """Cut the plane through three examples.
 
-    The square around the middle of the three grows from 1/64 of its full side, doubling, as long as there are at most
+    The square around the middle of the three grows from 1/256 of its full side, doubling, as long as there are at most
     ``limit`` regions; the last that was cut is shown.
 
     Raises:
@@ -35,8 +35,8 @@ def shown_plane(
     middle = (points.amin(0) + points.amax(0)) / 2
     full = _ROOM * float((points.amax(0) - points.amin(0)).max())
     share, found = SMALLEST, _cut(model, plane, middle, full * SMALLEST, limit)
-    # Twice the side has up to four times the regions.
-    while share < 1 and (len(found) * 2 <= limit):
+    # Twice the side has up to four times the regions, or about twice if few cuts cross.
+    while share < 1 and 3 * len(found) <= limit:
         try:
             found = _cut(model, plane, middle, full * share * 2, limit)
         except TooManyPathsError:
