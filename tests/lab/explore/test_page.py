@@ -1,5 +1,6 @@
 """The page: its size, what a user wrote in it, what is left out, and what is refused."""
 
+import base64
 import json
 import re
 
@@ -60,8 +61,6 @@ def test_everything_a_user_wrote_is_escaped(tmp_path):
 def test_arrays_come_back_as_they_went():
     values = np.array([[1.5, -2.0], [0.0, 1e-30]], np.float32)
     held = json.loads(encoded({"values": values, "none": float("nan")}))
-    import base64
-
     back = np.frombuffer(base64.b64decode(held["values"]["data"]), "<f4").reshape(held["values"]["shape"])
     assert np.array_equal(back, values)
     assert held["none"] is None
@@ -69,22 +68,21 @@ def test_arrays_come_back_as_they_went():
 
 
 def test_a_page_keeps_to_its_size(tmp_path):
-    wide = net(inputs=400, width=20_000)
-    x = torch.randn(60, 400)
-    page = small(tmp_path, wide, (x, torch.arange(60) % 3), examples=60, paths=1, most_mb=0.3)
-    assert page.size == (tmp_path / "page.html").stat().st_size <= 300_000
+    wide, x, y = net(inputs=2000), torch.randn(20, 2000), torch.arange(20) % 3
+    page = small(tmp_path, wide, (x, y), examples=20, paths=1, most_mb=0.2)
+    assert page.size == (tmp_path / "page.html").stat().st_size <= 200_000
     shown = len(page.contents.examples.numbers)
-    assert 2 <= shown < 60
+    assert 2 <= shown < 20
     (gap,) = (gap for gap in page.contents.omissions if gap.part == "more examples")
-    assert f"{shown} fit into half of 0.3 MB" in gap.reason
+    assert f"{shown} fit into half of 0.2 MB" in gap.reason
     with pytest.raises(InputError, match=r"two examples of this network take .* MB.*raise --most-mb to"):
-        small(tmp_path, wide, (x, torch.arange(60) % 3), most_mb=0.07, force=True)
+        small(tmp_path, wide, (x, y), most_mb=0.07, force=True)
 
 
 def test_planes_that_do_not_fit_are_left_out(tmp_path):
-    page = small(tmp_path, net(width=40), planes=3, most_mb=0.12, paths=0)
-    assert page.size <= 120_000
-    assert page.contents.planes or any("do not fit the page" in gap.reason for gap in page.contents.omissions)
+    page = small(tmp_path, net(width=24), planes=2, most_mb=0.075, paths=0)
+    assert page.size <= 75_000
+    assert any("do not fit the page" in gap.reason for gap in page.contents.omissions)
 
 
 def test_a_network_that_cannot_be_read_keeps_what_needs_no_gates(tmp_path):
@@ -205,7 +203,8 @@ def test_planes_agree_with_the_network():
     assert (plane.points[:, 1] < high).all()
     geometry = gl.regions.Plane.of_examples(x)
     generator = torch.Generator().manual_seed(3)
-    places = torch.rand(200, 2, generator=generator) * torch.tensor([right - left, high - low]) + torch.tensor([left, low])
+    sides, corner = torch.tensor([right - left, high - low]), torch.tensor([left, low])
+    places = torch.rand(200, 2, generator=generator) * sides + corner
     outputs = model(geometry.at(places)).detach()
     assert set(outputs.argmax(1).tolist()) <= set(plane.outputs)
     whole = gl.regions.linear_regions_2d(model, geometry, ((left, right), (low, high)))

@@ -12,11 +12,11 @@ TYPES = {"uint8": "u1", "int8": "i1", "int32": "i4", "float32": "f4", "float64":
 
 
 def encoded(facts: Any) -> str:
-    """Return facts as JSON that may stand inside an HTML element.
+    r"""Return facts as JSON that may stand inside an HTML element.
 
     Example:
         >>> encoded({"name": "</script>", "values": np.array([1, 2], np.uint8)})
-        '{"name":"\\\\u003c/script>","values":{"type":"u1","shape":[2],"data":"AQI="}}'
+        '{"name":"\\u003c/script>","values":{"type":"u1","shape":[2],"data":"AQI="}}'
     """
     text = json.dumps(_plain(facts), separators=(",", ":"), ensure_ascii=False)
     # U+2028 and U+2029 are line ends to older readers of JSON in scripts.

@@ -120,14 +120,14 @@ class ShownPath:
 
 @dataclass(frozen=True, eq=False)
 class ShownPaths:
-    """The strongest paths of one example to one output.
+    r"""The strongest paths of one example to one output.
 
     Attributes:
         example: the example's place in the gallery.
         output: the number of the output.
         value: the output, which all contributions add up to.
         count: the number of paths that contribute to any output, as text: it may have hundreds of digits.
-        paths: largest \\|contribution\\| first.
+        paths: largest \|contribution\| first.
         by_input: what all paths that start at an entry of the example contribute together; channels of an image are
             added up.
         biases: what all paths that start at biases contribute together.

@@ -26,12 +26,12 @@ def shown_normals(
     numbers = {layer.name: number for number, layer in enumerate(gates)}
     named = {name: layer for name, layer in layers.items() if name in numbers}
     share = room // max(1, len(named))
-    return [_of(layer, numbers[name], most, share) for name, layer in named.items()]
+    return [_of(layer, shape, numbers[name], most, share) for name, layer in named.items()]
 
 
-def _of(layer: HalfSpaceLayer, number: int, most: int, room: int) -> ShownNormals:
+def _of(layer: HalfSpaceLayer, shape: tuple[int, ...], number: int, most: int, room: int) -> ShownNormals:
     filters, units = layer.filters, prod(layer.shape)
-    size = prod(layer._inputs if filters is None else filters.weight.shape[1:])  # noqa: SLF001  its input's shape
+    size = prod(shape if filters is None else filters.weight.shape[1:])
     fitting = max(1, min(most, room // array_size(size, 4)))
     if filters is not None:
         channels = evenly(len(filters.weight), fitting)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import prod
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.lab.explore.boxes import NOTHING, seen_boxes
@@ -59,7 +58,7 @@ class StrongestPaths:
     def _box(self, place: Place) -> tuple[int, int, int, int] | None:
         if place.layer not in self._boxes:
             return None
-        box: Int[Tensor, "4"] = self._boxes[place.layer][flat(place.index, self._layers[place.layer].shape)]
+        box = self._boxes[place.layer][flat(place.index, self._layers[place.layer].shape)]
         first_row, first_column, last_row, last_column = box.tolist()
         return None if first_row == NOTHING else (first_row, first_column, last_row, last_column)
 

@@ -1,4 +1,4 @@
-"""The network and the data that an explorer page is about, from objects, from texts or from the directory of a study."""
+"""The network and the data that a page is about: from objects, from texts, or from the directory of a study."""
 
 import copy
 from collections.abc import Mapping
