@@ -198,14 +198,14 @@ class Gathering:
 
     def _with_planes(self, found: ExplorerFacts, model: nn.Module, gallery: Gallery) -> ExplorerFacts:
         place = {number: k for k, number in enumerate(gallery.places)}
-        asked = [tuple(place[number] for number in triple) for triple in self.wishes.triples]
+        asked = [(place[i], place[j], place[k]) for i, j, k in self.wishes.triples]
         triples = [*asked, *(t for t in telling_triples(found.examples, self.wishes.planes) if t not in asked)]
         layers = [layer.name for layer in found.gates]
         for number, triple in enumerate(triples if found.gates else ()):
             self.reporter.update(_PLANES, number / len(triples), f"plane {number + 1} of {len(triples)}")
             named = ", ".join(str(gallery.places[k]) for k in triple)
             with self._attempting(f"plane through examples {named}"):
-                made = shown_plane(model, gallery.x[list(triple)], triple, self.wishes.regions, layers)  # pyright: ignore[reportArgumentType]
+                made = shown_plane(model, gallery.x[list(triple)], triple, self.wishes.regions, layers)
                 if encoded_size(made) > self._room(found):
                     reason = f"its {len(made.starts) - 1:,} regions do not fit the page; raise --most-mb"
                     self.omissions.append(Omission(f"plane through examples {named}", reason))
@@ -247,7 +247,7 @@ def shown_gates(pattern: GatePattern) -> tuple[ShownGates, ...]:
         numbers = layer.numbers
         soft = None if numbers is None else (float(numbers.min()), float(numbers.max()))
         slope = layer.slope
-        passes = "" if not slope else f"{slope:g}" if isinstance(slope, float) else f"{min(slope):g} to {max(slope):g}"
+        passes = f"{min(slope):g} to {max(slope):g}" if isinstance(slope, tuple) else f"{slope:g}" if slope else ""
         found.append(ShownGates(name, layer.kind.value, layer.shape, octets, soft, passes))
     return tuple(found)
 
