@@ -11,7 +11,8 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.data.user_data import UserData
-from tests.web.conftest import DESKTOP, PHONE
+from gatelab.lab.explore import explore
+from tests.web.conftest import DESKTOP, PHONE, ROOT
 from tests.web.test_accessibility import violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -55,7 +56,7 @@ def written(tmp_path_factory) -> tuple[Path, Any]:
     tracker.record(10)
     data = UserData("tiny <i>images</i>", x, y, x, y, (HOSTILE, "one", "two"))
     path = tmp_path_factory.mktemp("explorer") / "page.html"
-    page = gl.explore(net, data, path, examples=12, paths=3, planes=2, tracker=tracker)
+    page = explore(net, data, path, examples=12, paths=3, planes=2, tracker=tracker)
     torch.set_default_dtype(torch.float32)
     return path, page.contents
 
@@ -228,8 +229,6 @@ def test_on_a_phone(phone):
 
 
 def test_a_page_without_facts_says_so(chromium):
-    from tests.web.conftest import ROOT
-
     page = chromium.new_page()
     page.goto((ROOT / "src" / "gatelab" / "web" / "explorer.html").as_uri())
     assert "gatelab explore net.py:Net" in page.inner_text("#lead")

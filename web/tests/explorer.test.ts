@@ -1,7 +1,7 @@
 /** Gates of the explorer: bits, counts and shared paths against plain loops. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { axesOf, closedAt, compare, isOpen, sharedAt, tapOf } from "../src/explorer/bits.ts";
+import { axesOf, closedAt, compare, constants, isOpen, sharedAt, tapOf } from "../src/explorer/bits.ts";
 import { revive, type Gates } from "../src/explorer/facts.ts";
 
 /** A layer from rows of booleans. */
@@ -24,6 +24,14 @@ test("gates and what two examples share", () => {
   const found = compare(layer, axes, 0, 1);
   assert.deepEqual(found, { units: 18, a: count((x) => x), b: count((_, y) => y), both: count((x, y) => x && y), agree: count((x, y) => x === y) });
   a.forEach((open, k) => assert.equal(sharedAt(layer, axes, 0, 1, k), (open ? 1 : 0) + (b[k] ? 2 : 0)));
+});
+
+test("channels that do the same for all examples", () => {
+  const rows = [[true, true, false, false, true, false], [true, true, false, false, false, false]];
+  const layer = layerOf("relu", [3, 1, 2], rows);
+  assert.deepEqual(constants(layer, axesOf(layer)), { closed: [1], open: [0] });
+  const dense = layerOf("relu", [6], rows);
+  assert.deepEqual(constants(dense, axesOf(dense)), { closed: [2, 3, 5], open: [0, 1] });
 });
 
 test("max-pooling: the winner of a window", () => {

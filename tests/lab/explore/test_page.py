@@ -226,6 +226,19 @@ def test_a_limit_on_regions_makes_the_square_smaller():
     assert len(part.starts) - 1 <= fewer
     width = part.bounds[1] - part.bounds[0]
     assert width == pytest.approx(part.share * (whole.bounds[1] - whole.bounds[0]))
+    # The smaller square lies around a change of the decision, on the line between two examples of different classes.
+    assert whole.between is None
+    assert part.between is not None
+    decided = model(x).argmax(1)
+    first, second = (part.points[k] for k in part.between)
+    assert decided[part.between[0]] != decided[part.between[1]]
+    middle = np.array([sum(part.bounds[:2]), sum(part.bounds[2:])]) / 2
+    way = (middle - first) @ (second - first) / np.sum((second - first) ** 2)
+    assert 0 < way < 1
+    np.testing.assert_allclose(first + way * (second - first), middle, atol=1e-9)
+    geometry = gl.regions.Plane.of_examples(x)
+    ends = torch.from_numpy(np.stack([first + (way + step) * (second - first) for step in (-1e-6, 1e-6)]))
+    assert len(set(model(geometry.at(ends)).argmax(1).tolist())) == 2
 
 
 @pytest.mark.slow

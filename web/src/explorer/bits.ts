@@ -55,6 +55,20 @@ export function compare(layer: Gates, axes: Axes, a: number, b: number): Shared 
   return { units, a: counts[1] + counts[3], b: counts[2] + counts[3], both: counts[3], agree: counts[0] + counts[3] };
 }
 
+/** Channels of an image, or units, whose gates are closed for all examples everywhere, and those that are open. */
+export function constants(layer: Gates, axes: Axes): { closed: number[]; open: number[] } {
+  const [channels, size] = axes.isImage ? [axes.channels, axes.rows * axes.columns] : [axes.columns, 1];
+  const found: { closed: number[]; open: number[] } = { closed: [], open: [] };
+  for (let channel = 0; channel < channels; channel++) {
+    const first = isOpen(layer, 0, channel * size);
+    let isConstant = true;
+    for (let example = 0; isConstant && example < layer.bits.shape[0]; example++)
+      for (let p = 0; isConstant && p < size; p++) isConstant = isOpen(layer, example, channel * size + p) === first;
+    if (isConstant) found[first ? "open" : "closed"].push(channel);
+  }
+  return found;
+}
+
 /** The first gate of a path that lets the path's example pass but not another; −1 if the path is open for both. */
 export function closedAt(gates: Gates[], passed: [number, number][], a: number, b: number): number {
   return passed.findIndex(([layer, unit]) => {

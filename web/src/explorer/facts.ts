@@ -74,6 +74,7 @@ export interface Plane {
   points: Numbers<Float64Array>;
   bounds: [number, number, number, number];
   share: number;
+  between: [number, number] | null;
   corners: Numbers<Float32Array>;
   starts: Numbers<Int32Array>;
   outputs: number[];

@@ -3,7 +3,7 @@ import { imageOf } from "../shared/canvas.ts";
 import { sequentialAt, cssOf } from "../shared/colours.ts";
 import { byId, fill, grouped, h, setText, short } from "../shared/dom.ts";
 import type { App, Part } from "./app.ts";
-import { axesOf, compare, isOpen, sharedAt, tapOf, unitsOf, type Axes } from "./bits.ts";
+import { axesOf, compare, constants, isOpen, sharedAt, tapOf, unitsOf, type Axes } from "./bits.ts";
 import type { Gates } from "./facts.ts";
 import { enlarge, gateColours, shareImage, show } from "./pictures.ts";
 
@@ -52,6 +52,18 @@ export class GatePanel implements Part {
   }
 }
 
+/** Which channels or units do the same for every example of the page, in words. */
+function alwaysAlike(layer: Gates, axes: Axes): string {
+  const { closed, open } = constants(layer, axes);
+  const everywhere = axes.isImage ? " everywhere" : "";
+  const list = (numbers: number[]) => {
+    const [noun, shown] = [axes.isImage ? "channel" : "unit", numbers.slice(0, 12).join(", ")];
+    return `${noun}${numbers.length > 1 ? "s" : ""} ${shown}${numbers.length > 12 ? " and others" : ""} (${numbers.length} of ${axes.isImage ? axes.channels : axes.columns})`;
+  };
+  const said = [closed.length ? `closed${everywhere}: ${list(closed)}` : "", open.length ? `open${everywhere}: ${list(open)}` : ""].filter(Boolean);
+  return said.length ? `For all ${layer.bits.shape[0]} examples ${said.join("; ")}.` : "";
+}
+
 class LayerRow {
   readonly element: HTMLElement;
   private readonly app: App;
@@ -80,7 +92,8 @@ class LayerRow {
     if (layer.slope) about.push(`a closed gate passes ${layer.slope}`);
     if (channels > FIRST) this.more = h("button", { class: "small", "aria-expanded": "false", onclick: () => this.expand() }, `all ${channels} channels`);
     const pictures = isImage ? h("div", { class: "pictures" }, h("figure", {}, this.map, h("figcaption", { class: "small muted" }, "by position")), h("div", { class: "grow" }, this.channels)) : h("div", {}, this.channels);
-    this.element = h("section", { class: "layer", "aria-label": `Layer ${layer.name}` }, h("h3", {}, layer.name, h("span", { class: "muted" }, `  ${about.join(", ")}`)), this.numbers, pictures, h("div", { class: "row" }, this.more, this.at));
+    const always = taps > 1 ? "" : alwaysAlike(layer, this.axes);
+    this.element = h("section", { class: "layer", "aria-label": `Layer ${layer.name}` }, h("h3", {}, layer.name, h("span", { class: "muted" }, `  ${about.join(", ")}`)), this.numbers, always ? h("p", { class: "small always" }, always) : null, pictures, h("div", { class: "row" }, this.more, this.at));
   }
 
   private expand(): void {

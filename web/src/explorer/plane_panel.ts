@@ -184,7 +184,9 @@ export class PlanePanel implements Part {
     }
     context.stroke();
     const inside = this.marks(context, place, width, height);
-    const share = plane.share >= 1 ? "The square has room around all three examples" : `The square is 1/${Math.round(1 / plane.share)} as wide as one around all three examples, in the middle between them`;
+    const [from, to] = (plane.between ?? []).map((example) => `#${app.facts.examples.numbers[example]}`);
+    const where = plane.between ? `around a point where the decision changes on the way from ${from} to ${to}` : "in the middle between them";
+    const share = plane.share >= 1 ? "The square has room around all three examples" : `The square is 1/${Math.round(1 / plane.share)} as wide as one around all three examples, ${where}`;
     const why = plane.share >= 1 ? "" : ": a wider one has more regions than a page can hold";
     const soft = app.facts.gates.some(({ soft }) => soft) ? " Soft gates count as hard ones here." : "";
     setText(this.about, `${grouped(regions)} exact regions; on each the network is one affine function. ${share}${why}.${inside ? "" : " None of the three lies inside."} The dark line is where the decision changes.${soft}`);

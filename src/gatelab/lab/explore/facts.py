@@ -151,6 +151,8 @@ class ShownPlane:
         points: their coordinates, (3, 2).
         bounds: left, right, low, high.
         share: the side of the rectangle, relative to one with room around all three.
+        between: two examples between which the decision changes at the middle of the rectangle; None if its middle is
+            that of the three.
         corners: corners of all polygons, counter-clockwise.
         starts: where each region's corners begin, and where the last region's end.
         outputs: the outputs that decide somewhere on the rectangle; those of ``maps``.
@@ -163,6 +165,7 @@ class ShownPlane:
     points: NDArray[np.float64]
     bounds: tuple[float, float, float, float]
     share: float
+    between: tuple[int, int] | None
     corners: NDArray[np.float32]
     starts: NDArray[np.int32]
     outputs: tuple[int, ...]

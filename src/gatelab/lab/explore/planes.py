@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from gatelab.errors import TooManyPathsError
 from gatelab.gates.bits import popcount
 from gatelab.lab.explore.facts import ShownExamples, ShownPlane
+from gatelab.lab.explore.gallery import decisions_of
 from gatelab.regions import Partition, Plane, linear_regions_2d
 
 SMALLEST = 2.0**-8  # the side of the first rectangle, relative to one around all three examples
+_HALVINGS = 40
 _ROOM = 1.5  # the side of that one, relative to the larger extent of the three
 
 
@@ -22,8 +24,9 @@ def shown_plane(
 ) -> ShownPlane:
     """Cut the plane through three examples.
 
-    The square around the middle of the three grows from 1/256 of its full side, doubling, as long as there are at most
-    ``limit`` regions; the last that was cut is shown.
+    The square grows from 1/256 of its full side, doubling, as long as there are at most ``limit`` regions; the last that
+    was cut is shown. The full square has the middle of the three as its own; a smaller one lies around a point where
+    the decision changes on the way from one of them to another, if there is one.
 
     Raises:
         InputError: the three lie on a line.
@@ -34,15 +37,37 @@ def shown_plane(
     points = plane.coordinates(x)
     middle = (points.amin(0) + points.amax(0)) / 2
     full = _ROOM * float((points.amax(0) - points.amin(0)).max())
-    share, found = SMALLEST, _cut(model, plane, middle, full * SMALLEST, limit)
+    change = decision_change(model, plane, points)
+    near = middle if change is None else change[2]
+    share, found = SMALLEST, _cut(model, plane, near, full * SMALLEST, limit)
     # Twice the side has up to four times the regions, or about twice if few cuts cross.
     while share < 1 and 3 * len(found) <= limit:
         try:
-            found = _cut(model, plane, middle, full * share * 2, limit)
+            found = _cut(model, plane, middle if share == 0.5 else near, full * share * 2, limit)
         except TooManyPathsError:
             break
         share *= 2
-    return _shown(found, examples, points, share, layers)
+    between = None if change is None or share == 1 else (examples[change[0]], examples[change[1]])
+    return _shown(found, examples, points, share, between, layers)
+
+
+@torch.no_grad()
+def decision_change(model: nn.Module, plane: Plane, points: Float[Tensor, "3 2"]) -> tuple[int, int, Tensor] | None:
+    """Return two of three examples that are decided differently, and a point between them where the decision changes.
+
+    The point is found by halving; None if all three are decided alike.
+    """
+    decided = decisions_of(model(plane.at(points))).tolist()
+    pairs = [(i, j) for i, j in combinations(range(3), 2) if decided[i] != decided[j]]
+    if not pairs:
+        return None
+    i, j = pairs[0]
+    near, far = points[i], points[j]
+    for _ in range(_HALVINGS):
+        middle = (near + far) / 2
+        same = int(decisions_of(model(plane.at(middle[None])))) == decided[i]
+        near, far = (middle, far) if same else (near, middle)
+    return i, j, (near + far) / 2
 
 
 def _cut(model: nn.Module, plane: Plane, middle: Tensor, side: float, limit: int) -> Partition:
@@ -51,7 +76,12 @@ def _cut(model: nn.Module, plane: Plane, middle: Tensor, side: float, limit: int
 
 
 def _shown(
-    found: Partition, examples: tuple[int, int, int], points: Tensor, share: float, layers: Sequence[str]
+    found: Partition,
+    examples: tuple[int, int, int],
+    points: Tensor,
+    share: float,
+    between: tuple[int, int] | None,
+    layers: Sequence[str],
 ) -> ShownPlane:
     boundary = found.decision_boundary()
     several = found.maps.shape[1] > 1
@@ -69,6 +99,7 @@ def _shown(
         points.numpy(),
         (left, right, low, high),
         share,
+        between,
         found.corners.numpy().astype(np.float32),
         found.starts.numpy().astype(np.int32),
         tuple(outputs),
