@@ -24,9 +24,9 @@ def shown_plane(
 ) -> ShownPlane:
     """Cut the plane through three examples.
 
-    The square grows from 1/256 of its full side, doubling, as long as there are at most ``limit`` regions; the last that
-    was cut is shown. The full square has the middle of the three as its own; a smaller one lies around a point where
-    the decision changes on the way from one of them to another, if there is one.
+    The square grows from 1/256 of its full side, doubling, as long as there are at most ``limit`` regions; the last one
+    is shown. The full square has the middle of the three as its own; a smaller one lies around a point where the
+    decision changes on the way from one of them to another, if there is one.
 
     Raises:
         InputError: the three lie on a line.
