@@ -48,8 +48,8 @@ def explore(
 
     The page needs no server and no network. Example: gatelab explore net.py:Net --weights w.safetensors --data mnist
     """
-    from gatelab import explore as write
     from gatelab.cli.progress import reporter
+    from gatelab.lab.explore import explore as write
 
     given: dict[str, Any] = {"label": label, "data_root": None if data_root is None else str(data_root)}
     with reporter() as progress:

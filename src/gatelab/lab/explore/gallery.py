@@ -36,19 +36,21 @@ def chosen(labels: Sequence[int], decisions: Sequence[int], count: int) -> list[
         [0, 3, 1, 4]
         >>> chosen([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1], 5)
         [2, 0, 3, 1, 4]
+        >>> chosen([0, 0, 1, 1], [0, 0, 0, 0], 4)  # too few are right for that
+        [2, 3, 0, 1]
     """
-    wrong = [place for place, label in enumerate(labels) if label != decisions[place]]
-    found = _in_turns(wrong, labels, count // _MISTAKES)
-    right = [place for place, label in enumerate(labels) if label == decisions[place]]
-    return found + _in_turns(right, labels, count - len(found))
+    wrong = _in_turns([place for place, label in enumerate(labels) if label != decisions[place]], labels)
+    right = _in_turns([place for place, label in enumerate(labels) if label == decisions[place]], labels)
+    mistakes = wrong[: max(count // _MISTAKES, count - len(right))]
+    return mistakes + right[: count - len(mistakes)]
 
 
-def _in_turns(places: Sequence[int], labels: Sequence[int], count: int) -> list[int]:
+def _in_turns(places: Sequence[int], labels: Sequence[int]) -> list[int]:
     by_class: dict[int, list[int]] = {}
     for place in places:
         by_class.setdefault(labels[place], []).append(place)
     turns = sorted((turn, label, place) for label, own in by_class.items() for turn, place in enumerate(own))
-    return [place for _, _, place in turns[:count]]
+    return [place for _, _, place in turns]
 
 
 class Gallery:
@@ -83,9 +85,7 @@ class Gallery:
         """Choose the examples; fewer if there are fewer."""
         if self._subject.is_classifier:
             labels = self._targets[self._looked].tolist()
-            order = [int(self._looked[k]) for k in chosen(labels, self._decisions.tolist(), len(labels))]
-            first = [int(self._looked[k]) for k in chosen(labels, self._decisions.tolist(), count)]
-            order = first + [place for place in order if place not in set(first)]
+            order = [int(self._looked[k]) for k in chosen(labels, self._decisions.tolist(), count)]
         else:
             order = self._looked[evenly(len(self._looked), count)].tolist()
         kept = [*self._wanted, *(place for place in order if place not in self._wanted)][:count]
