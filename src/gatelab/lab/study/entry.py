@@ -143,14 +143,15 @@ def _name(model: Any) -> str:
 def _gather(config: StudyConfig, model: Any, train: Any, test: Any, augment: Any, other: Any) -> Materials:
     return fitted(
         config,
-        _examples(config, train, test),
-        _source(config, model),
+        examples_of(config, train, test),
+        network_source(config, model),
         augmentation(augment),
-        None if other is None or OTHER_DATA not in config.gates_from else _examples(config, other, None),
+        None if other is None or OTHER_DATA not in config.gates_from else examples_of(config, other, None),
     )
 
 
-def _source(config: StudyConfig, model: Any) -> NetworkSource | None:
+def network_source(config: StudyConfig, model: Any) -> NetworkSource | None:
+    """The networks that the caller gave, or that the configuration names; None: the default network."""
     if model is None or isinstance(model, str):
         return source_of(config)
     if isinstance(model, nn.Module):
@@ -162,7 +163,8 @@ def _source(config: StudyConfig, model: Any) -> NetworkSource | None:
     return from_factory(_name(model), model)
 
 
-def _examples(config: StudyConfig, train: Any, test: Any) -> Examples:
+def examples_of(config: StudyConfig, train: Any, test: Any) -> Examples:
+    """The data that the caller gave, or named."""
     if isinstance(train, str | Path):
         if test is not None and not isinstance(test, str | Path):
             raise InputError("train is a text, and test an object; give both in the same form")
