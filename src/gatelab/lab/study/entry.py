@@ -20,7 +20,7 @@ from gatelab.lab.runs import Run, execute
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig
 from gatelab.lab.study.findings import StudyFindings, study_findings
 from gatelab.lab.study.materials import Materials, augmentation, fitted, read_anew, source_of
-from gatelab.lab.study.preview import preview
+from gatelab.lab.study.preview import preview, time_preview
 from gatelab.lab.study.rows import cells
 from gatelab.lab.study.sizing import choose_kernels, measured, sized
 from gatelab.lab.study.source import NetworkSource, from_factory, from_trained
@@ -183,20 +183,21 @@ def prepared(config: StudyConfig, materials: Materials | None, out: Path | None,
 
     A run that goes on keeps what was chosen when it began, and is not measured again.
     """
+    reporter.note("reading the network and the data")
     held = materials or read_anew(config)
     facts = setting_facts(config, held)
     config = config.model_copy(update={"fingerprint": held.fingerprint()})
     begun = Run.read(out).config if out is not None and (out / "run.json").exists() else {}
     recorded = {key: begun[key] for key in _CHOSEN if key in begun and key not in config.model_fields_set}
-    if recorded:
-        config = StudyConfig(**{**config.model_dump(), **recorded})
-        lines = preview(config, facts, None)
-    else:
-        config = sized(config, held)
+    config = StudyConfig(**{**config.model_dump(), **recorded}) if recorded else sized(config, held)
+    for line in preview(config, facts):
+        reporter.note(line)
+    estimate = None
+    if not recorded:
+        reporter.note("timing a few steps of each kind of network")
         estimate = measured(config, held)
         config = choose_kernels(config, estimate)
-        lines = preview(config, facts, estimate)
-    for line in lines:
+    for line in time_preview(config, estimate):
         reporter.note(line)
     return config
 

@@ -21,8 +21,8 @@ from gatelab.lab.study.closed_form import MOST_TESTED
 from gatelab.lab.study.config import StudyConfig, Task
 from gatelab.lab.study.figures import dynamics_figures, dynamics_table, row_figures
 from gatelab.lab.study.preview import control_text, kernels_text
-from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, OWN, SETTING, Row, rows, stage_name
-from gatelab.lab.verdicts import Claim, Sample, decided_together, greater
+from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, OWN, SETTING, Row, is_watched, rows, stage_name
+from gatelab.lab.verdicts import Claim, Sample, decided_together, greater, share_of_gap
 from gatelab.work.files import write_durably
 
 _METRICS = {"accuracy": "Test accuracy in percent", "balanced": "Balanced test accuracy in percent", "r2": "Test R²"}
@@ -30,12 +30,16 @@ _METRICS = {"accuracy": "Test accuracy in percent", "balanced": "Balanced test a
 
 @dataclass(frozen=True)
 class RowResult:
-    """A row of the table: the metric after the last epoch and after the best one, for each run."""
+    """A row of the table: the metric after the last epoch and after the best one, for each run.
+
+    ``share`` is how much of the network's gain over random gates these gates keep, with its 95 % interval.
+    """
 
     name: str
     regime: str
     last: tuple[float, ...]
     best: tuple[float, ...]
+    share: tuple[float, tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class StudyFindings(Findings):
     def table(self) -> Any:
         """Return the table as a pandas DataFrame, a row for each kind of gates, numbers between 0 and 1.
 
-        Columns: gates, regime, mean, sd, low and high (95 % interval of the mean), best (mean of the best epochs) and
-        runs.
+        Columns: gates, regime, mean, sd, low and high (95 % interval of the mean), best (mean of the best epochs),
+        runs, and for fixed gates share, share_low and share_high: how much of the network's gain they keep.
 
         Raises:
             InputError: pandas is not installed; :meth:`records` needs nothing.
@@ -93,7 +97,10 @@ def _record(row: RowResult) -> dict[str, Any]:
     reach = float(stdtrit(sample.runs - 1, 0.975)) * sample.error if sample.runs > 1 else nan
     numbers = {"mean": sample.mean, "sd": sample.spread if sample.runs > 1 else nan}
     interval = {"low": sample.mean - reach, "high": sample.mean + reach}
-    return {"gates": row.name, "regime": row.regime, **numbers, **interval, "best": best.mean, "runs": sample.runs}
+    share, (low, high) = row.share or (nan, (nan, nan))
+    kept = {"share": share, "share_low": low, "share_high": high}
+    about = {"gates": row.name, "regime": row.regime}
+    return {**about, **numbers, **interval, "best": best.mean, "runs": sample.runs, **kept}
 
 
 def study_findings(config: StudyConfig, results: Mapping[str, Result]) -> StudyFindings:
@@ -104,9 +111,10 @@ def study_findings(config: StudyConfig, results: Mapping[str, Result]) -> StudyF
     percent = metric != "r2"
     last = {row.name: row.last(results, config.runs, percent=percent) for row in listed}
     own, control, learnt = last[OWN], last[CONTROL], last[stage_name(config, config.epochs)]
-    claims = decided_together((*main_claims(own, control, learnt), *_other_claims(last, control)), smoke=config.smoke)
-    said = answer(own, control, learnt, claims[:4])
-    kept = tuple(_row_result(row, results, config.runs) for row in listed)
+    main = main_claims(own, control, learnt)
+    claims = decided_together((*main, *_other_claims(last, control)), smoke=config.smoke)
+    said = answer(own, control, learnt, claims[: len(main)], config.epochs, trained=config.studies_trained)
+    kept = tuple(_row_result(row, results, config.runs, last) for row in listed)
     return StudyFindings(
         f"How much of what this network knows is in its gates? ({facts['name']} on {facts['data']})",
         said.text,
@@ -128,23 +136,36 @@ def _other_claims(last: Mapping[str, Sample], control: Sample) -> list[Claim]:
     return [Claim("Decoupled gates beat random gates", greater(last[DECOUPLED_ROW], control, paired=True))]
 
 
-def _row_result(row: Row, results: Mapping[str, Result], runs: int) -> RowResult:
+def _row_result(row: Row, results: Mapping[str, Result], runs: int, last: Mapping[str, Sample]) -> RowResult:
     histories = row.histories(results, runs)
-    return RowResult(row.name, row.regime, tuple(h[-1] for h in histories), tuple(max(h) for h in histories))
+    ends, best = tuple(h[-1] for h in histories), tuple(max(h) for h in histories)
+    share = share_of_gap(last[row.name], last[CONTROL], last[OWN]) if row.is_fixed and runs > 1 else None
+    return RowResult(row.name, row.regime, ends, best, share)
 
 
 def _table(kept: tuple[RowResult, ...], metric: str, percent: bool) -> Table:
+    shares = any(row.share for row in kept)
+
     def cells(row: RowResult) -> tuple[str, ...]:
         name = f"{row.name} ({row.regime})" if row.regime else row.name
-        return name, Sample(row.last, percent).text(), Sample(row.best, percent).text()
+        scores = name, Sample(row.last, percent).text(), Sample(row.best, percent).text()
+        return (*scores, _share(row)) if shares else scores
 
-    return Table(
-        f"{_METRICS[metric]}, mean ± standard deviation over runs",
-        ("gates", "last epoch", "best epoch"),
-        tuple(cells(row) for row in kept),
+    note = (
         "All value networks start from fresh weights and are trained alike; only the gates differ. The last epoch "
-        "decides; the best one, which papers show, is chosen on the test set.",
+        "decides; the best one, which papers show, is chosen on the test set."
     )
+    if shares:
+        note += " The share is that of the network's gain over random gates, with its 95 % interval."
+    columns = ("gates", "last epoch", "best epoch", *(("share of the gain, %",) if shares else ()))
+    return Table(f"{_METRICS[metric]}, mean ± standard deviation over runs", columns, tuple(map(cells, kept)), note)
+
+
+def _share(row: RowResult) -> str:
+    if row.share is None:
+        return ""
+    share, (low, high) = row.share
+    return f"{100 * share:.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _notes(
@@ -164,7 +185,8 @@ def _notes(
         )
     notes.append(f"Control: {control_text(facts)}. Runs share seeds: row by row, the values start alike.")
     notes += facts["remarks"]
-    notes.append(f"What is exact: {kernels_text(config.kernels)}. They are measured on the first run's network.")
+    if is_watched(config):
+        notes.append(f"What is exact: {kernels_text(config.kernels)}. They are measured on the first run's network.")
     if config.refit:
         tested = min(facts["test"], MOST_TESTED)
         notes.append(

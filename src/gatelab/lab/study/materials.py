@@ -15,7 +15,7 @@ from gatelab.data.user_data import Examples, UserData
 from gatelab.errors import InputError
 from gatelab.kernels.disk.digest import data_digest, model_digest
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig, Task
-from gatelab.lab.study.source import NetworkSource, from_factory, from_trained
+from gatelab.lab.study.source import NORMALISING, NetworkSource, from_factory, from_trained
 from gatelab.lab.study.targets import fitted_targets
 from gatelab.lab.training import Augment
 from gatelab.models.from_file import factory_from_file, load_weights, seeded_network
@@ -92,6 +92,7 @@ def fitted(
     outputs = _outputs(source.template, x, chosen.title)
     chosen, task = fitted_targets(chosen, outputs, config.task, config.loss, config.metric)
     to_dgn(source.template, Regime.FRNPF_DI, x=x)  # refuses networks without gates and values
+    source = source.with_examples(chosen.inputs(chosen.train_x[:NORMALISING]))
     elsewhere = None
     if other is not None:
         elsewhere = _shaped(config, other)
@@ -208,7 +209,7 @@ def source_of(config: StudyConfig) -> NetworkSource | None:
         return from_factory(name, function)
     network = seeded_network(function, 0)
     load_weights(network, Path(config.weights))
-    return from_trained(name, network)
+    return from_trained(name, network, function)
 
 
 def _short(place: str) -> str:
