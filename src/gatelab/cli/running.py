@@ -167,7 +167,7 @@ def _print_findings(findings: "Findings") -> None:
 
     # A pipe or a file has no width of its own; the tables need about this much to stay readable.
     console = Console(width=None if sys.stdout.isatty() else 130)
-    console.print(f"\n[bold]{escape(findings.title)}[/bold]\n")
+    console.print(f"\n[bold]{escape(findings.title)}[/bold]\n", highlight=False)
     console.print(escape(findings.answer), highlight=False)
     for facts in findings.tables:
         table = Table(title=escape(facts.title), title_justify="left")
@@ -177,6 +177,8 @@ def _print_findings(findings: "Findings") -> None:
             table.add_row(*map(escape, row))
         console.print()
         console.print(table)
+    claims = Table.grid(padding=(0, 2), pad_edge=True)
     for claim in findings.claims:
-        console.print(f"  {claim.outcome.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
+        claims.add_row(claim.outcome.value, f"{escape(claim.text)}: {escape(claim.evidence)}")
+    console.print(claims)
     console.print()

@@ -50,7 +50,9 @@ def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = Tr
     """
     columns = list(frame.columns)
     if labelled and label is None:
-        raise InputError(f"{name}: say which column holds the labels, with label=; there are {_listed(columns)}")
+        raise InputError(
+            f"{name}: say which column holds the labels, with --label or label=; there are {_listed(columns)}"
+        )
     if labelled and label not in columns:
         raise InputError(f"{name}: there is no column '{label}'; there are {_listed(columns)}")
     features = frame.drop(columns=[label]) if labelled else frame

@@ -100,6 +100,8 @@ def load_weights(network: nn.Module, weights: Path) -> None:
 
 
 def _read(weights: Path) -> dict[str, Tensor]:
+    if not weights.is_file():
+        raise InputError(f"there is no file {weights}; give the file with the network's weights")
     try:
         if weights.suffix == ".safetensors":
             return load_file(weights)

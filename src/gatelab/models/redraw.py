@@ -3,6 +3,7 @@
 import copy
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,10 +64,10 @@ def measure_statistics(network: nn.Module, x: Tensor) -> int:
     Returns:
         The number of layers that keep statistics.
     """
-    layers = [module for module in network.eval().modules() if getattr(module, "running_mean", None) is not None]
+    layers: list[Any] = [m for m in network.eval().modules() if getattr(m, "running_mean", None) is not None]
     held = [layer.momentum for layer in layers]
     for layer in layers:
-        layer.reset_running_stats()  # pyright: ignore[reportCallIssue]  # every layer with statistics has this
+        layer.reset_running_stats()
         layer.momentum = None  # a plain average over batches
         layer.train()
     if layers:

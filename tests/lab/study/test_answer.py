@@ -47,6 +47,7 @@ def test_every_verdict_has_its_sentence(own, control, learnt, text, decided):
     found = said(own, control, learnt)
     assert found.text.startswith(text)
     assert found.decided is decided
+    assert ("runs would" in found.text) == (not decided and own > control)  # none would show a gain that is a loss
     assert (found.share is None) == text.startswith("No answer")
     if found.share is not None:
         assert found.share == pytest.approx((learnt - control) / (own - control), abs=0.08)

@@ -36,8 +36,9 @@ def study(model, train, **settings):
         (net(1), (X, X[:, 0]), {"loss": "cross-entropy"}, "loss 'cross-entropy' is for classes"),
         (net(1), (X, X[:, 0]), {"metric": "accuracy"}, "metric 'accuracy' does not fit regression; use r2"),
         (net(), (X, Y), {"metric": "r2"}, "metric 'r2' does not fit classification"),
-        (net(), (X, Y), {"epoch": 3}, "epoch: Extra inputs are not permitted.*Its settings are"),
+        (net(), (X, Y), {"epoch": 3}, r"there is no setting 'epoch'; did you mean 'epochs'\?.*Its settings are"),
         (net(), (X, Y), {"loss": "crossentropy"}, "loss: Input should be 'cross-entropy'"),
+        (net(), (X, Y), {"amounts": 3}, "^study: amounts: shares lie between 0 and 1$"),
         (net(), (X, Y), {"gates_from": "elsewhere"}, "gates may come from 'seed', 'shuffled' or 'data'"),
         (net(), (X, Y), {"gates_from": "data"}, "need both gates_from='data' and other_data"),
         (net(), (X, Y), {"gates_from": "data", "other_data": (X[:, :2], Y)}, "examples of the same shape only"),
@@ -58,6 +59,16 @@ def test_a_network_without_gates_and_values_is_refused():
     curved = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.ReLU(), nn.Linear(5, 3))
     with pytest.raises(UnsupportedModelError, match=r"module '1' \(Tanh\)"):
         study(curved, (X, Y))
+
+
+def test_files_that_are_not_there_and_columns_that_are_not_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("from torch import nn\ndef net(): return nn.Linear(3, 3)\n")
+    (tmp_path / "trees.csv").write_text("a,b,c,kind\n1,2,3,ash\n4,5,6,birch\n")
+    with pytest.raises(InputError, match="^there is no file w.safetensors; give the file with the network's weights"):
+        study("net.py:net", "digits", weights="w.safetensors")
+    with pytest.raises(InputError, match=r"^trees.csv: say which column holds the labels, with --label or label="):
+        study("net.py:net", "trees.csv")
 
 
 def test_whole_numbers_as_floats_are_classes_for_several_outputs():
@@ -141,7 +152,7 @@ def test_control_and_values_start_as_the_users_networks_do():
             assert torch.equal(drawn[0].bias, torch.full((5,), -1.0))
             torch.testing.assert_close(drawn[0].weight.mT @ drawn[0].weight, torch.eye(3))
         assert not torch.equal(source.control(0)[0].weight, source.fresh(0)[0].weight)
-        assert "4 tensors by your factory, under another seed" in control_facts(source, X, 0)["how"]
+        assert "4 tensors by the network's factory, under another seed" in control_facts(source, X, 0)["how"]
 
 
 def test_one_seed_gives_one_network_whatever_the_factory_draws_with():

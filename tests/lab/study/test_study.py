@@ -186,7 +186,7 @@ def test_a_cnn_its_weights_and_an_npz_by_command(folder, monkeypatch, capsys):
     assert code == 0, err
     assert "network: net.py:Net, 283 parameters" in err
     assert "studied as it is, never retrained" in err
-    assert "6 tensors by your factory, under another seed" in err
+    assert "6 tensors by the network's factory, under another seed" in err
     assert "time: about" in err
     assert "a random fifth, 30 examples, is held out" in err
     assert "report: mine/report.html" in out
@@ -265,6 +265,22 @@ def test_sizes_depend_on_the_network_alone_and_leave_what_was_given():
     assert len(layers.layer_names) == 2
     names = {cell.name for cell in cells(layers)}
     assert {row.cell for row in rows(layers)} <= names
+
+
+def test_a_refit_uses_no_more_examples_than_there_are():
+    few = fitted(read_settings({"train_size": 50}), gl.data.load("digits"), None)
+    assert sized(read_settings({"refit": 5000}), few).refit == 50
+
+
+def test_a_network_that_learnt_nothing_is_told_so():
+    """Nine of ten examples are of one class, and steps of almost zero leave the network at its start."""
+    x, y = blobs(100)
+    y = (torch.arange(100) % 10 == 0).long()
+    found = gl.study(dense, (x, y), (x, y), **{**QUICK, "epochs": 1, "learning_rate": 1e-9})
+    told = [note for note in found.notes if "is no better than one answer for all examples (90.00 %)" in note]
+    assert bool(told) == (found.records()[0]["mean"] <= 0.9)
+    found = gl.study(dense, (x, x), (x, x), **{**QUICK, "epochs": 1, "learning_rate": 1e-9})
+    assert any("is no better than one answer for all examples (0)" in note for note in found.notes)
 
 
 def test_labels_are_shuffled_and_nothing_else():

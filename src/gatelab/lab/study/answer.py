@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gatelab.lab.study.config import StudyConfig
 from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, DEPENDENT, OWN, stage_name
 from gatelab.lab.verdicts import Claim, Outcome, Sample, Verdict, greater, share_of_gap
+from gatelab.printing import counted
 
 _NEARLY_ALL, _HALF = 0.9, 0.5
 _ABOUT_HALF = (0.25, 0.75)  # an interval inside is called "about half"
@@ -67,13 +68,14 @@ def answer(
         )
     found = share_of_gap(learnt, control, own)
     if gain.outcome is Outcome.UNDECIDED or found is None:
+        more = _more(gain.verdict, "show a gain of this size") if own.mean > control.mean else ""
         return Answer(
             "No answer: these runs do not show that learnt gates gain anything over random ones, so there is nothing "
-            f"to divide between gates and values. {numbers}{_more(gain.verdict, 'show a gain of this size')}",
+            f"to divide between gates and values. {numbers}{more}",
             decided=False,
         )
     share, interval = found
-    span = f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    span = counted(epochs, "epoch")
     known = "the network knows" if trained else f"the network knows after {span}"
     verdict, decided = _verdict(claims, interval, known)
     more = "" if decided or claims[1].outcome is Outcome.UNDECIDED else _more(_more_than_half(own, control, learnt))
@@ -117,7 +119,12 @@ def _more_than_half(own: Sample, control: Sample, learnt: Sample) -> Verdict:
 
 def percent(share: float) -> str:
     """Write a share for people."""
-    return f"{100 * share:.0f} %"
+    return f"{whole(share)} %"
+
+
+def whole(share: float) -> int:
+    """A share in whole percent; an integer, since minus zero is no number for people."""
+    return round(100 * share)
 
 
 def interval_text(interval: tuple[float, float]) -> str:

@@ -158,6 +158,6 @@ class StudyConfig(DataConfig):
             raise InputError("there are weights but no network; give file.py:factory, whose weights they are")
         if (OTHER_DATA in self.gates_from) != (self.other_data is not None):
             raise InputError(
-                "gates from other data need both gates_from='data' and other_data, a data set with examples of the "
-                "same shape"
+                "gates from other data need both gates_from='data' (--gates-from data) and other_data (--other-data), "
+                "a data set with examples of the same shape"
             )

@@ -8,14 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
 from torch import nn
 
 from gatelab.data.dataset import names
-from gatelab.data.objects import WHOLE, gathered
+from gatelab.data.objects import UNNAMED, WHOLE, gathered
 from gatelab.data.places import open_data
 from gatelab.data.user_data import Examples
 from gatelab.errors import InputError
+from gatelab.lab.experiment import read_config
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig
 from gatelab.lab.study.findings import StudyFindings, study_findings
@@ -112,7 +112,7 @@ def _prepared(
             named[name] = str(held[key])
     texts = all(value is None or isinstance(value, str | Path) for value in (model, *held.values()))
     if not texts:
-        named.setdefault("data", getattr(train, "title", "your data"))
+        named.setdefault("data", getattr(train, "title", UNNAMED))
         named.setdefault("model", None if model is None else _name(model))
         named["trained"] = isinstance(model, nn.Module)
         if other is not None:
@@ -165,17 +165,13 @@ def _examples(config: StudyConfig, train: Any, test: Any) -> Examples:
             raise InputError("train is a text, and test an object; give both in the same form")
         place = {"label": config.label, "root": config.data_root, "image_size": config.image_size}
         return open_data(str(train), test=None if test is None else str(test), **place)
-    title = train.title if isinstance(train, WHOLE) else "your data"
+    title = train.title if isinstance(train, WHOLE) else UNNAMED
     return gathered(train, test, label=config.label, title=title)
 
 
 def read_settings(values: Mapping[str, Any]) -> StudyConfig:
     """Make a configuration; unknown keys and wrong values raise an InputError that names them."""
-    try:
-        return StudyConfig(**values)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise InputError(f"study: {problems}. Its settings are {', '.join(StudyConfig.model_fields)}") from error
+    return read_config(StudyConfig, "study", values)
 
 
 def prepared(config: StudyConfig, materials: Materials | None, out: Path | None, reporter: Reporter) -> StudyConfig:

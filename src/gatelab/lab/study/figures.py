@@ -11,7 +11,12 @@ from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, DEPENDENT, OWN, stage
 from gatelab.lab.verdicts import Sample, readable, share_of_gap
 
 _STAGE_AXIS = "epochs of training after which the gates were fixed"
-_SHORT = {OWN: "network", CONTROL: "random gates", DEPENDENT: "values' own", DECOUPLED_ROW: "decoupled"}
+_SHORT = {
+    OWN: "the network itself",
+    CONTROL: "random gates",
+    DEPENDENT: "random gates, the values' own",
+    DECOUPLED_ROW: "decoupled gates",
+}
 
 
 def row_figures(config: StudyConfig, last: Mapping[str, Sample], label: str) -> list[FigureFacts]:
@@ -42,14 +47,14 @@ def _text(sample: Sample) -> str:
 
 def _main(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
     trained = stage_name(config, config.epochs)
-    shown = {CONTROL: "random gates", trained: "trained gates, fresh values", OWN: "the network itself"}
+    shown = {**_SHORT, trained: "trained gates, fresh values"}
     names = [name for name in (CONTROL, DEPENDENT, trained, OWN, DECOUPLED_ROW) if name in last]
-    ticks = tuple(shown.get(name, _SHORT.get(name, name)) for name in names)
+    ticks = tuple(shown[name] for name in names)
     curve = _points("", range(len(names)), [last[name] for name in names])
     best, worst = (pick(names, key=lambda name: last[name].mean) for pick in (max, min))
     caption = (
-        f"Mean and standard deviation over {config.runs} runs. The lowest is {shown.get(worst, _SHORT.get(worst))} "
-        f"with {_text(last[worst])}, the highest {shown.get(best, _SHORT.get(best))} with {_text(last[best])}."
+        f"Mean and standard deviation over {config.runs} runs. The lowest score is that of {shown[worst]}, "
+        f"{_text(last[worst])}, the highest that of {shown[best]}, {_text(last[best])}."
     )
     return FigureFacts("The same values, other gates", Plot("", label, (curve,), ticks=ticks), caption)
 

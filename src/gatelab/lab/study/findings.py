@@ -14,9 +14,10 @@ from gatelab.errors import InputError
 from gatelab.figures import draw
 from gatelab.lab.findings import Findings, Table
 from gatelab.lab.hardening import hardening_note
+from gatelab.lab.objectives import Metric
 from gatelab.lab.report.html import page
 from gatelab.lab.runs import Result
-from gatelab.lab.study.answer import answer, main_claims, surprises
+from gatelab.lab.study.answer import answer, main_claims, surprises, whole
 from gatelab.lab.study.closed_form import MOST_TESTED
 from gatelab.lab.study.config import StudyConfig, Task
 from gatelab.lab.study.figures import dynamics_figures, dynamics_table, row_figures
@@ -165,13 +166,13 @@ def _share(row: RowResult) -> str:
     if row.share is None:
         return ""
     share, (low, high) = row.share
-    return f"{100 * share:.0f} ({100 * low:.0f} to {100 * high:.0f})"
+    return f"{whole(share)} ({whole(low)} to {whole(high)})"
 
 
 def _notes(
     config: StudyConfig, facts: Mapping[str, Any], last: Mapping[str, Sample], results: Mapping[str, Result]
 ) -> list[str]:
-    notes = surprises(config, last, facts["parameters"])
+    notes = [*_guess(config, facts, last[OWN]), *surprises(config, last, facts["parameters"])]
     if facts["largest_class"] is not None and facts["largest_class"] > 2 / facts["classes"] and config.metric is None:
         notes.append(
             f"Classes are uneven: {facts['largest_class']:.0%} of the training examples are of one class, which sets "
@@ -190,7 +191,7 @@ def _notes(
     if config.refit:
         tested = min(facts["test"], MOST_TESTED)
         notes.append(
-            f"Closed form: each path has a value of its own, fitted to {min(config.refit, facts['train']):,} examples "
+            f"Closed form: each path has a value of its own, fitted to {config.refit:,} examples "
             f"with the ridge that does best on a fifth of them, tested on {tested:,}."
         )
     if config.amounts:
@@ -198,6 +199,21 @@ def _notes(
             "With a part of the data, epochs are repeated, at most ten times, to make as many steps as with all."
         )
     return notes + _hardening_notes(results)
+
+
+def _guess(config: StudyConfig, facts: Mapping[str, Any], own: Sample) -> list[str]:
+    """Say so if the network does no better than a constant answer."""
+    metric = config.training(Task(facts["task"])).metric
+    level = 0.0 if metric is Metric.R2 else facts["largest_class"]
+    if metric is Metric.BALANCED:
+        level = 1 / facts["classes"]
+    if own.mean > level:
+        return []
+    return [
+        f"The network itself, with {own.number(own.mean)}{' %' * own.percent}, is no better than one answer for all "
+        f"examples ({own.number(level)}{' %' * own.percent}): it has learnt nothing that gates could hold. Train it "
+        "longer (epochs, learning_rate), or check the data."
+    ]
 
 
 def _hardening_notes(results: Mapping[str, Result]) -> list[str]:

@@ -138,7 +138,8 @@ def _outputs(model: nn.Module, x: Tensor, title: str) -> int:
     except Exception as error:
         raise InputError(
             f"the network does not accept {title}: examples of shape {shown} gave {type(error).__name__}: {error}; "
-            "reshape the data, or let the network's first layer do it"
+            "reshape the data, or let the network's first layer do it; image_size (--set image_size=32) resizes the "
+            "images of a folder"
         ) from error
     if not isinstance(answers, Tensor) or answers.ndim != 2 or len(answers) != 2:
         got = tuple(answers.shape) if isinstance(answers, Tensor) else type(answers).__name__

@@ -7,6 +7,7 @@ from gatelab.dynamics import Kernels
 from gatelab.lab.study.config import StudyConfig, Task
 from gatelab.lab.study.rows import cells, is_watched, rows
 from gatelab.lab.study.sizing import TimeEstimate
+from gatelab.printing import counted
 from gatelab.work.progress import duration
 
 _SCALE_APART = 100.0
@@ -19,7 +20,7 @@ def preview(config: StudyConfig, facts: Mapping[str, Any]) -> list[str]:
 
 def _network(config: StudyConfig, facts: Mapping[str, Any]) -> str:
     units = facts["control"]["gates"]
-    gates = f"{sum(units.values()):,} gates in {len(units)} layers"
+    gates = f"{sum(units.values()):,} gates in {counted(len(units), 'layer')}"
     how = "studied as it is, never retrained" if config.studies_trained else "trained from its own start"
     return f"network: {facts['name']}, {facts['parameters']:,} parameters, {gates}; {how}"
 
@@ -32,11 +33,13 @@ def _data(facts: Mapping[str, Any]) -> str:
 
 
 def _training(config: StudyConfig, facts: Mapping[str, Any]) -> str:
-    counted = sum(cell.parameters["networks"] for cell in cells(config) if cell.parameters["kind"] != "none")
+    networks = sum(cell.parameters["networks"] for cell in cells(config) if cell.parameters["kind"] != "none")
     how = config.training(Task(facts["task"]))
     shown = f"{how.loss.value} loss, {how.optimiser.value} at {how.learning_rate:g}, batches of {how.batch_size}"
     what = f"judged by {how.metric.value if how.metric else '?'}"
-    trained = f"{counted * config.runs} networks ({config.runs} runs), {config.epochs} epochs each"
+    trained = (
+        f"{networks * config.runs} networks ({counted(config.runs, 'run')}), {counted(config.epochs, 'epoch')} each"
+    )
     return f"training: {trained}; {shown}; {what}. Rows: " + "; ".join(row.title for row in rows(config))
 
 

@@ -79,7 +79,7 @@ class NetworkSource:
         """A random network, and how it was drawn; unless ``constant``, weights that are no draw are replaced, too."""
         if self.draw is not None and (constant or not _constants(self.template)):
             count = sum(1 for _ in self.template.parameters())
-            return self.draw(seed).eval(), f"{count} tensors by your factory, under another seed"
+            return self.draw(seed).eval(), f"{count} tensors by the network's factory, under another seed"
         drawn = redrawn(self.template, seed)
         return drawn.network, drawn.text()
 
