@@ -65,7 +65,7 @@ def test_files_that_are_not_there_and_columns_that_are_not_named(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("from torch import nn\ndef net(): return nn.Linear(3, 3)\n")
     (tmp_path / "trees.csv").write_text("a,b,c,kind\n1,2,3,ash\n4,5,6,birch\n")
-    with pytest.raises(InputError, match="^there is no file w.safetensors; give the file with the network's weights"):
+    with pytest.raises(InputError, match=r"^there is no file w.safetensors; give the file with the network's weights"):
         study("net.py:net", "digits", weights="w.safetensors")
     with pytest.raises(InputError, match=r"^trees.csv: say which column holds the labels, with --label or label="):
         study("net.py:net", "trees.csv")
