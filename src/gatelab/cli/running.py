@@ -74,15 +74,21 @@ def _standing(path: Path) -> str:
 
 
 @app.command()
-def report(directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of a run.")]) -> None:
-    """Write the report of a finished run again."""
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of a run.")],
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Conclude from the first runs only, if the others are not finished.")
+    ] = None,
+) -> None:
+    """Write the report of a run again, or that of its first runs."""
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run
     from gatelab.papers import find_experiment
 
     run = Run.read(directory)
-    path, _ = write_report(run, find_experiment(run.experiment))
-    typer.echo(str(path))
+    path, findings = write_report(run, find_experiment(run.experiment), runs)
+    _print_findings(findings)
+    typer.echo(f"report: {path}")
 
 
 def settings_of(given: list[str]) -> dict[str, Any]:
