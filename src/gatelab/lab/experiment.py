@@ -120,4 +120,4 @@ def read_config(kind: type[C], name: str, values: Mapping[str, Any]) -> C:
 
 def _similar(key: str, kind: type[Config]) -> str:
     found = get_close_matches(key, kind.model_fields, 1)
-    return f"; did you mean '{found[0]}'?" if found else ""
+    return f" (did you mean '{found[0]}'?)" if found else ""

@@ -267,9 +267,12 @@ def test_sizes_depend_on_the_network_alone_and_leave_what_was_given():
     assert {row.cell for row in rows(layers)} <= names
 
 
-def test_a_refit_uses_no_more_examples_than_there_are():
-    few = fitted(read_settings({"train_size": 50}), gl.data.load("digits"), None)
-    assert sized(read_settings({"refit": 5000}), few).refit == 50
+def test_a_refit_uses_no_more_examples_than_there_are(tmp_path):
+    how = {**QUICK, "stages": (1.0,), "epochs": 1, "refit": 5000, "out": tmp_path / "run"}
+    found = gl.study(dense, blobs(40), blobs(30, 1), **how)
+    assert found.results[-1].regime == "40 examples"
+    again = gl.study(dense, blobs(40), blobs(30, 1), **how)  # the same call goes on
+    assert again.answer == found.answer
 
 
 def test_a_network_that_learnt_nothing_is_told_so():

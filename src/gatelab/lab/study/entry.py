@@ -182,7 +182,8 @@ def prepared(config: StudyConfig, materials: Materials | None, out: Path | None,
     reporter.note("reading the network and the data")
     held = materials or read_anew(config)
     facts = setting_facts(config, held)
-    config = config.model_copy(update={"fingerprint": held.fingerprint()})
+    refit = min(config.refit, facts["train"])
+    config = config.model_copy(update={"fingerprint": held.fingerprint(), "refit": refit})
     begun = Run.read(out).config if out is not None and (out / "run.json").exists() else {}
     recorded = {key: begun[key] for key in _CHOSEN if key in begun and key not in config.model_fields_set}
     config = StudyConfig(**{**config.model_dump(), **recorded}) if recorded else sized(config, held)

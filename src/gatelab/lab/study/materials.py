@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.convert import Regime, to_dgn
+from gatelab.data.dataset import evenly
 from gatelab.data.places import open_data
 from gatelab.data.user_data import Examples, UserData
 from gatelab.errors import InputError
@@ -92,7 +93,8 @@ def fitted(
     outputs = _outputs(source.template, x, chosen.title)
     chosen, task = fitted_targets(chosen, outputs, config.task, config.loss, config.metric)
     to_dgn(source.template, Regime.FRNPF_DI, x=x)  # refuses networks without gates and values
-    source = source.with_examples(chosen.inputs(chosen.train_x[:NORMALISING]))
+    # Not the first examples: files are often sorted by class.
+    source = source.with_examples(chosen.inputs(chosen.train_x[evenly(len(chosen.train_x), NORMALISING)]))
     elsewhere = None
     if other is not None:
         elsewhere = _shaped(config, other)

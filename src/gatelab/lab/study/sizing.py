@@ -58,8 +58,7 @@ def sized(config: StudyConfig, materials: Materials) -> StudyConfig:
     n = len(materials.data.train_x)
     batch = {} if "batch_size" in given else {"batch_size": 32 if n <= 5000 else 64 if n <= 20_000 else 128}
     multiplications = _multiplications(materials)
-    most = {"refit": min(config.refit, n)}
-    config = config.model_copy(update={**batch, **most, **_layer_names(config, materials)})
+    config = config.model_copy(update={**batch, **_layer_names(config, materials)})
     sizes = [
         config.model_copy(update={key: value for key, value in size.items() if key not in given}) for size in _SIZES
     ]

@@ -100,8 +100,8 @@ def from_trained(name: str, model: nn.Module, function: Callable[[], Any] | None
     template = copied(model).to("cpu").eval()
     if function is None:
         return NetworkSource(name, template, None)
-    _, draw, alike = _looked_at(_factory(function))
-    return NetworkSource(name, template, None, draw, alike)
+    _, draw, _ = _looked_at(_factory(function))
+    return NetworkSource(name, template, None, draw)
 
 
 def _factory(function: Callable[[], Any]) -> Factory:
