@@ -39,7 +39,8 @@ def said(own, control, learnt, runs=6, scale=1.0):
         (0.92, 0.90, 0.913, "Some of what the network knows after 15 epochs is in its gates; these runs do not", False),
         (0.97, 0.90, 0.8995, "Not decided: these runs do not tell whether any of what the network knows", False),
         (0.97, 0.90, 0.85, "None of what the network knows after 15 epochs is in its gates: alone, they serve", True),
-        (0.90, 0.9001, 0.90, "No answer: these runs do not show that learnt gates gain anything", False),
+        (0.90, 0.9001, 0.90, "No answer: these runs do not show that the network gains anything", False),
+        (0.899, 0.9005, 0.90, "No answer: these runs do not show that the network gains anything", False),
         (0.90, 0.95, 0.90, "No answer: random gates do better than the network itself", False),
     ],
 )
@@ -142,7 +143,7 @@ def test_the_control_says_how_it_was_drawn():
 def test_a_peak_between_the_ends_is_told():
     """Gates fixed after 3 epochs do best: neither caption may only speak of the ends."""
     samples = table(early=0.945)
-    stages, shares = row_figures(config(), samples, "accuracy")[1:3]
+    stages, shares = row_figures(config(), samples, "accuracy", gain=True)[1:3]
     assert "in between it is highest at epoch 3, 94.50 %" in stages.caption
     assert "in between it is highest at epoch 3, 90 %" in shares.caption
     assert "compare with the network after 10 epochs" in shares.caption
@@ -151,5 +152,5 @@ def test_a_peak_between_the_ends_is_told():
     assert curve.y[2] == pytest.approx(100 * share)
     assert curve.error[2] == pytest.approx(50 * (high - low))
     assert [level.y[0] for level in levels] == [0, 100]
-    flat = row_figures(config(), table(own=0.9, control=0.9), "accuracy")  # no gain, no share of it
+    flat = row_figures(config(), samples, "accuracy", gain=False)  # no gain, no share of it
     assert not any(figure.title.startswith("How much of the gain") for figure in flat)

@@ -70,7 +70,7 @@ def answer(
     if gain.outcome is Outcome.UNDECIDED or found is None:
         more = _more(gain.verdict, "show a gain of this size") if own.mean > control.mean else ""
         return Answer(
-            "No answer: these runs do not show that learnt gates gain anything over random ones, so there is nothing "
+            "No answer: these runs do not show that the network gains anything over random gates, so there is nothing "
             f"to divide between gates and values. {numbers}{more}",
             decided=False,
         )

@@ -19,11 +19,14 @@ _SHORT = {
 }
 
 
-def row_figures(config: StudyConfig, last: Mapping[str, Sample], label: str) -> list[FigureFacts]:
-    """All main rows beside each other; stages, layers and amounts of data where they were asked for."""
+def row_figures(config: StudyConfig, last: Mapping[str, Sample], label: str, *, gain: bool) -> list[FigureFacts]:
+    """All main rows beside each other; stages, layers and amounts of data where they were asked for.
+
+    ``gain`` says whether the network has a gain over random gates, of which stages keep a share.
+    """
     listed = [_main(config, last, label)]
     if len(config.stage_epochs()) > 1:
-        listed += [_stages(config, last, label), *_shares(config, last)]
+        listed += [_stages(config, last, label), *(_shares(config, last) if gain else [])]
     if config.layer_names:
         listed.append(_layers(config, last, label))
     if config.amounts:

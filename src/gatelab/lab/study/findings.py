@@ -115,12 +115,13 @@ def study_findings(config: StudyConfig, results: Mapping[str, Result]) -> StudyF
     main = main_claims(own, control, learnt)
     claims = decided_together((*main, *_other_claims(last, control)), smoke=config.smoke)
     said = answer(own, control, learnt, claims[: len(main)], config.epochs, trained=config.studies_trained)
-    kept = tuple(_row_result(row, results, config.runs, last) for row in listed)
+    gain = said.share is not None
+    kept = tuple(_row_result(row, results, config.runs, last if gain else None) for row in listed)
     return StudyFindings(
         f"How much of what this network knows is in its gates? ({facts['name']} on {facts['data']})",
         said.text,
         (_table(kept, metric.value, percent), *dynamics_table(results)),
-        (*row_figures(config, last, _METRICS[metric]), *dynamics_figures(results)),
+        (*row_figures(config, last, _METRICS[metric], gain=gain), *dynamics_figures(results)),
         claims,
         tuple(_notes(config, facts, last, results)),
         decided=said.decided and not config.smoke,
@@ -137,10 +138,11 @@ def _other_claims(last: Mapping[str, Sample], control: Sample) -> list[Claim]:
     return [Claim("Decoupled gates beat random gates", greater(last[DECOUPLED_ROW], control, paired=True))]
 
 
-def _row_result(row: Row, results: Mapping[str, Result], runs: int, last: Mapping[str, Sample]) -> RowResult:
+def _row_result(row: Row, results: Mapping[str, Result], runs: int, last: Mapping[str, Sample] | None) -> RowResult:
+    """A row; ``last`` are the samples that shares are taken of, None if there is no gain to divide."""
     histories = row.histories(results, runs)
     ends, best = tuple(h[-1] for h in histories), tuple(max(h) for h in histories)
-    share = share_of_gap(last[row.name], last[CONTROL], last[OWN]) if row.is_fixed and runs > 1 else None
+    share = share_of_gap(last[row.name], last[CONTROL], last[OWN]) if row.is_fixed and last else None
     return RowResult(row.name, row.regime, ends, best, share)
 
 
