@@ -1,5 +1,6 @@
 """Everything runs in float64, on one thread, with the shapes in the signatures checked."""
 
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,12 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 torch.manual_seed(0)  # for models made while tests are collected
+
+# A shell starts jobs in the background with SIGINT ignored, and nohup starts them with SIGHUP ignored. Tests send both
+# signals, to this process and to children, which would inherit that.
+for _number, _handler in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,8 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
+import random
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 RANDOM = frozenset(
     """
     rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson uniform
-    exponential random cauchy geometric log_normal
+    exponential random cauchy geometric log_normal kaiming_uniform
     """.split()
 )
 # Functions that may draw random numbers internally, from torch's global generator.
@@ -276,11 +278,11 @@ def _random_states_kept() -> Iterator[None]:
     """Refuse a forward that changes a random state other than through torch's functions, and restore that state.
 
     The check runs only if this is the only thread: others may draw in the meantime, and a restored state would give
-    them the same numbers again.
-    Python's own random state is not checked: run-time type checkers such as beartype change it in any function.
+    them the same numbers again. Python's own random state is not checked where beartype is loaded, which changes it in
+    any function that it checks.
 
     Raises:
-        InputError: the forward changed the random state of NumPy or of torch.
+        InputError: the forward changed the random state of NumPy, of Python or of torch.
     """
     before = _random_states()
     try:
@@ -298,15 +300,19 @@ def _random_states_kept() -> Iterator[None]:
 
 
 def _random_states() -> dict[str, Any]:
-    return {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    states: dict[str, Any] = {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    return states if "beartype" in sys.modules else states | {"Python": random.getstate()}
 
 
 def _same_state(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, Tensor) else all(map(np.array_equal, one, other))
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    return one == other if isinstance(one[1], tuple) else all(map(np.array_equal, one, other))
 
 
 _SET_STATE: dict[str, Callable[[Any], Any]] = {
     "NumPy": np.random.set_state,
+    "Python": random.setstate,
     "torch": torch.set_rng_state,
 }
 
@@ -326,7 +332,8 @@ class _OwnChance(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").strip("_")
         if name in RANDOM and kwargs.get("generator") is None:
-            like = next((argument for argument in args if isinstance(argument, Tensor)), torch.empty(0))
+            given = (*args, *kwargs.values())
+            like = next((argument for argument in given if isinstance(argument, Tensor)), torch.empty(0))
             device = torch.device(kwargs.get("device") or like.device)
             if device not in self._generators:
                 self._generators[device] = torch.Generator(device).manual_seed(0)

@@ -157,7 +157,7 @@ def _refuse_unless_taken(network: "nn.Module", x: "Tensor", place: str) -> None:
     try:
         with undisturbed(network, x) as run, torch.no_grad():
             run(x[:1])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"the network does not take the examples of {place}, of shape {tuple(x.shape[1:])}: {error}; make it "
             "flatten or reshape them first, or give an array of the right shape"

@@ -24,6 +24,7 @@ Settings = Annotated[
 Out = Annotated[
     Path | None, typer.Option(help="The run's directory; runs/NAME-PROFILE if left out.", show_default=False)
 ]
+_LONGEST_NAME = 200  # bytes; file systems take 255
 Workers = Annotated[int, typer.Option(min=1, help="The number of processes, which share the threads.")]
 
 
@@ -120,6 +121,8 @@ def settings_of(given: list[str]) -> dict[str, Any]:
             values[key] = json.loads(text)
         except ValueError:
             values[key] = text
+        except RecursionError:
+            raise InputError(f"--set {setting:.50}…: the value is nested too deeply") from None
     return values
 
 
@@ -130,7 +133,12 @@ def root_of(folder: Path | None) -> dict[str, str]:
 
 def directory_of(name: str, profile: str, values: dict[str, Any]) -> Path:
     """Return the default directory of a run, a different one for each set of settings."""
-    return Path("runs") / "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
+    from gatelab.errors import InputError
+
+    folder = "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
+    if len(folder.encode()) > _LONGEST_NAME or "\0" in folder:
+        raise InputError("these settings are too long for the name of a directory; choose one with --out")
+    return Path("runs") / folder
 
 
 def perform(

@@ -73,6 +73,7 @@ def study(
     gates and on decoupled gates, and writes report.html. The same as gatelab.study(...) in Python.
     """
     from gatelab.cli.progress import reporter
+    from gatelab.errors import InputError
     from gatelab.lab.study.entry import absolute, prepared
     from gatelab.papers import find_experiment
 
@@ -90,6 +91,8 @@ def study(
     }
     values = settings_of(settings or [])
     chosen = {key: value for key, value in given.items() if value is not None}
+    for key in values.keys() & {"data", *chosen}:
+        raise InputError(f"--set {key}: it has an option of its own; give --{key.replace('_', '-')} alone")
     experiment = find_experiment("study")
     config = experiment.configure(profile, absolute({**values, "data": data, **chosen}) | root_of(data_root))
     if plan:

@@ -14,6 +14,7 @@ from gatelab.convert.match import Parts
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.layer import GateKind
 from gatelab.models.init import glorot_
+from gatelab.observe import plain_surroundings
 
 
 class ShallowGates(nn.Module):
@@ -61,7 +62,8 @@ def shallow_gates(parts: Parts, gate: Node, generator: torch.Generator | None) -
     kernel = None if weight is None or weight.ndim < 3 else tuple(weight.shape[2:])
     units = tuple(gating.q.meta["shape"][1:])
     inputs = tuple(parts.network.recording.examples.shape[1:])
-    made = ShallowGates(inputs, units, kernel, bias=names is None or names[1] is not None)
+    with plain_surroundings(torch.empty(0)):  # torch draws weights for new layers, from the caller's generator
+        made = ShallowGates(inputs, units, kernel, bias=names is None or names[1] is not None)
     like = next(iter(parameters.values()), torch.zeros(()))
     made = made.to(like.device, like.dtype)
     for name, parameter in made.named_parameters():

@@ -1,5 +1,6 @@
 """A folder of images with one folder per class."""
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from gatelab.data.user_data import refuse_beyond_memory
 from gatelab.errors import DataError, InputError
 
 _ENDINGS = frozenset(".png .jpg .jpeg .bmp .gif .ppm .pgm .tif .tiff .webp".split())
@@ -48,10 +50,16 @@ def _files(folder: Path) -> list[tuple[Path, str]]:
     return found
 
 
+# What Pillow raises when a file is damaged, or claims to have more pixels than anybody would draw.
+_BROKEN = (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+
+
 def _open(file: Path) -> Image.Image:
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise DataError(f"{file} is no plain file; remove it")
     try:
         return Image.open(file)
-    except (UnidentifiedImageError, OSError) as error:
+    except _BROKEN as error:
         raise DataError(f"{file} is not an image that can be read ({error}); remove or replace it") from error
 
 
@@ -62,11 +70,15 @@ def _is_grey(file: Path) -> bool:
 
 def _read(files: list[tuple[Path, str]], channels: int, size: int | None) -> tuple[Tensor, np.ndarray]:
     mode, images, first = ("L" if channels == 1 else "RGB"), [], None
+    if size is not None and size < 1:
+        raise InputError(f"image_size is {size}; give a number of pixels, at least 1")
     for file, _ in files:
         with _open(file) as opened:
+            pixels = prod(opened.size) if size is None else size**2
+            refuse_beyond_memory(len(files) * channels * pixels, f"{len(files):,} images of the size of {file}")
             try:
                 image = opened.convert(mode)
-            except OSError as error:
+            except _BROKEN as error:
                 raise DataError(f"{file} is damaged ({error}); remove or replace it") from error
         if size is not None:
             image = image.resize((size, size), Image.Resampling.BILINEAR)

@@ -9,9 +9,9 @@ from gatelab.data.dataset import load, names
 from gatelab.data.image_folder import read_image_folder
 from gatelab.data.objects import gathered
 from gatelab.data.tables import ENDINGS, read_frame
-from gatelab.data.user_data import Examples, user_data
+from gatelab.data.user_data import Examples, refuse_beyond_memory, user_data
 from gatelab.errors import DataError, InputError
-from gatelab.work.user_code import from_file
+from gatelab.work.user_code import from_file, is_there
 
 _TRAIN, _TEST = ("train_{}", "{}_train", "{}_tr"), ("test_{}", "{}_test", "{}_te")
 _X, _Y = ("x", "X", "images", "data", "features", "inputs"), ("y", "Y", "labels", "targets", "target")
@@ -45,9 +45,9 @@ def open_data(
     path, title = Path(place), Path(place).name
     if ".py:" in place:
         return _from_function(place, test, label)
-    if not path.exists():
+    if not is_there(place):
         raise InputError(
-            f"there is no data set or file '{place}'; the data sets are {', '.join(names())}; you may also name a "
+            f"there is no data set or file '{place:.200}'; the data sets are {', '.join(names())}; you may also name a "
             ".npz, .npy, .csv or .parquet file, a folder of images, or file.py:function"
         )
     if test is not None and Path(test).suffix != path.suffix:
@@ -126,7 +126,11 @@ def _found(arrays: dict[str, np.ndarray], wanted: Any) -> str | None:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as held:
+            # Zeros pack a thousandfold: what counts is the size of what will be unpacked.
+            refuse_beyond_memory(sum(member.file_size for member in held.zip.infolist()), f"the arrays of {path}")
             return {name: held[name] for name in held.files}
+    except InputError:
+        raise
     except Exception as error:  # a damaged archive raises errors of many kinds
         raise DataError(f"{path} cannot be read as arrays: {type(error).__name__}: {error}") from error
 

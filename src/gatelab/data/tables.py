@@ -49,6 +49,8 @@ def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = Tr
         InputError: there is no such column, or another column holds something other than numbers.
     """
     columns = list(frame.columns)
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{name}: several columns have the same name; there are {_listed(columns)}")
     if labelled and label is None:
         raise InputError(f"{name}: name the column with the labels, with label=; the columns are {_listed(columns)}")
     if labelled and label not in columns:
@@ -62,7 +64,7 @@ def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = Tr
         )
     if not len(features.columns):
         raise InputError(f"{name}: there is no column besides the label; add columns with the examples")
-    x = torch.from_numpy(features.to_numpy(dtype=np.float64, copy=True)).to(torch.get_default_dtype())
+    x = torch.from_numpy(features.to_numpy(dtype=np.float64, copy=True, na_value=np.nan)).to(torch.get_default_dtype())
     return x, np.asarray(frame[label].to_numpy()) if labelled else np.zeros(len(frame))
 
 

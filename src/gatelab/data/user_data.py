@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import psutil
 import torch
 from jaxtyping import Float, Num, Shaped
 from torch import Tensor
@@ -25,6 +26,7 @@ class UserData:
         classes: names of the classes; empty if they have none.
         largest: the byte that stands for 1.
         remarks: sentences that say how the data were changed on loading.
+        held_out: whether the test part was taken from the training part, because there was none.
     """
 
     title: str
@@ -35,6 +37,7 @@ class UserData:
     classes: tuple[str, ...] = ()
     largest: float = 255.0
     remarks: tuple[str, ...] = ()
+    held_out: bool = False
 
     def inputs(self, x: Shaped[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Return floating numbers; bytes are divided by ``largest``."""
@@ -58,8 +61,9 @@ Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as they come fr
 
 def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, remarks: tuple[str, ...] = ()) -> UserData:
     """Make a data set from its parts; without a test part, a random fifth of the examples is held out."""
-    notes = list(remarks)
+    notes, held_out = list(remarks), test is None
     if test is None:
+        _refuse_unusable(title, "training", train[0], len(train[1]))
         train, test = _held_out(train, seed)
         notes.append(
             f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same in every run."
@@ -74,7 +78,7 @@ def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, rema
     train_y, test_y, classes, said = encoded(title, train[1], test[1])
     if train[0].dtype == torch.uint8:
         notes.append("Bytes are divided by 255.")
-    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said))
+    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said), held_out=held_out)
 
 
 def _held_out(whole: Part, seed: int) -> tuple[Part, Part]:
@@ -92,6 +96,8 @@ def _refuse_unusable(title: str, part: str, x: Tensor, targets: int) -> None:
         raise InputError(f"{title}: {part} examples have shape {tuple(x.shape)}; give one row for each example, (n, …)")
     if len(x) != targets:
         raise InputError(f"{title}: {len(x)} {part} examples, {targets} labels; give one label for each example")
+    if not x[:1].numel() and len(x):
+        raise InputError(f"{title}: {part} examples have shape {tuple(x.shape[1:])}, and hold no numbers")
     if len(x) < 2:
         raise InputError(f"{title}: {len(x)} {part} examples; give at least two")
     if x.is_complex():
@@ -139,6 +145,16 @@ def encoded(
     return first, second, (), []
 
 
+def refuse_beyond_memory(needed: int, what: str) -> None:
+    """Refuse data that would take more than half of the memory that is free."""
+    free = psutil.virtual_memory().available
+    if needed > free / 2:
+        raise InputError(
+            f"{what} take {needed / 1e9:.3g} GB of memory, and {free / 1e9:.3g} GB are free; give a part of them, for "
+            "example torch.utils.data.Subset, smaller images, or bytes instead of floating numbers"
+        )
+
+
 def _is_one_hot(part: np.ndarray) -> bool:
     if part.ndim != 2 or part.shape[1] < 2:
         return False
@@ -154,6 +170,9 @@ def _named(title: str, parts: list[np.ndarray]) -> tuple[Tensor, Tensor, tuple[s
     ]
     if missing:
         raise InputError(f"{title}: the label of example {missing[0]} is missing; remove such examples")
+    odd = [label for part in parts for label in part if not isinstance(label, str | bytes | int | float | np.generic)]
+    if odd:
+        raise InputError(f"{title}: a label is a {type(odd[0]).__name__}; labels are numbers or texts")
     names = sorted({str(label) for label in parts[0]})
     unknown = sorted({str(label) for label in parts[1]} - set(names))
     if unknown:

@@ -13,7 +13,7 @@ from gatelab.dynamics.records import Record, records_plot
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.figures import Panels
 from gatelab.gates import GatePattern
-from gatelab.gates.choice import GateChoice
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel, path_features
 from gatelab.network import capture_gates
 from gatelab.observe import examples
@@ -102,13 +102,26 @@ class GateTracker:
         if not isinstance(self.model, nn.Module):
             raise InputError(f"model is {type(self.model).__name__}; give the network to track, an nn.Module")
         self.x = examples(self.x, self.model)
-        if self.kernels not in tuple(Kernels):
+        is_hard(self.kernel_gates)  # refuses an unknown choice
+        if not isinstance(self.kernels, str) or self.kernels not in tuple(Kernels):
             raise InputError(f"kernels is {self.kernels!r}; use one of {', '.join(map(repr, map(str, Kernels)))}")
         self.kernels = Kernels(self.kernels)
-        self.on_epoch = (self.on_epoch,) if callable(self.on_epoch) else tuple(self.on_epoch)
-        if self.sketch_dim < 1:
-            raise InputError(f"sketch_dim is {self.sketch_dim}; give the number of features, at least 1")
-        if self.y is not None and len(self.y) != len(self.x):
+        several = self.on_epoch if isinstance(self.on_epoch, Iterable) else (self.on_epoch,)
+        self.on_epoch = (self.on_epoch,) if callable(self.on_epoch) else tuple(several)
+        if not all(callable(listener) for listener in self.on_epoch):
+            raise InputError(f"on_epoch is {self.on_epoch!r:.100}; give a function of a dict, or several")
+        if not isinstance(self.sketch_dim, int) or self.sketch_dim < 1:
+            raise InputError(f"sketch_dim is {self.sketch_dim!r}; give the number of features, at least 1")
+        if self.before is not None and not isinstance(self.before, GatePattern):
+            raise InputError(f"before is {type(self.before).__name__}; give a GatePattern, from capture_gates")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        if self.y is None:
+            return
+        if not isinstance(self.y, Tensor) or not self.y.ndim or self.y.is_complex():
+            raise InputError(f"y is {self.y!r:.100}; give a tensor with one class or target for each probe")
+        if len(self.y) != len(self.x):
             raise InputError(f"{len(self.x)} probes, {len(self.y)} labels; give one for each")
 
     def record(self, step: int) -> Record:

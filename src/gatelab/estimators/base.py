@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates.choice import GateChoice
 from gatelab.models import mlp
+from gatelab.models.init import check_widths
 
 WIDTH = 128  # width of the two hidden layers of the default network
 
@@ -42,7 +43,13 @@ class GatedEstimator(BaseEstimator):
 
     def _network(self, features: int) -> nn.Module:
         if isinstance(self.model, nn.Module):
-            return deepcopy(self.model).eval()
+            try:
+                return deepcopy(self.model).eval()
+            except Exception as error:  # a user's module may hold anything
+                raise InputError(
+                    f"the network cannot be copied ({error}), and a fitted estimator keeps a copy; give a function "
+                    "that makes it"
+                ) from error
         if self.model is None:
             generator = torch.Generator().manual_seed(self.seed_)
             return mlp([features, WIDTH, WIDTH, 1], bias=True, generator=generator, dtype=torch.float64).eval()
@@ -63,6 +70,7 @@ class GatedEstimator(BaseEstimator):
         x = torch.from_numpy(X.copy()).to(parameter)
         if self.input_shape is None:
             return x
+        check_widths("input_shape: the sizes of one example", self.input_shape, 1, "(1, 28, 28)")
         if prod(self.input_shape) != X.shape[1]:
             raise InputError(
                 f"input_shape {tuple(self.input_shape)} holds {prod(self.input_shape)} numbers, X has {X.shape[1]} "

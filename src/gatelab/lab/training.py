@@ -206,7 +206,13 @@ def _answers(
 
 def _augmented(x: Float[Tensor, "e b ..."], augment: Augment) -> Float[Tensor, "e b ..."]:
     batch = x.flatten(0, 1)
-    changed = augment(batch)
+    try:
+        changed = augment(batch)
+    except Exception as error:
+        raise InputError(
+            f"augment failed on a batch of shape {tuple(batch.shape)}: {type(error).__name__}: {error}; it must "
+            "work on any batch of training examples"
+        ) from error
     if not isinstance(changed, Tensor) or changed.shape != batch.shape:
         got = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
         raise InputError(

@@ -36,7 +36,7 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
         torch.manual_seed(seed)
         try:
             made = factory()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
                 f"{name}() failed: {type(error).__name__}: {error}; make it work without arguments"
             ) from error
@@ -100,7 +100,8 @@ def _read(weights: Path) -> dict[str, Tensor]:
     for key in _INSIDE:
         if isinstance(held, Mapping) and isinstance(held.get(key), Mapping):
             held = held[key]
-    if not isinstance(held, Mapping) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
+    pairs = held.items() if isinstance(held, Mapping) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in pairs):
         raise InputError(
             f"{weights} does not hold the weights of this network: it is not a state dict; save model.state_dict()"
         )
@@ -117,4 +118,9 @@ def _differences(state: Mapping[str, Tensor], network: nn.Module) -> list[str]:
         for name in own
         if name in state and own[name].shape != state[name].shape
     ]
-    return missing + unknown + shapes
+    kinds = [
+        f"{name}: the file has {state[name].dtype}, the network {own[name].dtype}"
+        for name in own
+        if name in state and own[name].is_floating_point() != state[name].is_floating_point()
+    ]
+    return missing + unknown + shapes + kinds

@@ -125,7 +125,7 @@ def check_widths(what: str, widths: Sequence[int], least: int, example: str) -> 
     """Raise InputError unless ``widths`` is a sequence of at least ``least`` positive whole numbers."""
     whole = isinstance(widths, Sequence) and all(isinstance(width, Integral) for width in widths)
     if not whole or len(widths) < least or min(widths, default=1) < 1:
-        raise InputError(f"{what} are {widths!r}; give at least {least} positive whole numbers, e.g. {example}")
+        raise InputError(f"{what} are {widths!r:.200}; give at least {least} positive whole numbers, e.g. {example}")
 
 
 def dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> list[nn.Linear]:

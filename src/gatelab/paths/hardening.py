@@ -115,8 +115,12 @@ def _outputs(network: Network, x: Tensor, hard: bool) -> Float[Tensor, "n k"]:
 def _targets(y: Tensor | None, outputs: Float[Tensor, "n k"]) -> Tensor | None:
     if y is None:
         return None
-    if not isinstance(y, Tensor) or len(y) != len(outputs):
+    if not isinstance(y, Tensor) or not y.ndim or len(y) != len(outputs) or y.is_complex():
         raise InputError(f"y must be a tensor with one label for each of {len(outputs)} examples")
+    if y.device != outputs.device or y.layout != torch.strided:
+        raise InputError(
+            f"y is a tensor of {y.layout} on {y.device}, the outputs are on {outputs.device}; give a dense tensor there"
+        )
     if not y.is_floating_point():
         if y.ndim != 1 or outputs.shape[1] < 2 or int(y.min()) < 0 or int(y.max()) >= outputs.shape[1]:
             raise InputError(

@@ -1,5 +1,6 @@
 """The lines, or planes, along which a layer of gates cuts the regions that the layers before it have left."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +93,7 @@ class Cutter:
     def corrected(self, name: str, cut: Cut, states: States, doubtful: NDArray[np.int64]) -> Cut:
         """Return the lines with those of doubtful regions from exact arithmetic, rounded once.
 
-        Where matrices are too large for that, heights within their error count as zero.
+        Where matrices are too large for that, heights within their error count as zero, and a warning says so.
         """
         states = self._before(name, states)
         q, sizes = cut.q.copy(), np.broadcast_to(cut.sizes, (len(cut.q), cut.sizes.shape[1])).copy()
@@ -101,6 +102,13 @@ class Cutter:
             try:
                 lines = self._exact.lines(name, own).cpu().numpy()
             except TooLargeError:
+                warnings.warn(
+                    f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its "
+                    "matrices are too large to decide them exactly; they count as zero, so that regions as thin as "
+                    "that error may be missing. Another plane or other bounds may avoid it",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
                 return cut
             q[row] = lines.T
             sizes[row] = 2 * UNIT / self._shares[name] * np.abs(lines).sum(1)

@@ -27,6 +27,7 @@ from gatelab.lab.study.source import NetworkSource, from_factory, from_trained
 from gatelab.lab.study.work import setting_facts, study_work, study_work_with
 from gatelab.lab.training import Augment
 from gatelab.work.progress import LogLines, Reporter, Silent
+from gatelab.work.user_code import is_there
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
@@ -123,14 +124,16 @@ def _prepared(
 
 def absolute(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings whose files are named by absolute paths, which processes elsewhere understand, too."""
-    return {key: _absolute(value) if key in _PLACES and value is not None else value for key, value in values.items()}
+    return {
+        key: _absolute(value) if key in _PLACES and isinstance(value, str) else value for key, value in values.items()
+    }
 
 
 def _absolute(place: str) -> str:
     path, colon, name = place.rpartition(":")
-    if colon and Path(path).is_file():
+    if colon and is_there(path):
         return f"{Path(path).resolve()}:{name}"
-    return str(Path(place).resolve()) if Path(place).exists() and place not in names() else place
+    return str(Path(place).resolve()) if is_there(place) and place not in names() else place
 
 
 def _name(model: Any) -> str:
@@ -140,14 +143,15 @@ def _name(model: Any) -> str:
 def _gather(config: StudyConfig, model: Any, train: Any, test: Any, augment: Any, other: Any) -> Materials:
     return fitted(
         config,
-        _examples(config, train, test),
-        _source(config, model),
-        augmentation(augment) if isinstance(augment, str) else augment,
-        None if other is None or OTHER_DATA not in config.gates_from else _examples(config, other, None),
+        examples_of(config, train, test),
+        network_source(config, model),
+        augmentation(augment),
+        None if other is None or OTHER_DATA not in config.gates_from else examples_of(config, other, None),
     )
 
 
-def _source(config: StudyConfig, model: Any) -> NetworkSource | None:
+def network_source(config: StudyConfig, model: Any) -> NetworkSource | None:
+    """The networks that the caller gave, or that the configuration names; None: the default network."""
     if model is None or isinstance(model, str):
         return source_of(config)
     if isinstance(model, nn.Module):
@@ -159,7 +163,8 @@ def _source(config: StudyConfig, model: Any) -> NetworkSource | None:
     return from_factory(_name(model), model)
 
 
-def _examples(config: StudyConfig, train: Any, test: Any) -> Examples:
+def examples_of(config: StudyConfig, train: Any, test: Any) -> Examples:
+    """The data that the caller gave, or named."""
     if isinstance(train, str | Path):
         if test is not None and not isinstance(test, str | Path):
             raise InputError("train is a text, and test an object; give both in the same form")

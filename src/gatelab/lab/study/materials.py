@@ -1,10 +1,9 @@
 """What a study works with: the data, the networks, the augmentation; and whether they fit each other."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -83,18 +82,18 @@ def fitted(
         UnsupportedModelError: the network cannot be taken apart into gates and values.
     """
     config.refuse_contradictions()
-    chosen = _shaped(config, data)
+    chosen = shaped(config, data)
     source = source or default_source(chosen)
     _refuse_other_dtype(source.template)
     if not source.is_trained and any(parameter.numel() == 0 for parameter in source.template.parameters()):
         raise InputError(f"{source.name} has empty parameters; check its sizes")
     x = chosen.inputs(chosen.train_x[:2])
-    outputs = _outputs(source.template, x, chosen.title)
+    outputs = answer_width(source.template, x, chosen.title)
     chosen, task = fitted_targets(chosen, outputs, config.task, config.loss, config.metric)
     to_dgn(source.template, Regime.FRNPF_DI, x=x)  # refuses networks without gates and values
     elsewhere = None
     if other is not None:
-        elsewhere = _shaped(config, other)
+        elsewhere = shaped(config, other)
         if elsewhere.train_x.shape[1:] != chosen.train_x.shape[1:]:
             raise InputError(
                 f"{other.title} has examples of shape {tuple(elsewhere.train_x.shape[1:])}, {chosen.title} of shape "
@@ -104,7 +103,7 @@ def fitted(
     return Materials(chosen, task, source, augment, elsewhere)
 
 
-def _shaped(config: StudyConfig, data: Examples) -> UserData:
+def shaped(config: StudyConfig, data: Examples) -> UserData:
     """The part of the data that is asked for, standardised if asked."""
     whole = UserData(
         data.title,
@@ -115,6 +114,7 @@ def _shaped(config: StudyConfig, data: Examples) -> UserData:
         getattr(data, "classes", ()),
         getattr(data, "largest", 255.0),
         getattr(data, "remarks", ()),
+        getattr(data, "held_out", False),
     )
     part = whole.subset(config.train_size, config.test_size, seed=config.seed)
     return _standardised(part) if config.standardise else part
@@ -128,8 +128,8 @@ def _standardised(data: UserData) -> UserData:
     return replace(data, train_x=(train - mean) / scale, test_x=(test - mean) / scale, remarks=(*data.remarks, said))
 
 
-def _outputs(model: nn.Module, x: Tensor, title: str) -> int:
-    """The number of outputs."""
+def answer_width(model: nn.Module, x: Tensor, title: str) -> int:
+    """The number of outputs for each example; refuse a network that does not take them."""
     shown = tuple(x.shape[1:])
     try:
         with torch.no_grad(), undisturbed(stand_in(model), x) as run:
@@ -216,9 +216,9 @@ def _short(place: str) -> str:
     return f"{Path(path).name}:{name}"
 
 
-def augmentation(place: str | None) -> Augment | None:
-    """The function that ``file.py:function`` names."""
-    function: Callable[..., Any] | None = None if place is None else from_file(place, "augmentation")
-    if function is not None and not callable(function):
-        raise InputError(f"{place} is a {type(function).__name__}; give a function of a batch")
-    return function
+def augmentation(given: Any) -> Augment | None:
+    """The function that ``file.py:function`` names, or the function itself."""
+    function: Any = from_file(given, "augmentation") if isinstance(given, str) else given
+    if not (function is None or callable(function)):
+        raise InputError(f"augment is a {type(function).__name__} ({given}); give a function of a batch")
+    return cast("Augment | None", function)
