@@ -47,7 +47,7 @@ class Silent:
 
 
 class LogLines(Silent):
-    """Writes to standard error: a line per tenth of a part, after ten seconds of silence, and at the end of the part."""
+    """Writes to standard error: a line per tenth of a part, after ten seconds of silence, and at its end."""
 
     def __init__(self, shortest: float = 0.0):
         self._start, self._shortest = time.monotonic(), shortest
