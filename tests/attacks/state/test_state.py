@@ -110,7 +110,9 @@ class Changed(nn.Module):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("kind", [plain, Talkative, Locked, overwriting, refused, Breaking], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [plain, Talkative, Locked, overwriting, refused, Breaking], ids=lambda kind: kind.__name__
+)
 def test_nothing_is_left_behind(kind, name):
     model, x = prepared(kind), torch.randn(4, 3)
     before = snapshot(model, x)
