@@ -58,6 +58,12 @@ def plain() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
+def overwriting() -> nn.Module:
+    """A model that starts with an operation in place: it would write into the caller's examples."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
 def refused() -> nn.Module:
     """A model that most functions refuse, in the middle of their work."""
     torch.manual_seed(0)
@@ -104,7 +110,9 @@ class Changed(nn.Module):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("kind", [plain, Talkative, Locked, refused, Breaking], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [plain, Talkative, Locked, overwriting, refused, Breaking], ids=lambda kind: kind.__name__
+)
 def test_nothing_is_left_behind(kind, name):
     model, x = prepared(kind), torch.randn(4, 3)
     before = snapshot(model, x)
