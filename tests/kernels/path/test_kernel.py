@@ -134,7 +134,7 @@ def test_computed_weights_have_a_path_kernel_but_no_listed_paths():
     plain = gl.neural_path_kernel(net, x)
     nn.utils.parametrizations.weight_norm(net[0])  # the same weights, computed: the same gates
     torch.testing.assert_close(gl.neural_path_kernel(net, x), plain)
-    with pytest.raises(UnsupportedModelError, match=r"its weight is no parameter"):
+    with pytest.raises(UnsupportedModelError, match=r"its weight is not a parameter"):
         gl.neural_path_features(net, x)
 
 

@@ -188,7 +188,7 @@ def test_models_without_a_kernel_over_examples_are_refused(make, message):
     [
         ({"wrt": ["frist.weight"]}, "did you mean first.weight"),
         ({"wrt": "nonsense"}, "no parameter 'nonsense'; it has first.weight"),
-        ({"wrt": nn.Linear(2, 2)}, "no parameter that belongs to the model"),
+        ({"wrt": nn.Linear(2, 2)}, "does not belong to the model"),
         ({"outputs": 2}, "output 2 does not exist; the model has 2"),
         ({"outputs": "all"}, '"trace", "full"'),
         ({"batch_size": 0}, "batch_size is 0"),

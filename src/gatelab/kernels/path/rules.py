@@ -144,7 +144,7 @@ def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node) ->
     if not single or not bool((value == value[:1]).all()):
         raise reading.refuse(
             node,
-            "its weight is no parameter, and not one filter for each channel by itself; make it a parameter, which "
+            "its weight is not a parameter, and not one filter for each channel by itself; make it a parameter, which "
             "counts as random",
         )
     options = {name: call[name] for name in call.arguments if name not in ("input", "weight", "bias", "groups")}
@@ -185,7 +185,7 @@ def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
     if isinstance(value, tuple):  # one of several results
         place = node.args[1]
         if not isinstance(place, int) or place >= len(value):
-            raise reading.refuse(node, "it takes the winners of a maximum, which are no signal")
+            raise reading.refuse(node, "it takes the winners of a maximum, which are not a signal")
         return value[place]
     shape = source.meta["shape"][1:]
     if isinstance(value, Signal) and _is_whole_input(value):
