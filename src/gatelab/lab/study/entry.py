@@ -196,8 +196,7 @@ def prepared(config: StudyConfig, materials: Materials | None, out: Path | None,
         reporter.note(line)
     estimate = None
     if not recorded:
-        reporter.note("timing a few steps of each kind of network")
-        estimate = measured(config, held)
+        estimate = measured(config, held, reporter.note)
         config = choose_kernels(config, estimate)
     for line in time_preview(config, estimate):
         reporter.note(line)

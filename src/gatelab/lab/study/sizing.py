@@ -43,6 +43,7 @@ _SIZES: tuple[dict[str, Any], ...] = (
     {"runs": 5, "epochs": 2, **_FEW},
     {"runs": 3, "epochs": 2, **_FEW},
 )
+_KINDS = {"network": "the network", "fixed": "values on fixed gates", "soft": "the decoupled network"}
 _TIMED_STEPS = 3
 _TIMED_PROBES = 12
 _KERNEL_SHARE = 0.1  # of the study's time, that exact kernels may take
@@ -123,17 +124,21 @@ class TimeEstimate:
     kernels: Spent | None
 
 
-def measured(config: StudyConfig, materials: Materials) -> TimeEstimate:
-    """Run a few steps of each kind of network, and look at a few examples' kernels."""
+def measured(config: StudyConfig, materials: Materials, tell: Callable[[str], None]) -> TimeEstimate:
+    """Run a few steps of each kind of network, and look at a few examples' kernels; ``tell`` hears what is timed."""
     listed = cells(config)
     kinds = sorted({cell.parameters["kind"] for cell in listed} - {"none"})
-    per_kind = {kind: _step_and_test(config, materials, kind) for kind in kinds}
+    per_kind: dict[str, tuple[Spent, Spent]] = {}
+    for kind in kinds:
+        tell(f"timing a few steps of {_KINDS[kind]}")
+        per_kind[kind] = _step_and_test(config, materials, kind)
     parts = [_cell_time(config, materials, cell, per_kind[cell.parameters["kind"]]) for cell in listed
              if cell.parameters["kind"] in per_kind]  # fmt: skip
     training = Spent(sum(part.clock for part in parts), sum(part.cores for part in parts))
     watched = [cell for cell in listed if cell.name in ("network", "decoupled") and cell.parameters["kind"] != "none"]
     if config.kernels is Kernels.OFF or not watched:
         return TimeEstimate(training, Spent(0.0, 0.0))
+    tell("timing a look at kernels")
     look = _look(config, materials)
     return TimeEstimate(training, None if look is None else look.times(len(watched) * _looks(config)))
 
