@@ -24,6 +24,16 @@ class Brief:
         return html_facts(type(self).__name__, self.facts())
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number with what it counts.
+
+    Example:
+        >>> counted(1, "epoch"), counted(1200, "epoch")
+        ('1 epoch', '1,200 epochs')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def in_brief(value: object) -> str:
     """Describe a value briefly: a tensor by its shape, a network by its class, a long text by its beginning.
 

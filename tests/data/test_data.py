@@ -234,5 +234,5 @@ def test_digits_come_with_scikit_learn():
 
 
 def test_unknown_names():
-    with pytest.raises(InputError, match=r"no data set 'imagenet'; there are digits, mnist"):
+    with pytest.raises(InputError, match=r"no data set 'imagenet'; the data sets are digits, mnist"):
         data.load("imagenet")

@@ -167,7 +167,7 @@ def test_rules_that_do_not_match_their_children_are_refused():
         Teacher(FIELDS, {"h1_0": parity, "h1_1": parity})
     with pytest.raises(InputError, match="there are 3 labels; give one for each of 2 values"):
         Teacher(FIELDS, {"h1_0": fine, "h1_1": fine, "top": fine}, labels=torch.arange(3))
-    with pytest.raises(InputError, match="3 targets for the 2 values"):
+    with pytest.raises(InputError, match="there are 3 targets; give one for each of 2 values"):
         Teacher(FIELDS, {"h1_0": fine, "h1_1": fine, "top": fine}, targets=torch.zeros(3, 2))
 
 

@@ -18,6 +18,7 @@ NEXT = f"""gatelab {__version__}: what do the gates of a ReLU network know?
   gatelab study                              a small network on digits, under a minute: how much is in its gates?
   gatelab study net.py:Net --data mnist      the same question of your network
   gatelab playground                         gates, paths and regions in your browser: train, freeze, inspect
+  gatelab explore net.py:Net --data mnist    one page about your network: gates, paths on the image, kernels, regions
   gatelab theorems                           every theorem of the papers, measured
   gatelab experiments                        the papers' tables and figures; 'gatelab run ID' makes one
   gatelab kernel net.py:Net mnist -o K.zarr  the path kernel of any number of examples

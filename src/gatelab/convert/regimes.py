@@ -1,6 +1,5 @@
 """Convert a user's model to a deep gated, deep linearly gated or deep linear network."""
 
-import copy
 from collections.abc import Collection, Mapping
 from enum import Enum
 
@@ -16,6 +15,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
 from gatelab.gates.functions import BoundedGate, GateFunction, refuse_steepness
 from gatelab.models.init import glorot_
+from gatelab.models.redraw import copied
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.observe import observable, refuse_generator
@@ -306,7 +306,7 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
             f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; make them "
             "buffers, or give to_dgn a new network of the same architecture as gates_from"
         )
-    model = _copied(parts.model)
+    model = copied(parts.model)
     for weight, bias in parts.weights.values():
         glorot_(model.get_parameter(weight), generator)
         if bias is not None:
@@ -319,13 +319,6 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
         if operation(module_operation(module)).kind is Kind.NORMALISATION:
             module.reset_parameters()  # pyright: ignore[reportCallIssue]  # ones, zeros and empty statistics; draws no random numbers
     return model
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:  # a user's module may hold locks, open files
-        raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
 
 
 def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
@@ -345,6 +338,6 @@ def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
             f"({type(model).__name__}); they differ at {', '.join(wrong[:5]) or 'everything'}"
             f"{'…' if len(wrong) > 5 else ''}"
         )
-    copied = _copied(model)
-    copied.load_state_dict({**own, **given})
-    return copied
+    filled = copied(model)
+    filled.load_state_dict({**own, **given})
+    return filled

@@ -27,7 +27,10 @@ _KEYS = (("x", "y"), ("X", "y"), ("data", "target"), ("data", "labels"), ("image
          ("features", "labels"), ("inputs", "targets"))  # fmt: skip
 
 
-def gathered(train: Any, test: Any = None, *, label: str | None = None, title: str = "your data") -> Examples:
+UNNAMED = "your data"
+
+
+def gathered(train: Any, test: Any = None, *, label: str | None = None, title: str = UNNAMED) -> Examples:
     """Read training and test examples, whatever holds them, into memory.
 
     Args:
@@ -46,8 +49,9 @@ def gathered(train: Any, test: Any = None, *, label: str | None = None, title: s
         return train
     if test is None and _is_pair_of_parts(train):
         train, test = train
-    first = _part(train, "train", label)
-    return user_data(title, first, None if test is None else _part(test, "test", label))
+    names = ("train", "test") if title == UNNAMED else (title, f"{title}, test part")
+    first = _part(train, names[0], label)
+    return user_data(title, first, None if test is None else _part(test, names[1], label))
 
 
 def _is_pair_of_parts(given: Any) -> bool:

@@ -52,7 +52,9 @@ def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = Tr
     if len(set(columns)) < len(columns):
         raise InputError(f"{name}: several columns have the same name; there are {_listed(columns)}")
     if labelled and label is None:
-        raise InputError(f"{name}: name the column with the labels, with label=; the columns are {_listed(columns)}")
+        raise InputError(
+            f"{name}: name the column with the labels, with --label or label=; the columns are {_listed(columns)}"
+        )
     if labelled and label not in columns:
         raise InputError(f"{name}: there is no column '{label}'; the columns are {_listed(columns)}")
     features = frame.drop(columns=[label]) if labelled else frame

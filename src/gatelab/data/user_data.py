@@ -26,6 +26,7 @@ class UserData:
         classes: names of the classes; empty if they have none.
         largest: the byte that stands for 1.
         remarks: sentences that say how the data were changed on loading.
+        held_out: whether the test part was taken from the training part, because there was none.
     """
 
     title: str
@@ -36,6 +37,7 @@ class UserData:
     classes: tuple[str, ...] = ()
     largest: float = 255.0
     remarks: tuple[str, ...] = ()
+    held_out: bool = False
 
     def inputs(self, x: Shaped[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Return floating numbers; bytes are divided by ``largest``."""
@@ -59,7 +61,7 @@ Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as they come fr
 
 def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, remarks: tuple[str, ...] = ()) -> UserData:
     """Make a data set from its parts; without a test part, a random fifth of the examples is held out."""
-    notes = list(remarks)
+    notes, held_out = list(remarks), test is None
     if test is None:
         _refuse_unusable(title, "training", train[0], len(train[1]))
         train, test = _held_out(train, seed)
@@ -76,7 +78,7 @@ def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, rema
     train_y, test_y, classes, said = encoded(title, train[1], test[1])
     if train[0].dtype == torch.uint8:
         notes.append("Bytes are divided by 255.")
-    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said))
+    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said), held_out=held_out)
 
 
 def _held_out(whole: Part, seed: int) -> tuple[Part, Part]:

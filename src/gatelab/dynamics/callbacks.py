@@ -96,4 +96,4 @@ def _lightning() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise InputError("the callback needs Lightning; install gatelab[lightning], or the package lightning")
+    raise InputError("the callback needs Lightning; pip install 'gatelab[lightning]'")

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.data.tables import import_pandas
 from gatelab.dynamics.records import Record, records_plot
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.figures import Panels
@@ -154,12 +155,9 @@ class GateTracker:
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a row for each record and a column for each quantity, such as "flip_rate/layer"; needs pandas."""
-        try:
-            from pandas import DataFrame, Index  # noqa: PLC0415  an extra
-        except ImportError as error:
-            raise InputError("a data frame needs pandas; install gatelab[frame], or use tracker.records") from error
-        steps = Index([record.step for record in self.records], name="step")
-        return DataFrame([record.metrics() for record in self.records], index=steps)
+        pandas = import_pandas("tracker.records holds all numbers; to_frame() gives them as a DataFrame")
+        steps = pandas.Index([record.step for record in self.records], name="step")
+        return pandas.DataFrame([record.metrics() for record in self.records], index=steps)
 
     def plot(self) -> Panels:
         """Return flips, open gates, and the kernels' numbers over the steps; a notebook shows them as a figure."""

@@ -28,6 +28,10 @@ class Looks:
     def __init__(self, folder: Path, epochs: Iterable[int], look: Callable[[nn.Module, int, int], Look], networks: int):
         self._folder, self._epochs, self._look, self._networks = folder, sorted(set(epochs)), look, networks
 
+    def is_due(self, epoch: int, first: int) -> bool:
+        """Whether a team whose first member has this place is looked at after this epoch."""
+        return epoch in self._epochs and first < self._networks
+
     def at(self, epoch: int, team: Team, first: int) -> None:
         """Observe a team if this is one of the epochs; ``first`` is the place of its first member."""
         if epoch in self._epochs:

@@ -18,6 +18,7 @@ from gatelab.lab.training import Augment, TrainConfig, train
 from gatelab.work.tensors import read_tensors, write_tensors
 
 _BEST = "best.safetensors"
+Tell = Callable[[float, str], None]
 
 
 def train_cell(
@@ -42,15 +43,19 @@ def train_cell(
     for number, team in enumerate(groups):
         first = len(best)
 
-        def on_epoch(state: TrainingState, number: int = number) -> None:
-            done = (number + state.epoch / config.epochs) / len(groups)
-            context.tell(done, f"epoch {state.epoch}/{config.epochs}, {_standing(state)}")
+        def tell(epochs: float, text: str, number: int = number) -> None:
+            which = f"network {number + 1} of {len(groups)}, " if len(groups) > 1 else ""
+            context.tell((number + epochs / config.epochs) / len(groups), which + text)
 
-        def on_step(epoch: int, share: float, number: int = number) -> None:
-            done = (number + (epoch + share) / config.epochs) / len(groups)
-            context.tell(done, f"network {number + 1} of {len(groups)}, epoch {epoch + 1}/{config.epochs}")
+        def on_epoch(state: TrainingState, tell: Tell = tell) -> None:
+            tell(state.epoch, f"epoch {state.epoch}/{config.epochs}, {_standing(state)}")
 
-        def observe(epoch: int, team: Team, first: int = first) -> None:
+        def on_step(epoch: int, share: float, tell: Tell = tell) -> None:
+            tell(epoch + share, f"epoch {epoch + 1}/{config.epochs}")
+
+        def observe(epoch: int, team: Team, first: int = first, tell: Tell = tell) -> None:
+            if looks is not None and looks.is_due(epoch, first):
+                tell(epoch, f"looking at gates and kernels after epoch {epoch}")
             if epoch in keep:
                 for place, weights in enumerate(_members(team.state(), team.size), start=first):
                     write_tensors(_kept_file(context.folder, epoch, place), save(weights))

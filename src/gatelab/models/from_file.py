@@ -1,11 +1,14 @@
 """Load a user's network from a Python file, and its weights from a file beside it."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -24,7 +27,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
 
 
 def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
-    """Call a factory under a seed, and restore the global random state."""
+    """Call a factory under a seed of torch, NumPy and ``random``, and restore their global states."""
     name = getattr(factory, "__name__", factory)
     needed = _required_arguments(factory)
     if needed:
@@ -32,7 +35,7 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
             f"{name} needs arguments ({', '.join(needed)}); gatelab calls it without any. Write a function that fills "
             f"them in: def make(): return {name}({', '.join(f'{argument}=…' for argument in needed)})"
         )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _other_seeds(seed):
         torch.manual_seed(seed)
         try:
             made = factory()
@@ -43,6 +46,19 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise InputError(f"{name} returned {type(made).__name__}; make it return an nn.Module")
     return made
+
+
+@contextmanager
+def _other_seeds(seed: int) -> Iterator[None]:
+    """Seed NumPy's and Python's global generators for a while: some networks draw their weights with them."""
+    held = np.random.get_state(), random.getstate()  # noqa: NPY002  the state that a user's code draws from
+    try:
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        yield
+    finally:
+        np.random.set_state(held[0])  # noqa: NPY002
+        random.setstate(held[1])
 
 
 def _required_arguments(factory: Any) -> list[str]:
@@ -86,6 +102,8 @@ def load_weights(network: nn.Module, weights: Path) -> None:
 
 
 def _read(weights: Path) -> dict[str, Tensor]:
+    if not weights.is_file():
+        raise InputError(f"there is no file {weights}; give the file with the network's weights")
     try:
         if weights.suffix == ".safetensors":
             return load_file(weights)

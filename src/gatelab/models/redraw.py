@@ -3,12 +3,14 @@
 import copy
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gatelab.errors import UnsupportedModelError
 
+_BATCH = 128  # examples of which a normalisation takes the mean and the variance at a time
 _OTHER = 15_485_863  # the offset from a draw's seed to the seed of the draw it is compared with
 
 
@@ -38,6 +40,45 @@ class Redrawn:
         return ", ".join(parts)
 
 
+def copied(model: nn.Module) -> nn.Module:
+    """Return a copy of a network that shares nothing with it.
+
+    Raises:
+        UnsupportedModelError: the network cannot be copied.
+    """
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # a user's module may hold anything: locks, open files
+        remedy = "; leave out of it what cannot be copied"
+        if "weight_norm" in str(error):
+            remedy = ". Use torch.nn.utils.parametrizations.weight_norm, or torch.nn.utils.remove_weight_norm first"
+        raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}{remedy}") from error
+
+
+@torch.no_grad()
+def measure_statistics(network: nn.Module, x: Tensor) -> int:
+    """Set the running statistics of a network's normalisations to those of some examples, as training would.
+
+    The network is changed in place, and left in evaluation mode.
+
+    Returns:
+        The number of layers that keep statistics.
+    """
+    layers: list[Any] = [m for m in network.eval().modules() if getattr(m, "running_mean", None) is not None]
+    held = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain average over batches
+        layer.train()
+    if layers:
+        for batch in x.split(_BATCH):
+            network(batch)
+    for layer, momentum in zip(layers, held, strict=True):
+        layer.momentum = momentum
+        layer.eval()
+    return len(layers)
+
+
 def redrawn(model: nn.Module, seed: int) -> Redrawn:
     """Redraw a network's weights; the result depends only on the architecture, the sizes of the weights and the seed.
 
@@ -48,10 +89,7 @@ def redrawn(model: nn.Module, seed: int) -> Redrawn:
     Raises:
         UnsupportedModelError: the network cannot be copied.
     """
-    try:
-        network = copy.deepcopy(model).cpu().eval()
-    except Exception as error:  # a user's module may hold locks, open files
-        raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
+    network = copied(model).cpu().eval()
     before = _copies(network)
     # Freezing marks a mask only if some other parameter is not frozen.
     frozen = any(parameter.requires_grad for parameter in network.parameters())

@@ -164,6 +164,7 @@ class PathLayer:
         constant: the part of their values that does not depend on what they read: biases, and the input itself.
         starts: whether the constants are input nodes.
         landmark: whether the unit passed here is part of a path's description.
+        gate: the name of its gates in a GatePattern; None if it has none.
     """
 
     name: str
@@ -172,6 +173,7 @@ class PathLayer:
     constant: Float[Tensor, " units"]
     starts: bool = False
     landmark: bool = False
+    gate: str | None = None
 
     @property
     def is_image(self) -> bool:

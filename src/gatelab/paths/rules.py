@@ -56,6 +56,7 @@ def layers_of(
                 constant=torch.zeros(reading.units(node)).double() if constant is None else constant.double().cpu(),
                 starts=kind is Kind.START,
                 landmark=kind in (Kind.START, Kind.WEIGHT, Kind.SPATIAL),
+                gate=network.gates.get(node),
             )
         )
         if node is network.output:

@@ -52,6 +52,7 @@ class Path:
             constant between this layer and the next (the shift of a batch-norm). In the second case ``units`` begins
             with the unit that this bias feeds; it is empty for a bias of the output.
         places: the layers passed and the index of the unit in each of them, from the start to the output.
+        gates: the gates passed, named as in a GatePattern, and the index of the unit in what each gate returns.
     """
 
     units: tuple[int, ...]
@@ -59,6 +60,7 @@ class Path:
     output: int = 0
     start: int = 0
     places: tuple[Place, ...] = field(default=(), repr=False)
+    gates: tuple[Place, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         names = ["bias"] * (self.start > 0) + [str(place) for place in self.places]
@@ -137,14 +139,17 @@ class _Landmarks:
             # A unit with one reader leads to one unit only.
             if self._layers[layer].landmark or self._readers[before][origin] > 1:
                 kept.append((layer, unit))
-        passes = ((self._layers[layer], unit) for layer, unit in kept)
-        places = tuple(
-            Place(layer.name, _index(layer.shape, unit), self._images and len(layer.shape) > 1)
-            for layer, unit in passes
+        places = tuple(self._place(layer, unit, self._layers[layer].name) for layer, unit in kept)
+        gates = tuple(
+            self._place(layer, unit, name) for layer, unit in passed if (name := self._layers[layer].gate) is not None
         )
         units = tuple(unit for _, unit in kept[:-1])
         start = 0 if self._layers[first].starts else max(1, self._weight_layers[first])
-        return Path(units, contribution, output, start, places)
+        return Path(units, contribution, output, start, places, gates)
+
+    def _place(self, number: int, unit: int, name: str) -> Place:
+        layer = self._layers[number]
+        return Place(name, _index(layer.shape, unit), self._images and len(layer.shape) > 1)
 
 
 def _index(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:

@@ -216,6 +216,7 @@ def split(corners, starts, lines, errors, first_cut):
         close = _survey(corners, start, stop, own, error, low, high, row)
         crossing, doubt = _crossing(corners, start, stop, own, error, close, row, side)
         total, count = stop - start, 1
+        cut, cut_starts = corners[start:stop], starts[:2]
         if len(crossing):
             cut, cut_starts, by, unsure = _cut(corners[start:stop], own, error, crossing, first_cut + cuts)
             doubt, total, count = doubt or unsure, len(cut), len(cut_starts) - 1
@@ -230,13 +231,10 @@ def split(corners, starts, lines, errors, first_cut):
             above = grown(above, 2 * (parts + count))
             parents = grown(parents, 2 * (parts + count) + 1)
             ends = grown(ends, 2 * (parts + count) + 1)
-        if len(crossing):
-            out[end : end + total] = cut
-        else:
-            out[end : end + total] = corners[start:stop]
+        out[end : end + total] = cut
         for part in range(count):
             parents[parts + part, 0] = polygon
-            ends[parts + part + 1, 0] = end + (cut_starts[part + 1] if count > 1 else total)
+            ends[parts + part + 1, 0] = end + (cut_starts[part + 1] if len(crossing) else total)
             above[parts + part] = row
             x, y = middle(out, ends[parts + part, 0], ends[parts + part + 1, 0])
             for k in crossing:

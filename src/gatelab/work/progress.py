@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-_SILENCE = 20.0  # seconds after which an update is written even if it completes no tenth
+_SILENCE = 10.0  # seconds after which an update is written even if it completes no tenth
 
 
 @runtime_checkable
@@ -47,7 +47,7 @@ class Silent:
 
 
 class LogLines(Silent):
-    """Writes to standard error: a line per tenth of a part, after 20 seconds of silence, and at the end of the part."""
+    """Writes to standard error: a line per tenth of a part, after ten seconds of silence, and at its end."""
 
     def __init__(self, shortest: float = 0.0):
         self._start, self._shortest = time.monotonic(), shortest

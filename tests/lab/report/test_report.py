@@ -57,6 +57,16 @@ def test_the_page_is_escaped_and_needs_nothing_else():
     assert "currentColor" in content
 
 
+def test_a_phone_shows_a_plot_whole_and_keeps_units_with_their_numbers():
+    plot = Plot("epoch", "loss", (Curve("", (0.0, 1.0), (1.0, 0.5), line=True),))
+    found = Findings(
+        "A study", "82 % of it.", figures=(FigureFacts("Loss", plot, "It falls by 50 %."),), notes=("3 %",)
+    )
+    content = page(found, {})
+    assert '<div class="wide plain">' in content
+    assert all(text in content for text in ("82\u00a0% of it.", "by 50\u00a0%.", "<li>3\u00a0%</li>"))
+
+
 def test_figures_are_files_too():
     first = FINDINGS.figures[0]
     files = dict(files_of(first, "figures/figure-1"))

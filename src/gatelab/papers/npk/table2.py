@@ -57,7 +57,7 @@ class Table2Config(DataConfig):
     width: int = Field(default=128, ge=1)  # of a fully connected layer
     depth: int = Field(default=5, ge=2)  # weight layers of the fully connected network
     channels: float = Field(default=1.0, gt=0)  # factor on the widths of the convolutional networks
-    shrink: Literal[1, 2, 4] = 1  # factor by which CIFAR-10 images are shrunk
+    shrink: Literal[1, 2, 4] = 1  # factor by which images are shrunk
     beta: float = Field(default=8.0, gt=0)
     train_size: int | None = Field(default=None, ge=1)
     test_size: int | None = Field(default=None, ge=1)
@@ -73,17 +73,22 @@ class Table2Config(DataConfig):
         whole = load("mnist" if self.arch is Arch.FC else "cifar10", self.data_root)
         return whole.subset(self.train_size, self.test_size, seed=self.seed).shrunk(self.shrink)
 
+    @property
+    def side(self) -> int:
+        """The pixels of an image on each side."""
+        return (28 if self.arch is Arch.FC else 32) // self.shrink
+
     def make(self, generator: torch.Generator) -> nn.Module:
         """The ReLU network: Glorot weights, zero biases."""
         if self.arch is Arch.FC:
-            widths = [784, *[self.width] * (self.depth - 1), 10]
+            widths = [self.side**2, *[self.width] * (self.depth - 1), 10]
             return nn.Sequential(nn.Flatten(), *models.mlp(widths, bias=True, generator=generator))
         convolutions = [max(1, round(self.channels * width)) for width in (64, 64, 128, 128)]
         dense = [max(1, round(self.channels * 256))] * 2
         if self.arch is Arch.GCONV:
             return models.gconv(channels=convolutions, dense=dense, generator=generator)
-        side = 32 // self.shrink
-        return models.vconv(channels=convolutions, dense=dense, inputs=(3, side, side), generator=generator)
+        inputs = (3, self.side, self.side)
+        return models.vconv(channels=convolutions, dense=dense, inputs=inputs, generator=generator)
 
     def groups(self) -> dict[str, list[int]]:
         """Return suffix of a cell's name → the seeds of the runs that this cell trains.
@@ -226,7 +231,7 @@ def _notes(config: Table2Config) -> tuple[str, ...]:
         f"Batches of {config.batch_size}; the paper's are 32.": config.arch is not Arch.FC and config.batch_size != 32,
         f"Adam's step is {rate:g}; the paper's is 3e-4.": config.optimiser is Optimiser.ADAM
         and config.rates() != (3e-4,),
-        f"Images are shrunk by {config.shrink}, to {32 // config.shrink} pixels a side.": config.shrink != 1,
+        f"Images are shrunk by {config.shrink}, to {config.side} pixels a side.": config.shrink != 1,
         f"Convolutional and dense widths are {config.channels:g} times the paper's.": config.channels != 1,
     }
     return (
