@@ -168,11 +168,19 @@ DAMAGE = {
     "a journal whose lines are doubled": lambda run: _append(
         run / "journal.jsonl", (run / "journal.jsonl").read_text()
     ),
+    "a record whose checksum is spoilt": lambda run: _spoil(run / "run.json"),
+    "a journal line whose checksum is spoilt": lambda run: _spoil(run / "journal.jsonl"),
+    "a checkpoint whose checksum is spoilt": lambda run: _spoil(_first(run, ".safetensors")),
     "a checkpoint that is cut": lambda run: _cut(_first(run, ".safetensors")),
     "a checkpoint that is empty": lambda run: _cut(_first(run, ".safetensors"), 0),
     "a checkpoint that is a folder": lambda run: _replace_by_folder(_first(run, ".safetensors")),
     "a checkpoint with a header without end": lambda run: _first(run, ".safetensors").write_bytes(b"\xff" * 64),
 }
+
+
+def _spoil(path):
+    """Damage that hits the checksum itself: the file must not pass for one that never had any."""
+    path.write_bytes(path.read_bytes().replace(b"sha256:", b"sha256;", 1))
 
 
 def _append(path, text):
