@@ -16,7 +16,6 @@ from gatelab.lab.explore.facts import ExplorerFacts
 from gatelab.lab.explore.gathering import Gathering, Wishes
 from gatelab.lab.explore.page import explorer_page, template
 from gatelab.lab.explore.subject import Subject, subject_of, subject_of_run
-from gatelab.lab.runs.directory import RUN_FORMAT
 from gatelab.printing import Brief
 from gatelab.work.files import write_durably
 from gatelab.work.progress import LogLines, Reporter, Silent
@@ -140,7 +139,7 @@ def explore(
 def _subject(model: Any, data: Any, test: Any, weights: Any, run: int, settings: dict[str, Any]) -> Subject:
     place = Path(model) if isinstance(model, str | Path) else None
     if place is not None and place.is_dir():
-        if not RUN_FORMAT.exists(place):
+        if not (place / "run.json").exists():
             raise InputError(f"{place} is a directory without a run; give that of a study, or file.py:factory")
         if data is not None or test is not None or weights is not None or settings:
             raise InputError(f"{place} is a study, which names its network and data; leave data and weights out")
