@@ -13,7 +13,7 @@ from gatelab.dynamics.records import records_plot
 from gatelab.errors import InputError
 from gatelab.figures import Plot
 from gatelab.lab.explore.facts import ExplorerFacts
-from gatelab.lab.explore.gathering import Gathering, Wishes
+from gatelab.lab.explore.gathering import ExplorerGathering, Wishes
 from gatelab.lab.explore.page import explorer_page, template
 from gatelab.lab.explore.subject import Subject, subject_of, subject_of_run
 from gatelab.printing import Brief
@@ -130,7 +130,7 @@ def explore(
     if tracker is not None:
         plots = records_plot(tracker.records).panels
         subject = replace(subject, timeline=tuple(plot for plot in plots if isinstance(plot, Plot)))
-    facts = Gathering(subject, wishes, len(template().encode()), reporter).facts()
+    facts = ExplorerGathering(subject, wishes, len(template().encode()), reporter).facts()
     content = explorer_page(facts, most)
     write_durably(target, content)
     return Exploration(target, len(content), facts)
