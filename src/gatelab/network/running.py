@@ -11,13 +11,13 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-# Whose frames are not the user's: torch, and decorators that check types.
+# Packages whose frames are not the user's: torch, and decorators that check types.
 _WRAPPERS = tuple(str(Path(module.__file__ or "").parent) for module in (torch, jaxtyping))
 _RECORDER = str(Path(__file__).parent)
 
 
 def start(model: nn.Module, x: Tensor) -> Any:
-    """Call a model; frames further out are not its code."""
+    """Call a model; its code is in the frames inside this one."""
     return model(x)
 
 
@@ -36,7 +36,7 @@ def source_line() -> str:
 
 
 def unseen(hook: Callable[..., None]) -> Callable[..., None]:
-    """Let a hook look at tensors without being recorded itself."""
+    """Let a hook use tensors without being recorded itself."""
 
     def undetected(*args: Any) -> None:
         with torch._C.DisableTorchFunction():
@@ -51,7 +51,7 @@ def is_of_torch(module: nn.Module) -> bool:
 
 
 def is_one_operation(module: nn.Module) -> bool:
-    """Whether a module is one of torch's own, does nothing but its own forward, and is therefore one node."""
+    """Whether a module is one of torch's own and runs only its own forward, so that it is one node."""
     return (
         is_of_torch(module)
         and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)

@@ -40,7 +40,7 @@ class Path:
 
     ``print(path)`` shows the layers, channels and positions that it passes. A path passes one unit in each weight layer
     and in each average on its way. Where a unit feeds several others that are not in such a layer, as at a skip
-    connection, the next unit is given too: it tells the paths apart. Each connection makes a path of its own, so two
+    connection, the next unit is listed too, to distinguish the paths. Each connection makes a separate path, so two
     paths may pass the same units if two weights join the same two units (padding that repeats units, h + h).
 
     Attributes:
@@ -74,7 +74,7 @@ def top_paths(
 
     The result is exact, and no other paths are listed: one run through the network finds the largest contribution into
     each unit, and :class:`~gatelab.paths.search.PathSearch` follows the paths from the output in order. Contributions
-    are computed in float64. All contributions together, those of biases included, are the output.
+    are computed in float64. All contributions together, including those of biases, add up to the output.
 
     Args:
         model: a network of dense and convolutional layers, gates, batch-norm in evaluation mode, poolings, sums,
@@ -100,7 +100,7 @@ def top_paths(
         (0, 0) x[0] → 0[0] → 2[0]: -1
     """
     if not isinstance(k, int) or k < 1:
-        raise InputError(f"k is {k!r}; it must be a whole number, at least 1")
+        raise InputError(f"k is {k!r}; give a whole number, at least 1")
     with torch.device("cpu"):  # the search runs there, whatever the caller's default device
         layers = layers_of(model, one_example(model, x), gates)
         found = PathSearch(layers, k).paths(ends(layers[-1], output))
@@ -118,7 +118,7 @@ def ends(last: PathLayer, output: int | None) -> list[int]:
 
 
 class _Landmarks:
-    """Tells paths by the units that set them apart."""
+    """Describes paths by the units that distinguish them."""
 
     def __init__(self, layers: list[PathLayer]):
         self._layers = layers
