@@ -16,7 +16,8 @@ from gatelab.lab.explore.encoding import array_size, encoded, encoded_size
 from gatelab.lab.explore.planes import shown_plane
 
 HOSTILE = "</script><script>alert(1)</script><!-- & ' \" \u2028"
-X, Y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
+X = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = torch.arange(30) % 3
 
 
 def net(inputs=4, width=5, outputs=3):

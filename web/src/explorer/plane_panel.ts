@@ -7,7 +7,7 @@ import { SLOTS, type App, type Part } from "./app.ts";
 import type { Plane } from "./facts.ts";
 
 const SIZE = 560;
-const MOST_BORDERS = 6000;
+const MOST_BORDERS = 15_000;
 
 export class PlanePanel implements Part {
   private readonly app: App;
@@ -201,7 +201,7 @@ export class PlanePanel implements Part {
   private borders(context: CanvasRenderingContext2D, place: (s: number, t: number) => [number, number]): void {
     const { corners, starts } = this.plane;
     context.strokeStyle = this.app.colours.dark ? "rgb(255 255 255 / 30%)" : "rgb(20 30 40 / 28%)";
-    context.lineWidth = 0.7;
+    context.lineWidth = starts.data.length > 3000 ? 0.4 : 0.7;
     context.beginPath();
     for (let region = 0; region + 1 < starts.data.length; region++) {
       for (let i = starts.data[region]; i < starts.data[region + 1]; i++) {

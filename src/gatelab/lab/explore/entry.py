@@ -13,10 +13,9 @@ from gatelab.dynamics.records import records_plot
 from gatelab.errors import InputError
 from gatelab.figures import Plot
 from gatelab.lab.explore.facts import ExplorerFacts
-from gatelab.lab.explore.gathering import Gathering, Wishes
+from gatelab.lab.explore.gathering import ExplorerGathering, Wishes
 from gatelab.lab.explore.page import explorer_page, template
 from gatelab.lab.explore.subject import Subject, subject_of, subject_of_run
-from gatelab.lab.runs.directory import RUN_FORMAT
 from gatelab.printing import Brief
 from gatelab.work.files import write_durably
 from gatelab.work.progress import LogLines, Reporter, Silent
@@ -131,7 +130,7 @@ def explore(
     if tracker is not None:
         plots = records_plot(tracker.records).panels
         subject = replace(subject, timeline=tuple(plot for plot in plots if isinstance(plot, Plot)))
-    facts = Gathering(subject, wishes, len(template().encode()), reporter).facts()
+    facts = ExplorerGathering(subject, wishes, len(template().encode()), reporter).facts()
     content = explorer_page(facts, most)
     write_durably(target, content)
     return Exploration(target, len(content), facts)
@@ -140,7 +139,7 @@ def explore(
 def _subject(model: Any, data: Any, test: Any, weights: Any, run: int, settings: dict[str, Any]) -> Subject:
     place = Path(model) if isinstance(model, str | Path) else None
     if place is not None and place.is_dir():
-        if not RUN_FORMAT.exists(place):
+        if not (place / "run.json").exists():
             raise InputError(f"{place} is a directory without a run; give that of a study, or file.py:factory")
         if data is not None or test is not None or weights is not None or settings:
             raise InputError(f"{place} is a study, which names its network and data; leave data and weights out")

@@ -70,7 +70,7 @@ class Wishes:
 
 
 @dataclass
-class Gathering:
+class ExplorerGathering:
     """Facts in the making.
 
     Attributes:
