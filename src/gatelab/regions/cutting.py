@@ -1,6 +1,6 @@
 """The lines, or planes, along which a layer of gates cuts the regions that the layers before it have left."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -69,7 +69,8 @@ class Cutter:
     def corrected(self, name: str, cut: Cut, states: States, doubtful: NDArray[np.int64]) -> Cut:
         """Return the lines with those of doubtful regions from exact arithmetic, rounded once.
 
-        Where matrices are too large for that, heights within their error count as zero.
+        Where matrices are too large for that, the signs are those of float64, as in the network itself: bounds of
+        rounding errors grow with depth, and a height within its bound is no zero.
         """
         states = self._before(name, states)
         q, sizes = cut.q.clone(), cut.sizes.clone()
@@ -78,7 +79,7 @@ class Cutter:
             try:
                 lines = self._exact.lines(name, own).to(q)
             except TooLargeError:
-                return cut
+                return replace(cut, errors=np.zeros_like(cut.errors))
             values = torch.cat([lines[:, :1], lines[:, :1] + lines[:, 1:]], 1)
             q[row] = values.T.view(q.shape[1:])
             sizes[row] = 2 * UNIT / self._shares[name] * q[row].abs().amax(0)
