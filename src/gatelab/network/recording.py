@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.network.batch_size import BatchSize
-from gatelab.network.calls import call_of, operation_of
+from gatelab.network.calls import call_of, operation_of, with_first_argument
 from gatelab.network.operations import READS, SHAPE_ONLY, argument_names, operation_name, tensors_in
 from gatelab.network.running import called_through, is_one_operation, source_line, start
 from gatelab.network.tensors import Constant, TensorNodes
@@ -143,7 +143,7 @@ class _Recorder(TorchFunctionMode):
             tensors = list(tensors_in(args, kwargs))
             known = any(self._tensors.of(tensor) for tensor in tensors)
             if known:  # now: the module may overwrite its input
-                written, options = self._tensors.argument(_with_first_argument("input", args, kwargs))
+                written, options = self._tensors.argument(with_first_argument("input", args, kwargs))
                 versions = _versions(tensors)
         if not known:
             return module._call_impl(*args, **kwargs)
@@ -220,7 +220,7 @@ class _Recorder(TorchFunctionMode):
             raise self._refuse(name, f"{name} draws random numbers, so that the answers depend on chance")
         if name in _RESHAPING:
             args = self._with_batch_size(args)
-        args, kwargs = _with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
+        args, kwargs = with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
         written, options = self._tensors.argument((tuple(args), {k: v for k, v in kwargs.items() if k != "inplace"}))
         own = getattr(func, "__name__", "")
         if own in ("__get__", "__set__"):
@@ -321,15 +321,6 @@ class _Recorder(TorchFunctionMode):
         path, module = self._stack[-1]
         where = f"module '{path}' ({type(module).__name__})" if path else f"{type(module).__name__}.forward"
         return f"{where}, operation {operation}{source_line()}"
-
-
-def _with_first_argument(
-    first: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give the first argument by position, where a call like ``F.conv2d(input=h, weight=w)`` names it."""
-    if args or first not in kwargs:
-        return args, kwargs
-    return (kwargs[first],), {key: value for key, value in kwargs.items() if key != first}
 
 
 def _rows_of_an_example(signal: Tensor) -> int | None:

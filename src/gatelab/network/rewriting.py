@@ -1,4 +1,4 @@
-"""Operations in other words: matrix products as dense layers, gated linear units as products, writes as concatenations."""
+"""Operations in other words: products with matrices as dense layers, GLUs as products, writes as concatenations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +63,8 @@ def write_concatenations(graph: Graph) -> None:
         if block is None:
             continue
         old, new = node.args[:2]
-        assert isinstance(old, Node) and isinstance(new, Node)
+        assert isinstance(old, Node)
+        assert isinstance(new, Node)
         channels = old.meta["shape"][1]
         if len(new.meta["shape"]) < len(old.meta["shape"]):  # h[:, 2] = y
             with graph.inserting_before(node):

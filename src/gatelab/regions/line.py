@@ -130,9 +130,7 @@ def _pieces(
     heights = cut.lines[own, :, 0] + cut.lines[own, :, 1] * parts.mean(1)[:, None]
     if not len(cut.windows):
         at_ends = np.abs(cut.lines[own, :, :1] + cut.lines[own, :, 1:] * ends[parents][:, None, :])
-        zero = (at_ends <= cut.errors[own][..., None]).all(
-            2
-        )  # on the whole interval: a part may be shorter than errors
+        zero = (at_ends <= cut.errors[own][..., None]).all(2)  # all over the interval: a part may be too short
         return parts, parents, cutter.state(name, (heights > 0) & ~zero), cut
     winners = _winners(heights, cut.errors[own], cut.windows)
     starts = np.r_[
