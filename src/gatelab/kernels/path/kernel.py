@@ -251,6 +251,7 @@ class GraphTiles:
     dtype: torch.dtype
     per_node: bool = False  # count paths per starting node: an input of ones, divided by the number of inputs
     outputs: tuple[int, ...] = ()
+    _of_a_pair: int | None = None  # entries of the covariances of two examples, once they were counted
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """Return the gates of some examples."""
@@ -284,7 +285,10 @@ class GraphTiles:
     def bytes_working(self, rows: GraphRows, size: int) -> int:
         """Return the working memory: gates as numbers, twice on each side, and a few arrays of covariances."""
         units = rows.x[0].numel() + sum(rows.gates.layer(name).units for name in rows.gates)
-        return (4 * size * units + 4 * BLOCK_ENTRIES) * self.dtype.itemsize
+        if self._of_a_pair is None:
+            layers, output = self._read(rows)
+            self._of_a_pair = entries_at_once(layers, plan(layers, output, {}))
+        return (4 * size * units + max(4 * BLOCK_ENTRIES, self._of_a_pair)) * self.dtype.itemsize
 
     def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         """Return the path kernel between two blocks."""

@@ -1,5 +1,6 @@
 """The neural tangent kernel of any model, without Jacobians where its structure allows that."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overflow import refuse_overflow
-from gatelab.kernels.tangent.factors import Factor
+from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, PositionFactor, UnitFactor
 from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructureError, Outputs
 from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
@@ -32,6 +33,14 @@ _FEW = 16
 
 # Bytes of a number in which sums are added up.
 _WIDE = 8
+
+# The forms of a gradient, in words.
+_FORMS = {
+    DenseFactor: "with Gram matrices of inputs and signals",
+    PositionFactor: "with Gram matrices over pairs of positions",
+    ExplicitFactor: "with gradients written out",
+    UnitFactor: "with gradients written out, once for all outputs",
+}
 
 # The factors of one weight for rows and columns, and the outputs that they belong to.
 _Pair = tuple[Factor, Factor, tuple[slice, slice]]
@@ -147,6 +156,16 @@ class TangentTiles:
     def rows(self, x: Float[Tensor, "n ..."]) -> GradientRows:
         """Return the gradients of some examples, as factors."""
         return self.gradients.rows(x.detach(), self.batch_size, self.columns)
+
+    def method(self, x: Float[Tensor, "n ..."]) -> list[str]:
+        """Return how entries are computed: which form the gradient of each parameter has."""
+        rows = self.rows(x)
+        if rows.loose is None:
+            return ["gradients of all parameters by torch.func, one example at a time"]
+        if not rows.kept:
+            return ["gradients in factors, made anew for every tile because those of all outputs do not fit memory"]
+        forms = Counter(_FORMS[type(factor)] for factor in rows.kept[0].values())
+        return [f"layers: {', '.join(f'{count} {form}' for form, count in forms.items())}"]
 
     def bytes_kept(self, rows: GradientRows) -> int:
         """Return the memory of the factors that are kept."""
