@@ -96,8 +96,8 @@ class Network:
         answer = self.end.args[0]
         if not isinstance(answer, Node):
             raise UnsupportedModelError(
-                f"the model returns a {type(answer).__name__}, not one tensor; choose a part of it with output=, such "
-                f"as output={_first_key(answer)!r}"
+                f"the model returns a {_plain_name(answer)}, not one tensor; choose a part of it with "
+                f"output={_first_key(answer)!r}, or pass a module that returns one part"
             )
         if not answer.meta.get("data"):
             raise UnsupportedModelError("the model's output does not depend on its input, x")
@@ -318,6 +318,11 @@ def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
                 )
         elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
             refuse_unless_finite(path, value)
+
+
+def _plain_name(answer: object) -> str:
+    """The type of an answer, without fx's own kinds of lists and dictionaries."""
+    return next((kind.__name__ for kind in (dict, tuple, list) if isinstance(answer, kind)), type(answer).__name__)
 
 
 def _first_key(answer: object) -> object:

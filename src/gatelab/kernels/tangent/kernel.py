@@ -55,6 +55,7 @@ def neural_tangent_kernel(
     outputs: Outputs = "trace",
     *,
     batch_size: int | None = None,
+    output: int | str | None = None,
 ) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
     r"""Compute the Gram matrix of the output's gradients with respect to the parameters (npk, Section 1.1).
 
@@ -82,6 +83,7 @@ def neural_tangent_kernel(
             gives the kernel of that output.
         batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB, but at
             least two.
+        output: which part of its answer to differentiate, if the model returns a tuple or a dict.
 
     Returns:
         K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
@@ -94,7 +96,8 @@ def neural_tangent_kernel(
         >>> neural_tangent_kernel(net, torch.tensor([[1.0, 2.0]])).tolist()   # ‖x‖² + 1, for weight and bias
         [[6.0]]
     """
-    return evaluate(TangentKernel(model, wrt, outputs, batch_size).on(x, y), x, y)
+    part = model if output is None else observable(model, output)
+    return evaluate(TangentKernel(part, wrt, outputs, batch_size).on(x, y), x, y)
 
 
 @dataclass(frozen=True, repr=False)
