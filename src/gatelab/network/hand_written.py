@@ -100,7 +100,8 @@ def _masked(q: Any, mask: Any) -> tuple[Node, float] | None:
 
 def _comparison(condition: Any) -> tuple[Node | None, bool]:
     """What a condition compares with zero, and whether it holds above."""
-    name, args = _name(condition), condition.args if isinstance(condition, Node) else ()
+    name = _name(condition)
+    args: tuple[Any, ...] = condition.args if isinstance(condition, Node) else ()
     if name in _NOT and len(args) == 1:
         q, above = _comparison(args[0])
         return q, not above
@@ -143,12 +144,12 @@ def _is_zero(value: Any) -> bool:
     if isinstance(constant, Tensor):
         return not bool(constant.any())
     name = _name(value)
-    return name in _ZEROS or (name in _FULL and len(value.args) > 1 and value.args[1] == 0)
+    return name in _ZEROS or (name in _FULL and len(value.args) > 1 and value.args[1] in (0, False))
 
 
 def _reduction(node: Node) -> tuple[Any, tuple[int, ...], bool]:
     """What a maximum is taken of, over which axes, and whether they stay."""
-    given = dict(zip(("input", "dim", "keepdim"), node.args, strict=False)) | dict(node.kwargs)
+    given: dict[str, Any] = dict(zip(("input", "dim", "keepdim"), node.args, strict=False)) | dict(node.kwargs)
     dim = given.get("dim", ())
     dims = (dim,) if isinstance(dim, int) else tuple(dim) if isinstance(dim, list | tuple) else ()
     return given.get("input"), dims, bool(given.get("keepdim", False))

@@ -142,10 +142,10 @@ class _Recorder(TorchFunctionMode):
         with DisableTorchFunction():
             tensors = list(tensors_in(args, kwargs))
             known = any(self._tensors.of(tensor) for tensor in tensors)
-            if known:  # now: the module may overwrite its input
-                written, options = self._tensors.argument(with_first_argument("input", args, kwargs))
-                versions = _versions(tensors)
-        if not known:
+            # Now: the module may overwrite its input.
+            pending = self._tensors.argument(with_first_argument("input", args, kwargs)) if known else None
+            versions = _versions(tensors)
+        if pending is None:
             return module._call_impl(*args, **kwargs)
         self._inside = module
         try:
@@ -153,7 +153,7 @@ class _Recorder(TorchFunctionMode):
         finally:
             self._inside = None
         with DisableTorchFunction():
-            node = self._created("call_module", path, written, options)
+            node = self._created("call_module", path, *pending)
             self._add(node, result)
             self._tensors.note_writes(node, tensors, versions)
         return result

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -113,7 +114,8 @@ def _narrowed(graph: Graph, part: _Channels) -> Node:
 
 def _channel_block(node: Node) -> tuple[int, int] | None:
     """The channels that a write fills, in order, with another signal; None if it is another kind of write."""
-    old, new, places, shape = node.args
+    arguments: tuple[Any, ...] = node.args
+    old, new, places, shape = arguments
     if not (isinstance(old, Node) and _is_data(new) and isinstance(places, Node) and isinstance(new, Node)):
         return None
     units = old.meta.get("shape", ())[1:]
