@@ -116,7 +116,7 @@ def channels_split_in_unequal_parts():
         a, b = torch.split(x, [1, 3], dim=1)
         return m.head(torch.cat([F.relu(m.first(a)), F.relu(b)], 1)).flatten(1)
 
-    return forward_of(forward, first=nn.Conv2d(1, 1, 2, padding="same"), head=nn.Conv2d(4, 1, 1))
+    return forward_of(forward, first=nn.Conv2d(1, 1, 3, padding="same", bias=False), head=nn.Conv2d(4, 1, 1))
 
 
 class Skipping(nn.Sequential):
@@ -248,18 +248,6 @@ def data_parallel():
 @case(documented=EVERYTHING, plain=lambda model: model._orig_mod)
 def compiled_from_outside():
     return torch.compile(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), backend="eager")
-
-
-@case(documented=EVERYTHING)
-def compiled_in_place():
-    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    model.compile(backend="eager")
-    return model
-
-
-@case(documented=EVERYTHING, plain=lambda model: nn.Sequential(model[0], nn.ReLU(), model[2]))
-def a_compiled_part():
-    return nn.Sequential(nn.Linear(2, 3), torch.compile(nn.ReLU(), backend="eager"), nn.Linear(3, 1))
 
 
 @case((2, 6), documented=NO_REGION)
