@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
-from benchmarks.polygon_cutter import cut
+from benchmarks.polygon_cutter import cut, cut_at_once
 from benchmarks.timing import Ratio, interleaved
 
 GRID = 2000
@@ -48,22 +48,23 @@ def with_graph(model: nn.Sequential, level: float) -> int:
     return len(partition.graph) + len(partition.level_set(level))
 
 
-def against_the_plain_cutter() -> list[Ratio]:
-    """2-256⁴-1 with its graph and a level set, in units of the partition alone and of the plain cutter."""
+def against_plain_cutters() -> list[Ratio]:
+    """2-256⁴-1 with its graph and a level set, in units of the partition alone and of two plain cutters."""
     model = network(256, 256, 256, 256)
     alone = partial(gl.regions.linear_regions_2d, model, None, BOUNDS)
     found = alone()
     values = found.maps[:, 0, 0] + (found.maps[:, 0, 1:] * found.centres).sum(1)
     level = float(values.median())
-    plain, everything, theirs = interleaved(
-        alone, partial(with_graph, model, level), partial(cut, model, BOUNDS), rounds=2
-    )
-    if not 0.999 <= cut(model, BOUNDS) / len(found) <= 1.001:  # without a tolerance, slivers may differ
-        raise RuntimeError("the plain cutter finds other regions")
+    peers = partial(cut, model, BOUNDS), partial(cut_at_once, model, BOUNDS)
+    plain, everything, one_by_one, at_once = interleaved(alone, partial(with_graph, model, level), *peers, rounds=2)
+    if any(not 0.999 <= peer() / len(found) <= 1.001 for peer in peers):  # without a tolerance, slivers may differ
+        raise RuntimeError("a plain cutter finds other regions")
     work = "`linear_regions_2d` with graph and level set, 2-256⁴-1"
+    slow, fast = one_by_one / everything, at_once / everything
     return [
         Ratio(work, "the partition alone (time)", everything / plain, "≤ 1.3", everything <= 1.3 * plain),
-        Ratio(work, "a plain NumPy polygon cutter (speed-up)", theirs / everything, "≥ 10", theirs >= 10 * everything),
+        Ratio(work, "a NumPy cutter, polygon by polygon, that only counts (speed-up)", slow, "≥ 10", slow >= 10),
+        Ratio(work, "the same, many polygons in each NumPy call (speed-up)", fast, "≥ 10", fast >= 10),
     ]
 
 
@@ -85,5 +86,5 @@ def run() -> list[Ratio]:
         Ratio("`linear_regions_2d`, 2-16⁵-1", "5 seconds (time)", times[0] / 5, "≤ 1", times[0] <= 5),
         Ratio("`linear_regions_2d`, 2-64⁴-1", "one minute (time)", times[1] / 60, "≤ 1", times[1] <= 60),
         Ratio("`linear_regions_3d` with neighbours, 3-16³-1", "one minute (time)", solid / 60, "≤ 1", solid <= 60),
-        *against_the_plain_cutter(),
+        *against_plain_cutters(),
     ]

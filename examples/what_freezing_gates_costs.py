@@ -39,7 +39,12 @@ def train(net, parameters, seed, epochs=15):
 # Four ways to get gates, three seeds each. `gates_from=` names the network whose gates are used; values always start afresh.
 
 # %%
-accuracies = {"random gates": [], "learnt gates": [], "gates learn beside": [], "ReLU network": []}
+accuracies: dict[str, list[float]] = {
+    "random gates": [],
+    "learnt gates": [],
+    "gates learn beside": [],
+    "ReLU network": [],
+}
 for seed in range(3):
     relu = fresh(seed)
     accuracies["ReLU network"].append(train(relu, relu.parameters(), seed))

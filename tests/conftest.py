@@ -1,5 +1,6 @@
 """Everything runs in float64, on one thread, with the shapes in the signatures checked."""
 
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,9 +11,9 @@ import tests.typechecker  # noqa: F401  the hook below finds it as an attribute 
 # All modules but those that meet other things than tensors: Numba's compiler, torch.fx's proxies, typer, and
 # scikit-learn, whose estimators check their parameters when they are fitted.
 _UNCHECKED = tuple(
-    "__init__ popcount octets panel_loops offset_loops gather_loops window_loops splitting joining contouring tracer "
-    "functions pooling twin dgn residual theorems_bundles models.gdln node_gates estimators.features "
-    "estimators.ridge".split()
+    "__init__ popcount octets panel_loops offset_loops gather_loops window_loops splitting winning stepping "
+    "joining contouring tracer functions pooling twin dgn residual theorems_bundles models.gdln node_gates "
+    "estimators.features estimators.ridge".split()
 )
 _ROOT = Path(find_spec("gatelab").submodule_search_locations[0])
 _MODULES = [".".join(("gatelab", *path.relative_to(_ROOT).with_suffix("").parts)) for path in _ROOT.rglob("*.py")]
@@ -23,6 +24,12 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 torch.manual_seed(0)  # for models made while tests are collected
+
+# A shell starts jobs in the background with SIGINT ignored, and nohup starts them with SIGHUP ignored. Tests send both
+# signals, to this process and to children, which would inherit that.
+for _number, _handler in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @pytest.fixture(autouse=True)

@@ -131,6 +131,7 @@ def draw(rooms: dict[str, Room]) -> str:
     """Return the drawing as SVG."""
     boxes = _boxes(rooms)
     height = max(top for _, top, _ in boxes.values()) + BOX + MARGIN
+    edge = min(0, *(left - MARGIN for left, _, _ in boxes.values()))  # a wide floor reaches beyond both sides alike
     shapes = []
     for name, other in needed_imports(rooms):
         x0, y0, w0 = boxes[name]
@@ -141,7 +142,7 @@ def draw(rooms: dict[str, Room]) -> str:
     for name, (left, top, width) in sorted(boxes.items()):
         shapes += _room(rooms[name], left, top, width)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{edge:.0f} 0 {WIDTH - 2 * edge:.0f} {height}" role="img">\n'
         f"<title>The packages of gatelab, their sizes in lines, and their imports, which all point down</title>\n"
         f"<style>{STYLE}</style>\n" + "\n".join(shapes) + "\n</svg>\n"
     )

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/regions.md. Run as ``python -m tools.region_figures``."""
+"""Draw the pictures of docs/regions.md, and Figure 1 of halfspace. Run as ``python -m tools.region_figures``."""
 
 from pathlib import Path
 
@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import gatelab as gl
+from gatelab.figures import Panels, draw
 from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork
+from gatelab.papers.halfspace.figure1 import figure1, line_panel, square_panel
 from gatelab.regions import linear_regions_2d, path_components
 from gatelab.regions.components import component_counts
 from gatelab.regions.partition import Partition
@@ -103,6 +105,14 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def figure1_picture(path: Path) -> None:
+    """Figure 1 of halfspace, with our weights."""
+    facts = figure1()
+    panels = line_panel(facts), *(square_panel(facts, epsilon) for epsilon in facts.regions)
+    save(draw(Panels(panels, 3), "Where ReLU paths are active (Figure 1)", (10.5, 3.6)), path)
+
+
 if __name__ == "__main__":
     graph_figure(FOLDER / "regions-graph.svg")
     path_figure(FOLDER / "regions-path.svg")
+    figure1_picture(FOLDER / "pictures" / "halfspace-figure1.svg")

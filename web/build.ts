@@ -1,5 +1,5 @@
 /**
- * Builds the pages into src/gatelab/web: one HTML file each, with script, style and worker inside.
+ * Builds the pages into src/gatelab/web: one HTML file each, with script, style and, where it needs one, a worker inside.
  *
  * The page carries the digest of its sources; a test compares it without building, and a slow one builds anew.
  * `node build.ts --digest` prints the digest alone and needs no npm packages.
@@ -29,13 +29,14 @@ export function digest(): string {
   return sha256(lines.join("\n"), "hex");
 }
 
-async function build(name: string, title: string): Promise<void> {
+/** A page with a worker carries its source as `WORKER_SOURCE`; a page with facts has a place where Python puts them. */
+async function build(name: string, title: string, has: { worker?: boolean; facts?: boolean }): Promise<void> {
   const { build: bundle } = await import("esbuild");
   const options = { bundle: true, write: false, minify: true, format: "iife", target: "es2022", legalComments: "none", charset: "utf8" } as const;
   const folder = join(HERE, "src", name);
   const text = async (entry: string, define = {}) => (await bundle({ ...options, entryPoints: [entry], define })).outputFiles[0].text.trim();
-  const worker = await text(join(HERE, "src", "worker", "worker.ts"));
-  const script = await text(join(folder, "main.ts"), { WORKER_SOURCE: JSON.stringify(worker) });
+  const worker = has.worker ? { WORKER_SOURCE: JSON.stringify(await text(join(HERE, "src", "worker", "worker.ts"))) } : {};
+  const script = await text(join(folder, "main.ts"), worker);
   const css = `${readFileSync(join(HERE, "src", "shared", "tokens.css"), "utf8")}${readFileSync(join(folder, `${name}.css`), "utf8")}`;
   const style = (await (await import("esbuild")).transform(css, { loader: "css", minify: true })).code.trim();
   if (script.includes("</script") || style.includes("</style")) throw new Error("an end tag inside script or style");
@@ -43,7 +44,7 @@ async function build(name: string, title: string): Promise<void> {
     "default-src 'none'",
     `script-src 'sha256-${sha256(script, "base64")}'`,
     `style-src 'sha256-${sha256(style, "base64")}'`,
-    "worker-src blob:",
+    ...(has.worker ? ["worker-src blob:"] : []),
     "img-src data:",
     "base-uri 'none'",
     "form-action 'none'",
@@ -62,7 +63,7 @@ async function build(name: string, title: string): Promise<void> {
 </head>
 <body>
 ${readFileSync(join(folder, "page.html"), "utf8").trim()}
-<script>${script}</script>
+${has.facts ? '<script type="application/json" id="facts">null</script>\n' : ""}<script>${script}</script>
 </body>
 </html>
 `;
@@ -72,4 +73,7 @@ ${readFileSync(join(folder, "page.html"), "utf8").trim()}
 }
 
 if (process.argv.includes("--digest")) console.log(digest());
-else await build("playground", "gatelab playground");
+else {
+  await build("playground", "gatelab playground", { worker: true });
+  await build("explorer", "gatelab explorer", { facts: true });
+}

@@ -13,15 +13,31 @@ def pages() -> dict[str, str]:
     """Return the pages by their names below docs/generated."""
     top = [name for name in gatelab.__all__ if not isinstance(getattr(gatelab, name), ModuleType) and name[0] != "_"]
     texts = {"api/gatelab.rst": _page("gatelab", gatelab, top, frozenset())}
+    lists = {"gatelab": _names("gatelab", gatelab, top)}
     at_top = frozenset(id(getattr(gatelab, name)) for name in top)
     for package in api.packages():
         if package == "errors":
             continue  # they have a page of their own
-        module = import_module(f"gatelab.{package}")
-        texts[f"api/gatelab.{package}.rst"] = _page(f"gatelab.{package}", module, api.exported(package), at_top)
-    entries = "\n".join(f"   {name.removeprefix('api/').removesuffix('.rst')}" for name in texts)
-    index = f"{_title('API')}The names of :doc:`gatelab <gatelab>` are the ones to start with.\n\n"
-    return texts | {"api/index.rst": f"{index}.. toctree::\n   :maxdepth: 1\n\n{entries}\n"}
+        path, module = f"gatelab.{package}", import_module(f"gatelab.{package}")
+        texts[f"api/{path}.rst"] = _page(path, module, api.exported(package), at_top)
+        names = [name for name in api.exported(package) if id(getattr(module, name)) not in at_top]
+        lists[path] = _names(path, module, names)
+    return texts | {"api/index.rst": _index(lists)}
+
+
+def _index(lists: dict[str, str]) -> str:
+    """Return the page that lists every public name; its own names come first, then one package after the other."""
+    start = "Every public name, with its first line. Start with those of :doc:`gatelab <gatelab>`.\n\n"
+    entries = "\n".join(f"   {path}" for path in lists)
+    parts = [f"{path}\n{'-' * len(path)}\n\nIn full: :doc:`{path}`\n\n{names}\n" for path, names in lists.items()]
+    return f"{_title('API')}{start}.. toctree::\n   :hidden:\n\n{entries}\n\n{''.join(parts)}"
+
+
+def _names(path: str, module: ModuleType, names: list[str]) -> str:
+    """Return the documented names as a list of links with the first line of each docstring."""
+    shown = [name for name in names if _documented(getattr(module, name))]
+    lines = [(name, (inspect.getdoc(getattr(module, name)) or "").split("\n")[0]) for name in shown]
+    return "".join(f"- :py:obj:`{name} <{path}.{name}>`: {line}\n" for name, line in lines)
 
 
 def _page(path: str, module: ModuleType, names: list[str], elsewhere: frozenset[int]) -> str:

@@ -27,6 +27,7 @@ from gatelab.kernels import open_kernel as open_kernel
 from gatelab.kernels import overlap_kernel as overlap_kernel
 from gatelab.kernels import path_features as path_features
 from gatelab.kernels import value_tangent_kernel as value_tangent_kernel
+from gatelab.lab.explore import explore as explore
 from gatelab.lab.study import study as study
 from gatelab.network import capture_gates as capture_gates
 from gatelab.network import read as read

@@ -1,10 +1,12 @@
 """Run a user's model without leaving a trace.
 
-Code that looks inside a model uses :func:`examples` to check the input, :func:`observable` to check the state of the
+Code that inspects a model uses :func:`examples` to check the input, :func:`observable` to check the state of the
 model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed` to run that copy.
 """
 
 import copy
+import random
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -25,14 +27,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gatelab.errors import InputError, UnsupportedModelError
 
-# Draw random numbers, and take a generator.
+# Functions that draw random numbers and take a generator.
 RANDOM = frozenset(
     """
     rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson uniform
-    exponential random cauchy geometric log_normal
+    exponential random cauchy geometric log_normal kaiming_uniform
     """.split()
 )
-# Draw inside, if at all, from torch's global generator.
+# Functions that may draw random numbers internally, from torch's global generator.
 _MAY_DRAW = frozenset(
     """
     dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout rrelu
@@ -44,18 +46,18 @@ _MAY_DRAW = frozenset(
 
 
 def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
-    """Return the plain module behind ``model``; refuse a model whose answers depend on chance or on the batch.
+    """Return the plain module behind ``model``; refuse a model whose outputs depend on chance or on the batch.
 
     Args:
         model: the user's model.
-        output: the part of its answer that counts, if it returns a tuple or a dict; None: all of it.
+        output: the part of the model's output to use, if it returns a tuple or a dict; None uses all of it.
 
     Raises:
         UnsupportedModelError: ``model`` is not an ``nn.Module``, or part of it is scripted.
         InputError: batch-norm or dropout is active, or a lazy layer has no parameters yet.
     """
     if not isinstance(model, nn.Module):
-        raise UnsupportedModelError(f"expected an nn.Module, got {type(model).__name__}")
+        raise UnsupportedModelError(f"model is a {type(model).__name__}; give an nn.Module")
     model = getattr(model, "_orig_mod", model)  # torch.compile and DataParallel wrap the user's module
     model = model.module if isinstance(model, nn.DataParallel) else model
     for name, module in model.named_modules():
@@ -66,7 +68,7 @@ def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
             )
         if isinstance(module, _BatchNorm) and module.running_mean is None:
             raise InputError(
-                f"{place} ({type(module).__name__}) has no running statistics: even in evaluation mode the answer for "
+                f"{place} ({type(module).__name__}) has no running statistics: even in evaluation mode the output for "
                 "one example depends on the others; create it with track_running_stats=True"
             )
         parameters = [parameter for parameter in module._parameters.values() if parameter is not None]
@@ -76,14 +78,14 @@ def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
             raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
         if module.training and _is_random_in_training(module):
             raise InputError(
-                f"{place} ({type(module).__name__}) is in training mode: the answer for one example depends on chance "
+                f"{place} ({type(module).__name__}) is in training mode: the output for one example depends on chance "
                 "or on the other examples; call model.eval() first"
             )
     return model if output is None else _returning(model, output)
 
 
 def _returning(model: nn.Module, output: int | str) -> nn.Module:
-    """The same model, with the same parameters under the same names, that returns one part of its answer."""
+    """Return the same model, with the same parameters and names, that outputs only one part."""
 
     class Part(type(model)):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -92,7 +94,7 @@ def _returning(model: nn.Module, output: int | str) -> nn.Module:
                 return answer[output]
             except (KeyError, IndexError, TypeError):
                 known = list(answer) if isinstance(answer, dict) else type(answer).__name__
-                raise InputError(f"output={output!r} is no part of what the model returns: {known}") from None
+                raise InputError(f"output={output!r} is not a part of the model's output; it has {known}") from None
 
     Part.__name__ = Part.__qualname__ = type(model).__name__
     chosen = copy.copy(model)
@@ -171,12 +173,12 @@ def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
 def stand_in(model: nn.Module) -> nn.Module:
     """Copy ``model``: parameters are shared, buffers and attributes are not, backward hooks are dropped.
 
-    What cannot be copied (a lock, an open file) is shared, too.
+    Attributes that cannot be copied (a lock, an open file) are shared as well.
     """
     shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     try:
         copied = _copied_module(model, dict(shared))
-    except Exception:  # a user's module may hold anything: locks, open files, tensors with a gradient history
+    except Exception:  # a user's module may hold locks, open files, tensors with a gradient history
         copied = copy.deepcopy(model, shared | _uncopyable(model, shared))
     for module in copied.modules():
         module._backward_hooks.clear()
@@ -184,12 +186,12 @@ def stand_in(model: nn.Module) -> nn.Module:
     return copied
 
 
-_OLD_STATES = ("torch.nn.modules.conv", "torch.nn.modules.batchnorm")  # whose __setstate__ only reads old files
-_ATOMS = frozenset({bool, int, float, str, bytes, type(None), torch.dtype, torch.device})  # never change
+_OLD_STATES = ("torch.nn.modules.conv", "torch.nn.modules.batchnorm")  # their __setstate__ only adapts old files
+_ATOMS = frozenset({bool, int, float, str, bytes, type(None), torch.dtype, torch.device})  # immutable
 
 
 def _copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """Return what ``copy.deepcopy`` returns, in a fifth of its time: most attributes of a module are plain numbers."""
+    """Like ``copy.deepcopy``, in a fifth of the time: most attributes of a module are plain numbers."""
     if id(module) in memo:
         return memo[id(module)]
     if not _copies_plainly(type(module)):
@@ -233,7 +235,7 @@ def _copied_buffer(buffer: Tensor | None, memo: dict[int, Any]) -> Tensor | None
 
 @lru_cache(maxsize=256)
 def _copies_plainly(kind: type[nn.Module]) -> bool:
-    """Whether a copy of such a module is a copy of its attributes."""
+    """Return whether copying its attributes is enough to copy such a module."""
     own = ("__deepcopy__", "__copy__", "__getstate__", "__reduce__", "__reduce_ex__", "__new__", "__slots__")
     changed = any(name in vars(base) for base in kind.__mro__ if base not in (nn.Module, object) for name in own)
     own_state = kind.__setstate__ is not nn.Module.__setstate__
@@ -284,13 +286,14 @@ def plain_surroundings(x: Tensor) -> Iterator[None]:
 
 @contextmanager
 def _random_states_kept() -> Iterator[None]:
-    """Refuse a forward that moves a random state past torch's functions, and put that state back.
+    """Refuse a forward that changes a random state other than through torch's functions, and restore that state.
 
-    That can be told only if this is the only thread. Others may draw meanwhile, and would draw the same numbers again.
-    Python's own random state is left out: type checkers such as beartype move it in any function.
+    The check runs only if this is the only thread: others may draw in the meantime, and a restored state would give
+    them the same numbers again. Python's own random state is not checked where beartype is loaded, which changes it in
+    any function that it checks.
 
     Raises:
-        InputError: the random state of NumPy or of torch is another one than before.
+        InputError: the forward changed the random state of NumPy, of Python or of torch.
     """
     before = _random_states()
     try:
@@ -302,27 +305,31 @@ def _random_states_kept() -> Iterator[None]:
             _SET_STATE[name](before[name])
     if moved:
         raise InputError(
-            f"the model's forward moves the random state of {' and '.join(moved)}, so that its answer may depend on "
+            f"the model's forward changes the random state of {' and '.join(moved)}, so its output may depend on "
             "chance; draw random numbers outside forward"
         )
 
 
 def _random_states() -> dict[str, Any]:
-    return {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    states: dict[str, Any] = {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    return states if "beartype" in sys.modules else states | {"Python": random.getstate()}
 
 
 def _same_state(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, Tensor) else all(map(np.array_equal, one, other))
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    return one == other if isinstance(one[1], tuple) else all(map(np.array_equal, one, other))
 
 
 _SET_STATE: dict[str, Callable[[Any], Any]] = {
     "NumPy": np.random.set_state,
+    "Python": random.setstate,
     "torch": torch.set_rng_state,
 }
 
 
 class _OwnChance(TorchFunctionMode):
-    """Draws random numbers from generators of its own, so that the caller's random state stays as it is."""
+    """Draws random numbers from its own generators, so that the caller's random state stays unchanged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -336,7 +343,8 @@ class _OwnChance(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").strip("_")
         if name in RANDOM and kwargs.get("generator") is None:
-            like = next((argument for argument in args if isinstance(argument, Tensor)), torch.empty(0))
+            given = (*args, *kwargs.values())
+            like = next((argument for argument in given if isinstance(argument, Tensor)), torch.empty(0))
             device = torch.device(kwargs.get("device") or like.device)
             if device not in self._generators:
                 self._generators[device] = torch.Generator(device).manual_seed(0)
@@ -348,7 +356,7 @@ class _OwnChance(TorchFunctionMode):
 
 
 class _NoOtherChance(TorchDispatchMode):
-    """Refuses what draws from torch's global generator and takes no other: dropout, or a draw inside a function."""
+    """Refuses operations that can draw only from torch's global generator, such as dropout."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -358,14 +366,14 @@ class _NoOtherChance(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
             raise InputError(
-                f"the model draws random numbers ({func.overloadpacket.__name__}), so that its answer depends on "
+                f"the model draws random numbers ({func.overloadpacket.__name__}), so its output depends on "
                 "chance; call model.eval(), and pass training=self.training to functions"
             )
         return func(*args, **kwargs)
 
 
 def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operation that can draw random numbers does so, from the global generator."""
+    """Return whether this call of an operation draws from the global generator."""
     schema = func._schema.arguments
     given = {argument.name: argument.default_value for argument in schema}
     given |= dict(zip(given, args, strict=False)) | kwargs
@@ -374,7 +382,7 @@ def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def refuse_generator(generator: object) -> None:
-    """Refuse what is no source of random numbers, such as a seed."""
+    """Raise InputError unless ``generator`` is a torch.Generator or None; a seed is neither."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise InputError(
             f"generator is {generator!r}; give a torch.Generator, such as torch.Generator().manual_seed(0), or None"
@@ -384,7 +392,7 @@ def refuse_generator(generator: object) -> None:
 def batches(n: int, batch_size: int | None) -> Iterator[slice]:
     """Yield consecutive slices of at most ``batch_size`` examples that cover all n."""
     if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
-        raise InputError(f"batch_size is {batch_size!r}; it must be a whole number, at least 1, or None for one batch")
+        raise InputError(f"batch_size is {batch_size!r}; give a whole number, at least 1, or None for one batch")
     step = batch_size or n
     for start in range(0, n, step):
         yield slice(start, min(n, start + step))

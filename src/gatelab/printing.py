@@ -13,7 +13,7 @@ class Brief:
     """A dataclass (``repr=False``) that prints in one line, whatever it holds, and as a table in a notebook."""
 
     def facts(self) -> dict[str, str]:
-        """Return what is shown: the fields, unless a class has something better to say."""
+        """Return the facts to show: by default the fields; a class may override this."""
         owned: Any = self
         return {field.name: in_brief(getattr(self, field.name)) for field in fields(owned) if field.repr}
 
@@ -24,8 +24,18 @@ class Brief:
         return html_facts(type(self).__name__, self.facts())
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number with what it counts.
+
+    Example:
+        >>> counted(1, "epoch"), counted(1200, "epoch")
+        ('1 epoch', '1,200 epochs')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def in_brief(value: object) -> str:
-    """Return a value in a few words: a tensor by its shape, a network by its class, a long text by its beginning.
+    """Describe a value briefly: a tensor by its shape, a network by its class, a long text by its beginning.
 
     Example:
         >>> in_brief("x" * 100), in_brief(list(range(50)))
@@ -57,7 +67,7 @@ def html_facts(title: str, facts: Mapping[str, object]) -> str:
 
 
 def html_table(title: str, columns: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return a title and a table; of many rows the first and the last are shown.
+    """Return a title and a table; of many rows only the first and the last appear.
 
     Example:
         >>> "<td>1</td>" in html_table("", ("step",), [(1,)])

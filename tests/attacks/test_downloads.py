@@ -113,7 +113,7 @@ def test_an_answer_without_an_end_is_not_kept(web, tmp_path, monkeypatch):
 def test_an_answer_from_an_open_address_is_not_taken(address, web, tmp_path, monkeypatch):
     web(gzip.compress(bytes(9)), address)
     message = fetch(tiny(mirrors=("https://mirror/",)), tmp_path, monkeypatch)
-    assert f"leads to {address}, where anybody on the way could change the file" in message
+    assert f"redirects to {address}; without HTTPS the file is not safe in transit" in message
 
 
 @pytest.mark.parametrize("change", ["sha256", "gzipped_md5"])

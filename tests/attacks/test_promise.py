@@ -1,4 +1,4 @@
-"""Every sentence of "What you can rely on" in the guide has tests, named here."""
+"""Every sentence of docs/promise.md, "What you can rely on", has tests, named here."""
 
 import ast
 import re
@@ -19,9 +19,12 @@ TESTS = {
         "attacks/state/test_state.py::test_global_generator_of_a_random_model",
         "attacks/state/test_threads.py::test_users_own_draws_meanwhile",
     ],
-    "A forward that hides its draws": [
-        "attacks/state/test_state.py::test_draws_inside_a_function_are_refused",
-        "attacks/state/test_state.py::test_forward_that_moves_a_random_state",
+    "Numbers that your forward draws": ["attacks/state/test_state.py::test_global_generator_of_a_random_model"],
+    "A forward that hides its draws": ["attacks/state/test_state.py::test_draws_inside_a_function_are_refused"],
+    "So is one that moves": ["attacks/state/test_state.py::test_forward_that_moves_a_random_state"],
+    "gatelab cannot tell who drew": [
+        "attacks/state/test_state.py::test_answer_that_depends_on_hidden_draws_while_other_threads_run",
+        "attacks/state/test_state.py::test_python_draws_where_a_type_checker_draws_too",
     ],
     "gatelab itself draws nothing": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
     "Any number of threads": [
@@ -32,12 +35,18 @@ TESTS = {
         "attacks/state/test_threads.py::test_users_own_forwards_meanwhile",
         "attacks/state/test_threads.py::test_users_own_gradients_meanwhile",
     ],
-    "The caller's autocast": ["attacks/state/test_state.py::test_under_the_callers_settings"],
-    "Every call proves its record": [
+    "The caller's autocast": [
+        "attacks/arguments/test_inputs.py::test_callers_autocast",
+        "attacks/arguments/test_inputs.py::test_inside_inference_mode",
+        "attacks/arguments/test_inputs.py::test_callers_default_dtype",
+        "attacks/arguments/test_inputs.py::test_callers_default_device",
+        "attacks/state/test_state.py::test_under_the_callers_settings",
+    ],
+    "Every call that returns": [
         "attacks/behaviour/test_modules.py::test_hidden_gate",
         "attacks/behaviour/test_branches.py::test_random_network",
     ],
-    "Examples that depend on each other": [
+    "Even a weak dependence": [
         "attacks/behaviour/test_branches.py::test_mixed_examples_have_no_kernel",
         "attacks/behaviour/test_branches.py::test_gates_of_mixed_examples",
         "attacks/behaviour/test_branches.py::test_examples_that_are_elsewhere_inside",
@@ -61,7 +70,7 @@ TESTS = {
 
 def _sentences():
     """The sentences of the promise, without the bold words that start each point."""
-    section = (ROOT / "docs/guide.md").read_text().split("## What you can rely on")[1].split("\n## ")[0]
+    section = (ROOT / "docs/promise.md").read_text()
     for point in re.findall(r"^- \*\*.*?\*\* (.*?)(?=^- |\Z)", section, re.MULTILINE | re.DOTALL):
         yield from re.split(r"(?<=[a-z)])\. (?=[A-Z\[]|gatelab)", " ".join(point.split()))
 

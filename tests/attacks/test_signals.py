@@ -76,7 +76,7 @@ def test_a_signal_ends_a_run_like_ctrl_c(number, times, tmp_path, command):
     assert list(Run.read(tmp_path / "a run").results()) == ["first"]
     continued = command(*shlex.split(said[-1])[1:])  # what was printed is what goes on
     assert continued.code == 0, continued.err
-    assert "2 cells, 1 finished before" in continued.err
+    assert "2 cells, 1 already finished" in continued.err
     for other in STOPPING:
         if getattr(signal.getsignal(other), "__module__", "").startswith("gatelab"):
             raise ChangedStateError(f"the handler of {other.name} is still there")

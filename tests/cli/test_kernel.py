@@ -124,7 +124,7 @@ def test_infinite_width_needs_no_network(place):
         (("net.py:small", "number.npy", "--kind", "npk"), "holds shape () and dtype float64"),
         (("net.py:fussy", "digits", "--kind", "npk"), "fussy needs arguments (size)"),
         (("-", "digits", "--kind", "infinite", "--depth", "2", "--weights", "w.pt"), "--weights has no meaning"),
-        (("net.py:nothing", "digits", "--kind", "npk"), "returned int; it must return an nn.Module"),
+        (("net.py:nothing", "digits", "--kind", "npk"), "returned int; make it return an nn.Module"),
         (("net.py:small", "digits", "--kind", "ntk", "--wrt", "9.weight"), "no parameter '9.weight'"),
         (("net.py:small", "digits", "--kind", "ntk", "--outputs", "10"), "output 10 does not exist"),
         (("net.py:small", "digits", "--kind", "npk", "--memory", "lots"), "write a size such as 4GB"),

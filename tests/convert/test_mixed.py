@@ -34,5 +34,5 @@ def test_each_layer_has_the_gates_of_its_network(layers):
 
 
 def test_a_layer_that_does_not_exist_is_named():
-    with pytest.raises(InputError, match="there is no gate layer 9; there are 1, 2, 4, 7"):
+    with pytest.raises(InputError, match="there is no gate layer 9; the layers are 1, 2, 4, 7"):
         to_mixed_dgn(net(), net(), net(), ["9"])

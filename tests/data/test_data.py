@@ -73,7 +73,7 @@ def test_files_are_found_in_every_folder_and_layout(place, zipped, contents, ent
 
 
 def test_missing_files_error_lists_folders_and_remedy(entry, contents, tmp_path):
-    with pytest.raises(DataError, match=r"Tiny is not here; looked in .*gatelab data fetch tiny"):
+    with pytest.raises(DataError, match=r"Tiny was not found in .*gatelab data fetch tiny"):
         folders.find(entry)
     put(tmp_path / "data/Tiny/raw", dict(list(contents.items())[:3]))
     with pytest.raises(DataError, match=r"holds only a part; missing: t10k-labels"):
@@ -234,5 +234,5 @@ def test_digits_come_with_scikit_learn():
 
 
 def test_unknown_names():
-    with pytest.raises(InputError, match=r"no data set 'imagenet'; there are digits, mnist"):
+    with pytest.raises(InputError, match=r"no data set 'imagenet'; the data sets are digits, mnist"):
         data.load("imagenet")

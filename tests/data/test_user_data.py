@@ -109,19 +109,19 @@ broken[4, 1] = np.nan
         (Changing(*SET.tensors), "example 0 differs each time it is read, so the data set augments.*pass them as "
         "augment="),
         (DataLoader(Changing(*SET.tensors)), "differs each time it is read"),
-        (Stream(True), "shuffles or augments. Order matters"),
+        (Stream(True), "shuffles or augments. Gates are compared"),
         (DataLoader(Stream(True), batch_size=4), "shuffles or augments"),
         (DataLoader(SET, sampler=WeightedRandomSampler([1.0] * 20, 20)), "WeightedRandomSampler.*metric=\"balanced\""),
         ((broken, Y), "1 training examples hold NaN or infinite values, first example 4 at place 1"),
-        ((X, np.where(Y == 1, np.nan, 0.5)), "training labels are NaN or infinite, first that of example 1"),
+        ((X, np.where(Y == 1, np.nan, 0.5)), "training labels are NaN or infinite, the first at example 1"),
         ((X, Y[:7]), "20 training examples, 7 labels"),
         ((X[:, 0], Y), r"shape \(20,\); give one row for each example"),
         ((X.astype(object), Y), "does not hold numbers"),
         (TensorDataset(torch.from_numpy(X)), "each must be"),
         ({"a": X}, "the mapping has a; give x and y"),
         (7, "train is a int; give"),
-        (pd.DataFrame({"a": X[:, 0], "city": ["x"] * 20, "label": Y}), "there are no numbers in city"),
-        (pd.DataFrame({"a": X[:, 0], "target": Y}), "there is no column 'label'; there are a, target"),
+        (pd.DataFrame({"a": X[:, 0], "city": ["x"] * 20, "label": Y}), "city do not hold numbers"),
+        (pd.DataFrame({"a": X[:, 0], "target": Y}), "there is no column 'label'; the columns are a, target"),
     ],
 )  # fmt: skip
 def test_unusable_data_are_refused_with_the_remedy(train, message, unchecked):
@@ -182,15 +182,15 @@ def test_an_image_folder(tmp_path):
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
-        ("nothing", InputError, "there is no data set 'nothing' and no such file"),
+        ("nothing", InputError, "there is no data set or file 'nothing'"),
         ("x.npy", InputError, "--label labels.npy"),
         ("odd.npz", DataError, "holds a, b; name its arrays x and y"),
         ("damaged.npz", DataError, "cannot be read as arrays"),
         ("empty", DataError, "holds no images in class folders"),
         ("mine.py:fails", InputError, r"fails\(\) failed: ValueError: no"),
         ("mine.py:nothing", InputError, "has no 'nothing'"),
-        ("notes.txt", InputError, "write a function that returns its examples"),
-        ("table.csv", InputError, "say which column holds the labels"),
+        ("notes.txt", InputError, "write a function that returns examples"),
+        ("table.csv", InputError, "name the column with the labels"),
     ],
 )
 def test_files_that_cannot_be_used(place, error, message, tmp_path, monkeypatch):

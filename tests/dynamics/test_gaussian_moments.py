@@ -68,5 +68,5 @@ def test_a_singular_covariance_and_a_gate_that_never_varies():
     sampled = moments_of(x, torch.ones(len(x)), gates)
     torch.testing.assert_close(second, sampled.A, rtol=0, atol=0.02)
     torch.testing.assert_close(first, sampled.b, rtol=0, atol=0.01)
-    with pytest.raises(InputError, match="one dimension for all"):
+    with pytest.raises(InputError, match="the same dimension"):
         gaussian_gated_moments(mean[:2], covariance[:2, :2], gates)

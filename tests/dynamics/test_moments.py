@@ -113,7 +113,7 @@ def test_candidates(generator):
         (lambda: gated_inputs(torch.eye(2), torch.full((2, 1), 0.5)), "give booleans"),
         (lambda: moments_of(torch.eye(2), torch.ones(2, 2, 2), OpenGates(1)), r"\(n,\) or \(n, outputs\)"),
         (lambda: GatedMoments(torch.eye(2), torch.ones(2, 1, 1), 1, 1.0), "Kd × outputs"),
-        (lambda: estimate_moments(PULSES, OpenGates(1), 0), "half of each class"),
+        (lambda: estimate_moments(PULSES, OpenGates(1), 0), "cannot be split between two classes"),
         (lambda: exhaustive_gates(exact_moments(PULSES, halves(8)), 4), "ask for 1 to 3"),
         (lambda: exhaustive_gates(exact_moments(PULSES, halves(8)), 2, most=2), "use greedy_gates"),
         (lambda: GatedMoments(torch.eye(3), torch.ones(3), 2, 1.0), "A must be Kd"),

@@ -81,7 +81,7 @@ def test_switches_may_run_out():
     assert found.reached == found.flow.starts[-1] < 4.0
     found.flow.weights(found.reached)
     for ask in (lambda: found.flow.weights(4.0), lambda: found.flow.loss(4.0), found.flow.limit):
-        with pytest.raises(InputError, match="known only to t"):
+        with pytest.raises(InputError, match="known only up to t"):
             ask()
 
 

@@ -64,7 +64,7 @@ def test_bad_input():
         gl.GateTracker(gl.models.mlp([5, 4, 1]), torch.randn(12, 5), kernels="quick")
     with pytest.raises(InputError, match="nothing is recorded yet"):
         gl.GateTracker(gl.models.mlp([5, 4, 1]), torch.randn(12, 5)).plot()
-    with pytest.raises(InputError, match="nothing has been recorded"):
+    with pytest.raises(InputError, match="nothing is recorded yet"):
         _ = gl.GateTracker(nn.Sequential(nn.Linear(5, 4), nn.ReLU()), torch.randn(2, 5)).gates
 
 

@@ -102,7 +102,7 @@ def test_bad_input():
         PathKernelClassifier().fit(X, np.ones(len(X)))
     with pytest.raises(InputError, match="model is str; give a network"):
         PathKernelRidge("mlp").fit(X, y)
-    with pytest.raises(InputError, match=r"returned int; it must return an nn\.Module"):
+    with pytest.raises(InputError, match=r"returned int; make it return an nn\.Module"):
         PathKernelRidge(lambda features: features).fit(X, y)
     with pytest.raises(InputError, match="dim is 0"):
         PathFeatures(dim=0).fit(X)

@@ -28,7 +28,7 @@ def test_panels_are_laid_out_in_rows():
 def test_a_single_panel_can_be_saved(tmp_path):
     save_figure(draw(MATRIX), tmp_path / "matrix.png")
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match="the ending must be one of"):
+    with pytest.raises(InputError, match="its suffix must be one of"):
         save_figure(draw(MATRIX), tmp_path / "matrix.nothing")
 
 

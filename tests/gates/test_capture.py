@@ -172,7 +172,7 @@ def test_operations_that_are_not_gates_are_refused_with_name_and_place(name):
     before = snapshot(model)
     with pytest.raises(UnsupportedModelError, match=message) as caught:
         capture_gates(model, x)
-    assert "stands before the gate '1'" in str(caught.value)
+    assert "comes before the gate '1'" in str(caught.value)
     assert "'0" in str(caught.value)
     assert snapshot(model) == before
 

@@ -221,11 +221,11 @@ def test_the_energy_of_a_node_with_a_bias():
 
 def test_unsupported_models_and_losses_are_refused():
     x = torch.randn(6, 5)
-    with pytest.raises(UnsupportedModelError, match="no batch-norm layer"):
+    with pytest.raises(UnsupportedModelError, match="no normalisation layer"):
         batchnorm_projection_report(nn.Linear(5, 1), x, torch.sum)
     with pytest.raises(InputError, match=r"shape \(6, 1\); it must return a scalar"):
         batchnorm_projection_report(net(), x, lambda out: out)
     with pytest.raises(UnsupportedModelError, match="no gradient of the loss reaches it"):
         batchnorm_projection_report(net(), x, lambda out: out.detach().sum().requires_grad_())
-    with pytest.raises(InputError, match="zero variance cannot be normalised"):
+    with pytest.raises(InputError, match="its variance is zero and cannot be normalised"):
         standardise(torch.ones(4, 2))

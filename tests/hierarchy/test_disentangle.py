@@ -96,13 +96,13 @@ def test_marginals_of_one_factor():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: nearest_disentangled(torch.ones(6, 2)), "no power of two"),
+        (lambda: nearest_disentangled(torch.ones(6, 2)), "need a power of two"),
         (lambda: nearest_disentangled(torch.ones(8, 2)), "8 values have 3 binary factors, but there are 2 nodes"),
         (lambda: nearest_separable(torch.ones(4, 2), [(0, 1), (1,)]), "must be disjoint"),
         (lambda: nearest_separable(torch.ones(4, 2), [(0, 1)]), "one for each of 2 columns"),
         (lambda: nearest_separable(torch.ones(2, 2), [(0,), (2,)]), "rows from 0 … 1"),
         (lambda: factorised([torch.ones(2, 2)], [(0, 1)]), r"is \(2, 2\); it must be \(2, 4\)"),
-        (lambda: factor_blocks(torch.ones(4, 4), [(0,)]), "has no 1 binary factors in its rows"),
+        (lambda: factor_blocks(torch.ones(4, 4), [(0,)]), "1 factors need 2 rows"),
     ],
 )
 def test_matrices_without_factors_are_refused(call, message):

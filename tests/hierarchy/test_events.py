@@ -104,7 +104,7 @@ def test_too_many_inputs_are_refused_with_the_alternative():
     with pytest.raises(SupportTooLargeError, match=r"4,294,967,296 .*counted_events"):
         exact_events(teacher)
     assert counted_events(teacher, Uniform(32).sample(100)).samples == 100
-    with pytest.raises(InputError, match="'x0' is no parent of 'top'"):
+    with pytest.raises(InputError, match="'top' is not a child of 'x0'"):
         counted_events(teacher, Uniform(32).sample(100)).matrix("x0", "top")
 
 

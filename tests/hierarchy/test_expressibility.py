@@ -100,13 +100,13 @@ def test_parity_cannot_be_expressed():
 
 
 def test_invalid_matrices_are_refused():
-    with pytest.raises(InputError, match="NaN, infinity or no entries has no hull"):
+    with pytest.raises(InputError, match="empty or with NaN or infinity, has no hull"):
         vertices(torch.tensor([[float("nan"), 1.0]]))
     with pytest.raises(InputError, match="no row 5"):
         separate(torch.eye(3), 5)
     p = torch.full((2, 3), 1 / 3)
     events = given_events(string_fields(2, []), torch.tensor([0.5, 0.5]), {("top", "x0"): p, ("top", "x1"): p})
-    with pytest.raises(InputError, match="leaf 'x0' takes 3 values; with 2 values per position it cannot"):
+    with pytest.raises(InputError, match="leaf 'x0' takes 3 values; give values= per position, not 2"):
         expressive_network(events)
 
 

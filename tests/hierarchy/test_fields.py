@@ -91,7 +91,7 @@ def test_regions_that_form_no_hierarchy_are_refused(regions, message):
 
 
 def test_kernels_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="windows of 2 with stride 2 do not fit 5 regions"):
+    with pytest.raises(InputError, match="windows of 2 with stride 2 do not tile 5 regions"):
         string_fields(5, [2])
     with pytest.raises(InputError, match="1 kernels and 2 strides"):
         string_fields(4, [2], [1, 1])

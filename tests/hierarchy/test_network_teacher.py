@@ -197,7 +197,7 @@ def test_another_network_with_the_same_layers_is_a_student(teacher):
     other = diagnose(net(5).double(), teacher, regions=4)
     assert other.layers[0].focus.value > 0
     wide = nn.Sequential(nn.Conv2d(1, 2, 5), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10)).double()
-    with pytest.raises(InputError, match="use equal layers"):
+    with pytest.raises(InputError, match="use the same layers"):
         diagnose(wide, teacher)
 
 
@@ -252,13 +252,13 @@ def test_one_certain_error_is_not_noise():
 def test_gates_that_are_not_those_of_a_relu_are_refused(gate, digits):
     """For a SiLU f is not f' times f^raw; it was measured as if its gate were a bit."""
     model = nn.Sequential(nn.Conv2d(1, 3, 3), gate, nn.Flatten(), nn.Linear(108, 10)).double()
-    with pytest.raises(UnsupportedModelError, match="the hierarchy is about ReLUs"):
+    with pytest.raises(UnsupportedModelError, match="use ReLU or LeakyReLU gates"):
         teacher_from(model, digits)
 
 
 def test_unusable_data_are_refused(model, digits):
     x, y = digits
-    with pytest.raises(InputError, match="labels go up to 10, and the network returns 10 numbers"):
+    with pytest.raises(InputError, match="labels go up to 10, but the network returns 10 numbers"):
         teacher_from(model, (x, y + 1))
     for option in ("regions", "batch", "patches"):
         with pytest.raises(InputError, match=f"{option} is 0"):

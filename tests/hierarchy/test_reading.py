@@ -99,7 +99,7 @@ def test_given_children():
     assert fields.children("right") == ("b", "a")
     assert fields.bottom_up == ("a", "b", "left", "right", "top")
     assert (fields.top, fields.layer("a"), fields.depth) == ("top", 2, 2)
-    with pytest.raises(InputError, match="no region inside it"):
+    with pytest.raises(InputError, match="not a region inside it"):
         ReceptiveFields(regions, children | {"left": ("a", "elsewhere")})
     with pytest.raises(InputError, match="computed from each other"):
         ReceptiveFields(regions, children | {"left": ("a", "b", "right"), "right": ("left",)})

@@ -116,7 +116,7 @@ def test_tiles_and_blocks_agree(monkeypatch):
 
 
 def test_bad_input(unchecked):
-    with pytest.raises(InputError, match="an odd filter"):
+    with pytest.raises(InputError, match="an odd size"):
         convolutional_kernels(torch.ones(1, 1, 2, 2), convolutions=1, pooled=True, filter_size=2)
     with pytest.raises(InputError, match="images of shape"):
         convolutional_kernels(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 3, 3), convolutions=1, pooled=True)

@@ -167,7 +167,7 @@ def test_gates_alone_do_not_tell_the_paths_where_signals_meet(forward, monkeypat
     gates.save(tmp_path / "gates.safetensors")
     planned, _ = RegionPlan(ResidualMlp()).capture(ResidualMlp(), torch.randn(4, 3))
     for pattern in (gates, gates[:2], GatePattern.load(tmp_path / "gates.safetensors"), planned):
-        with pytest.raises(UnsupportedModelError, match="not those of one chain"):
+        with pytest.raises(UnsupportedModelError, match="the layers do not form one chain"):
             gl.overlap_kernel(pattern)
 
 

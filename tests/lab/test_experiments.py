@@ -243,7 +243,7 @@ def test_every_experiment_has_its_profiles_and_refuses_unknown_keys():
             config = experiment.configure(profile, {})
             assert experiment.read(config.model_dump(mode="json")) == config
             assert experiment.cells(config)
-        with pytest.raises(InputError, match=r"epoch: Extra inputs are not permitted.*Its keys are"):
+        with pytest.raises(InputError, match=r"no setting 'epoch' \(did you mean 'epochs'\?\). Its settings are"):
             experiment.configure("smoke", {"epoch": 3})
         with pytest.raises(InputError, match="no profile 'huge'"):
             experiment.configure("huge", {})
@@ -265,7 +265,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     code, out, err = call("run", "study", "--profile", "smoke", *settings, "--out", "runs/little")
     assert code == 0, err
     assert "report: runs/little/report.html" in out
-    assert "6 cells, 0 finished before" in err  # one epoch has two stages, 0 and 1
+    assert "6 cells, 0 already finished" in err  # one epoch has two stages, 0 and 1
     assert "6 of 6 cells" in call("runs")[1]
     assert call("report", "runs/little")[1].strip().endswith("report.html")
     code, _, err = call("run", "study", "--set", "epochs=two")

@@ -106,5 +106,5 @@ def test_an_interrupted_run_says_how_to_continue(tmp_path, monkeypatch):
     assert "stopped; 1 of 2 cells are finished. Run the same command again to continue:\ngatelab " in stopped.output
     continued = CliRunner().invoke(cli.app, command)
     assert continued.exit_code == 0, continued.output
-    assert "2 cells, 1 finished before" in continued.output
+    assert "2 cells, 1 already finished" in continued.output
     assert "report: " in continued.output

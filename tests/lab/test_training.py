@@ -329,7 +329,7 @@ def test_slow_gates_need_gates_that_steepen():
         TrainConfig(epochs=1, slow_gates=True)
     silu = nn.Sequential(nn.Flatten(), SoftlyGated())
     (team,) = teams([silu])
-    with pytest.raises(InputError, match="no parameters decide gates alone"):
+    with pytest.raises(InputError, match="no parameters decide only gates"):
         train(team, DIGITS, TrainConfig(epochs=1, final_beta=100.0, slow_gates=True), [0])
 
 

@@ -98,11 +98,11 @@ def test_pathways_by_enumeration(generator):
     [
         (lambda: MeanReadoutNetwork(0, 3), "at least 1"),
         (lambda: ChosenGates(OpenGates(2), (2,)), "gates 0 to 1"),
-        (lambda: FunctionGates([]), "at least one"),
+        (lambda: FunctionGates([]), "at least 1"),
         (lambda: FunctionGates([lambda x: x]).opened(X), "gate 0 gives shape"),
         (lambda: CodeGates(OpenGates(17)), "2\\^17 cells"),
         (lambda: HalfSpaceGates(torch.ones(2, 3), torch.ones(3)), "2 normals, 3 offsets"),
-        (lambda: PathwayNetwork(3, 1, [OpenGates(1)], [1, 1]), "give one for each set"),
+        (lambda: PathwayNetwork(3, 1, [OpenGates(1)], [1, 1]), "give one width per set"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -37,7 +37,7 @@ def test_the_second_of_two_networks():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.update(format="other"), "no export of the playground"),
+        (lambda t: t.update(format="other"), "not a playground export"),
         (lambda t: t.update(version=9), "version 9"),
         (lambda t: t.update(networks=[]), "holds no networks"),
         (lambda t: t["networks"][0].update(kind="cnn"), "kind 'cnn' is unknown"),

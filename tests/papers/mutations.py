@@ -52,10 +52,14 @@ from gatelab.paths import neural_path_features
 PAGE = Path(__file__).parents[2] / "docs" / "mutations.md"
 HEAD = """# Mutations
 
-Each line breaks the code in one way; the theorem rows beside it must then turn red. `tests/papers/test_mutations.py`
-breaks it and looks (seed 1), and sees that every row has a line. `python -m tests.papers.mutations` writes this page.
+Each line changes the code in one way. The theorems beside it must then fail. `tests/papers/test_mutations.py` makes
+each change and checks that they do (seed 1), and that every theorem has a line. `python -m tests.papers.mutations`
+writes this page.
 
-| what is broken | rows that turn red |
+DGN is a deep gated network, DLGN a deep linearly gated one, and FRNPF (DI) means fixed random neural path features with
+dependent initialisation; the [glossary](understand/glossary.md) has the symbols.
+
+| change of the code | theorems that fail |
 |---|---|
 """
 Patch = Callable[[pytest.MonkeyPatch], Any]

@@ -57,7 +57,7 @@ def test_figures_draw_what_the_facts_say(tmp_path):
     for ending in ("png", "svg"):
         result().save_figure(tmp_path / f"figure.{ending}")
         assert (tmp_path / f"figure.{ending}").stat().st_size > 1000
-    with pytest.raises(InputError, match="the ending must be one of"):
+    with pytest.raises(InputError, match="its suffix must be one of"):
         result().save_figure(tmp_path / "figure.docx")
     with pytest.raises(InputError, match="does not exist"):
         result().save_figure(tmp_path / "nowhere" / "figure.png")

@@ -154,5 +154,5 @@ def test_features_that_do_not_exist_are_refused():
         gl.neural_path_features(
             nn.Sequential(nn.Conv1d(1, 2, 2), nn.Sigmoid(), nn.Conv1d(2, 1, 2)), torch.randn(2, 1, 4)
         )
-    with pytest.raises(InputError, match="4 values per example, the first layer takes 3"):
+    with pytest.raises(InputError, match="4 values per example, but the first layer takes 3"):
         gl.neural_path_features(mlp([3, 4, 1]), torch.randn(2, 4))

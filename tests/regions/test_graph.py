@@ -133,7 +133,8 @@ def test_units_that_cancel_are_decided_exactly(seed, monkeypatch):
         raise exact.TooLargeError
 
     monkeypatch.setattr(cutting.ExactNetwork, "lines", refuse)  # without exact arithmetic it counts as zero
-    assert not linear_regions_2d(model).gates["3"].any()
+    with pytest.warns(RuntimeWarning, match="too large to decide them exactly"):
+        assert not linear_regions_2d(model).gates["3"].any()
 
 
 def test_numbers_that_are_exact():
@@ -263,8 +264,8 @@ def test_a_domain_may_be_a_polygon():
     assert len(part.graph.vertices) - len(part.graph) + len(part) == 1
     points = part.centres
     torch.testing.assert_close(part.evaluate(points), whole.evaluate(points))
-    for bad in ([[0.0, 0], [2, 0], [0.5, 0.5], [0, 2]], [[0.0, 0], [1, 1], [2, 2]], [[0.0, 0], [1, 1], [0, 1], [1, 0]]):
-        with pytest.raises(InputError, match="no convex polygon"):
+    for bad in ([[0.0, 0], [1, 1], [2, 2]], [[0.0, 0], [1, 1], [0, 1], [1, 0]]):
+        with pytest.raises(InputError, match="no polygon"):
             linear_regions_2d(model, None, bad)
 
 

@@ -1,4 +1,4 @@
-"""The built page is what the sources give, and the engine passes its own tests."""
+"""The built pages are what the sources give, and the engine passes its own tests."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from tools.node import node_folder
 from tests.web.conftest import PAGE, ROOT
 
 WEB = ROOT / "web"
+PAGES = (PAGE, PAGE.with_name("explorer.html"))
 
 
 def node(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -23,8 +24,9 @@ def node(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=WEB, capture_output=True, text=True, check=False, timeout=240, **options)
 
 
-def test_the_page_was_built_from_these_sources():
-    written = re.search(r'data-sources="([0-9a-f]{64})"', PAGE.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_was_built_from_these_sources(page):
+    written = re.search(r'data-sources="([0-9a-f]{64})"', page.read_text(encoding="utf-8"))
     assert written is not None
     answer = node("build.ts", "--digest")
     assert answer.returncode == 0, answer.stderr
@@ -50,11 +52,12 @@ def test_building_again_gives_the_same_bytes(tmp_path):
         pytest.skip("npm's packages are not installed: make web")
     answer = node("build.ts", env={**os.environ, "GATELAB_WEB_OUT": str(tmp_path)})
     assert answer.returncode == 0, answer.stderr
-    assert (tmp_path / PAGE.name).read_bytes() == PAGE.read_bytes()
+    for page in PAGES:
+        assert (tmp_path / page.name).read_bytes() == page.read_bytes()
 
 
 @pytest.mark.slow
-def test_the_page_travels_in_the_wheel(tmp_path):
+def test_the_pages_travel_in_the_wheel(tmp_path):
     command = [
         sys.executable,
         "-m",
@@ -72,4 +75,4 @@ def test_the_page_travels_in_the_wheel(tmp_path):
         pytest.skip("hatchling is not installed")
     assert built.returncode == 0, built.stderr
     (wheel,) = Path(tmp_path).glob("*.whl")
-    assert "gatelab/web/playground.html" in zipfile.ZipFile(wheel).namelist()
+    assert {f"gatelab/web/{page.name}" for page in PAGES} <= set(zipfile.ZipFile(wheel).namelist())

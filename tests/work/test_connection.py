@@ -28,10 +28,10 @@ def test_neither_is_this_process():
         ("local:0", "write local:4"),
         ("local:many", "write local:4"),
         ("pbs:cores=3", "write local:4"),
-        ("slurm:", "cores and memory of a job must be given; write local:4"),
-        ("slurm:cores=8", "memory of a job must be given"),
-        ("slurm:cores=eight,memory=1GB", "cores must be a number, not 'eight'"),
-        ("slurm:cores=8,memory=1GB,jobs=0", "jobs must be a number, not '0'"),
+        ("slurm:", "cores and memory must be given for each job; write local:4"),
+        ("slurm:cores=8", "memory must be given for each job"),
+        ("slurm:cores=eight,memory=1GB", "cores must be a whole number from 1, not 'eight'"),
+        ("slurm:cores=8,memory=1GB,jobs=0", "jobs must be a whole number from 1, not '0'"),
         ("slurm:cores=8,memory=1GB,colour=red", "'colour=red' is none of account, cores, interface, jobs, memory"),
     ],
 )
@@ -101,7 +101,8 @@ def test_slurm_refuses_a_job(slurm, capfd):
     (slurm / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition: nowhere' >&2\nexit 1\n")
     with (
         pytest.raises(
-            InputError, match=r"SLURM did not accept a job: .*invalid partition: nowhere; its script was\n#!"
+            InputError,
+            match=r"SLURM did not accept a job: .*invalid partition: nowhere; check the options in its script:\n#!",
         ),
         connect(None, "slurm:queue=nowhere,cores=1,memory=1GB"),
     ):

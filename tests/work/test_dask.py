@@ -205,7 +205,7 @@ def test_all_workers_die_and_a_new_one_comes(tmp_path, capfd):
         with connect(address, timeout=60, notify=notes.append) as executor, Meanwhile(kill):
             answers = list(executor.run(patient, str(tmp_path), range(5)))
     assert sorted((task, value) for task, (value, _) in answers) == [(task, 10 * task) for task in range(5)]
-    assert notes == [f"the scheduler at {address} has no workers any more; waiting for new ones"]
+    assert notes == [f"the scheduler at {address} has lost all its workers; waiting for new ones"]
     assert capfd.readouterr() == ("", "")
 
 
@@ -222,7 +222,7 @@ def test_a_scheduler_that_dies_or_hangs_during_the_work(signal_number, tmp_path,
             os.kill(scheduler.pid, signal_number)
 
         with connect(address, timeout=60) as executor, Meanwhile(strike):
-            message = f"^the scheduler at {address} was lost; what is finished is kept. .*run the same command again$"
+            message = f"^the scheduler at {address} was lost; finished work is kept. .*run the same command again"
             with pytest.raises(RunError, match=message):
                 list(executor.run(patient, str(tmp_path), range(5)))
             began = time.monotonic()
@@ -277,7 +277,7 @@ def test_a_worker_that_hangs_is_refused(tmp_path, monkeypatch):
         worker = processes.worker(address, "silent")
         with connect(address, timeout=60) as executor:
             os.kill(worker.pid, signal.SIGSTOP)
-            with pytest.raises(InputError, match=r"^worker silent \(tcp://.*\) does not answer for 3 s; end it"):
+            with pytest.raises(InputError, match=r"^worker silent \(tcp://.*\) has not answered for 3 s; stop it"):
                 executor.require(os.getpid)
 
 
@@ -292,7 +292,7 @@ def test_a_task_of_which_workers_die_is_given_up(tmp_path):
                 processes.worker(address, f"worker {time.monotonic()}").wait(timeout=100)
 
         with Meanwhile(replace), connect(address, timeout=60, notify=lambda _: None) as executor:
-            with pytest.raises(RunError, match="workers died again and again while they worked on 3"):
+            with pytest.raises(RunError, match="workers died repeatedly while working on 3"):
                 list(executor.run(die, str(tmp_path), [3]))
             stop.set()
             processes.__exit__()
@@ -332,7 +332,7 @@ def test_a_worker_with_another_version(tmp_path):
     with Processes(tmp_path) as processes:
         _, address = processes.scheduler()
         processes.worker(address, "old", path=[_gatelab(tmp_path, "__version__ = '0.0.1'")])
-        with pytest.raises(InputError, match=r"worker old \(tcp://.*\) has gatelab 0.0.1, and here is"):
+        with pytest.raises(InputError, match=r"worker old \(tcp://.*\) has gatelab 0.0.1, but this client has"):
             connect(address, timeout=60).__enter__()
 
 

@@ -58,7 +58,7 @@ def test_what_cannot_be_locked(tmp_path):
     (tmp_path / "precious").write_text("content")
     (tmp_path / "lock").symlink_to(tmp_path / "precious")
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(RunError, match=rf"{folder} cannot be locked: .*; it must be writable"):
+        with pytest.raises(RunError, match=rf"{folder} cannot be locked: .*; choose a writable place"):
             locked(folder).__enter__()
     assert (tmp_path / "precious").read_text() == "content"
 

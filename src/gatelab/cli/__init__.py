@@ -2,6 +2,7 @@
 
 from gatelab.cli import (  # importing a module adds its commands to the app
     data,
+    explore,
     guidance,
     kernel,
     playground,
@@ -12,4 +13,16 @@ from gatelab.cli import (  # importing a module adds its commands to the app
 )
 from gatelab.cli.app import app, main
 
-__all__ = ["app", "data", "guidance", "kernel", "main", "playground", "running", "study", "theorems", "verify"]
+__all__ = [
+    "app",
+    "data",
+    "explore",
+    "guidance",
+    "kernel",
+    "main",
+    "playground",
+    "running",
+    "study",
+    "theorems",
+    "verify",
+]

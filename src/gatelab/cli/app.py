@@ -42,7 +42,7 @@ def main() -> None:
 
 def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started the command
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  until the process ends
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
@@ -51,7 +51,7 @@ def _prepare_streams() -> None:
 
 
 def _run() -> int:
-    """Run the command, write what is still to be written, and return the exit code."""
+    """Run the command, flush its output, and return the exit code."""
     from gatelab.errors import GatelabError
 
     code = 0
@@ -70,18 +70,18 @@ def _run() -> int:
 
 
 def _failed(error: OSError) -> int:
-    """Report an error of the system; without the name of a file it comes from standard output."""
+    """Report a system error; one without a file name comes from standard output."""
     if error.filename is not None:
         _complain(f"{error.filename}: {error.strerror}; correct the path, or its permissions")
         return 2
     _silence(sys.stdout)
     if error.errno != errno.EPIPE:  # as with 'gatelab experiments | head -1'
-        _complain(f"standard output could not be written: {error.strerror or error}; files that were written are whole")
+        _complain(f"standard output could not be written: {error.strerror or error}; written files are complete")
     return 1
 
 
 def _silence(stream: TextIO) -> None:
-    """Lead what a stream could not write to nowhere: at its exit Python would try again, and print a traceback."""
+    """Discard what a stream could not write: at exit Python would try again and print a traceback."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -17,7 +17,8 @@ NEXT = f"""gatelab {__version__}: what do the gates of a ReLU network know?
 
   gatelab study                              a small network on digits, under a minute: how much is in its gates?
   gatelab study net.py:Net --data mnist      the same question of your network
-  gatelab playground                         gates, paths and regions in your browser: train, freeze, look
+  gatelab playground                         gates, paths and regions in your browser: train, freeze, inspect
+  gatelab explore net.py:Net --data mnist    one page about your network: gates, paths on the image, kernels, regions
   gatelab theorems                           every theorem of the papers, measured
   gatelab experiments                        the papers' tables and figures; 'gatelab run ID' makes one
   gatelab kernel net.py:Net mnist -o K.zarr  the path kernel of any number of examples
@@ -70,7 +71,7 @@ def _version(package: str) -> str:
 def explain(
     name: Annotated[str, typer.Argument(metavar="ERROR", help="The name of an error, such as InputError.")],
 ) -> None:
-    """Say what an error of gatelab means, what causes it, and what to do."""
+    """Explain an error of gatelab: its meaning, common causes and remedies."""
     from gatelab import errors
 
     known = {key: held for key, held in vars(errors).items() if inspect.isclass(held)}

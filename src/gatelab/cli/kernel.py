@@ -52,7 +52,7 @@ def kernel(
     depth: Annotated[int | None, typer.Option(help="infinite: number of weight layers.", show_default=False)] = None,
     raw: Annotated[bool, typer.Option("--raw", help="npk, overlap: do not divide path counts by the widths.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only tell the method, and what memory, disk and time it will take.")
+        bool, typer.Option("--plan", help="Only print the method and the memory, disk and time it will take.")
     ] = False,
     memory: Annotated[
         str | None,
@@ -157,9 +157,9 @@ def _refuse_unless_taken(network: "nn.Module", x: "Tensor", place: str) -> None:
     try:
         with undisturbed(network, x) as run, torch.no_grad():
             run(x[:1])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
-            f"the network does not take the examples of {place}, of shape {tuple(x.shape[1:])}: {error}; let it "
+            f"the network does not take the examples of {place}, of shape {tuple(x.shape[1:])}: {error}; make it "
             "flatten or reshape them first, or give an array of the right shape"
         ) from error
 

@@ -13,7 +13,7 @@ from gatelab.work.progress import LogLines, Reporter
 
 @contextmanager
 def reporter(shortest: float = 0.0) -> Iterator[Reporter]:
-    """Give a bar on a terminal, else lines; a log omits parts that take less than ``shortest`` seconds."""
+    """Yield a bar on a terminal, otherwise log lines; a log omits parts that take less than ``shortest`` seconds."""
     if sys.stderr.isatty():
         with Bar() as bar:
             yield bar
@@ -71,7 +71,7 @@ class Bar:
         self.update(part, 1.0, "done")
 
     def note(self, text: str) -> None:
-        """Write a line above the bar; the work goes on if nobody can read it."""
+        """Write a line above the bar; ignore a closed terminal."""
         with suppress(OSError):
             self._progress.console.print(text, markup=False, highlight=False)
 

@@ -1,4 +1,4 @@
-"""``gatelab experiments``, ``run``, ``runs`` and ``report``; and how any experiment is performed."""
+"""``gatelab experiments``, ``run``, ``runs`` and ``report``; and how an experiment is executed."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli.app import app
-from gatelab.cli.options import Cluster, DataRoot, RedoDamaged, Scheduler
+from gatelab.cli.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,15 +16,7 @@ if TYPE_CHECKING:
     from gatelab.lab import Config, Experiment, Findings
     from gatelab.work.progress import Reporter
 
-Profile = Annotated[str, typer.Option(help="smoke (seconds), quick (minutes) or paper (as published).")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.", show_default=False),
-]
-Out = Annotated[
-    Path | None, typer.Option(help="The run's directory; runs/NAME-PROFILE if left out.", show_default=False)
-]
-Workers = Annotated[int, typer.Option(min=1, help="The number of processes, which share the threads.")]
+_LONGEST_NAME = 200  # bytes; file systems take 255
 
 
 @app.command()
@@ -39,25 +31,19 @@ def experiments() -> None:
 
 
 @app.command()
+@with_run_options
 def run(
     identifier: Annotated[str, typer.Argument(metavar="ID", help="An experiment; 'gatelab experiments' lists them.")],
-    profile: Profile = "quick",
-    settings: Settings = None,
-    out: Out = None,
-    workers: Workers = 1,
-    scheduler: Scheduler = None,
-    cluster: Cluster = None,
-    data_root: DataRoot = None,
-    redo_damaged: RedoDamaged = False,
+    *,
+    how: RunOptions,
 ) -> None:
     """Run an experiment, or continue one that was stopped, and write its report."""
     from gatelab.papers import find_experiment
 
     experiment = find_experiment(identifier)
-    values = settings_of(settings or [])
-    config = experiment.configure(profile, {**values, **root_of(data_root)})
-    directory = out or directory_of(experiment.id, profile, values)
-    perform(experiment, config, directory, workers, scheduler, cluster, redo_damaged)
+    values = settings_of(how.settings or [])
+    config = experiment.configure(how.profile, {**values, **root_of(how.data_root)})
+    perform(experiment, config, how.out or directory_of(experiment.id, how.profile, values), how)
 
 
 @app.command()
@@ -90,15 +76,21 @@ def _standing(path: Path) -> str:
 
 
 @app.command()
-def report(directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of a run.")]) -> None:
-    """Write the report of a finished run again."""
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The directory of a run.")],
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Conclude from the first runs only, if the others are not finished.")
+    ] = None,
+) -> None:
+    """Write the report of a run again, or that of its first runs."""
     from gatelab.lab.report import write_report
     from gatelab.lab.runs import Run
     from gatelab.papers import find_experiment
 
     run = Run.read(directory)
-    path, _ = write_report(run, find_experiment(run.experiment))
-    typer.echo(str(path))
+    path, findings = write_report(run, find_experiment(run.experiment), runs)
+    _print_findings(findings)
+    typer.echo(f"report: {path}")
 
 
 def settings_of(given: list[str]) -> dict[str, Any]:
@@ -114,6 +106,8 @@ def settings_of(given: list[str]) -> dict[str, Any]:
             values[key] = json.loads(text)
         except ValueError:
             values[key] = text
+        except RecursionError:
+            raise InputError(f"--set {setting:.50}…: the value is nested too deeply") from None
     return values
 
 
@@ -124,23 +118,25 @@ def root_of(folder: Path | None) -> dict[str, str]:
 
 def directory_of(name: str, profile: str, values: dict[str, Any]) -> Path:
     """Return the default directory of a run, a different one for each set of settings."""
-    return Path("runs") / "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
+    from gatelab.errors import InputError
+
+    folder = "-".join([name, profile, *(f"{k}={values[k]}" for k in sorted(values))]).replace("/", "_")
+    if len(folder.encode()) > _LONGEST_NAME or "\0" in folder:
+        raise InputError("these settings are too long for the name of a directory; choose one with --out")
+    return Path("runs") / folder
 
 
 def perform(
     experiment: "Experiment",
     config: "Config",
     out: Path,
-    workers: int,
-    scheduler: str | None,
-    cluster: str | None,
-    redo_damaged: bool,
+    how: RunOptions,
     *,
     prepare: "Callable[[Any, None, Path, Reporter], Config] | None" = None,
 ) -> None:
     """Run an experiment, or continue it, write its report, and print what was found.
 
-    ``prepare`` fills in the configuration, and tells what will be done, before the run is opened.
+    ``prepare`` completes the configuration and reports what will be done, before the run is opened.
     """
     from gatelab.cli.progress import reporter, stoppable
     from gatelab.errors import InputError
@@ -150,21 +146,21 @@ def perform(
     from gatelab.work import Here, connect
     from gatelab.work.connection import check
 
-    check(scheduler, cluster)
-    if workers > 1 and (scheduler or cluster):
+    check(how.scheduler, how.cluster)
+    if how.workers > 1 and (how.scheduler or how.cluster):
         raise InputError("--workers is for processes without Dask; leave it out, or write --cluster local:4")
-    for line in discard_damaged(out) if redo_damaged else []:
+    for line in discard_damaged(out) if how.redo_damaged else []:
         typer.echo(line, err=True)
     with (
         stoppable(lambda: _finished(out, experiment)),
         reporter() as progress,
-        connect(scheduler, cluster, notify=progress.note) as executor,
+        connect(how.scheduler, how.cluster, notify=progress.note) as executor,
     ):
         if prepare is not None:
             config = prepare(config, None, out, progress)
         directory = Run.open(out, experiment.id, config.model_dump(mode="json"))
         dask = None if isinstance(executor, Here) else executor
-        execute(directory, config, experiment.cells(config), experiment.work, progress, workers, dask)
+        execute(directory, config, experiment.cells(config), experiment.work, progress, how.workers, dask)
     path, findings = write_report(directory, experiment)
     _print_findings(findings)
     typer.echo(f"report: {path}")
@@ -186,7 +182,7 @@ def _print_findings(findings: "Findings") -> None:
 
     # A pipe or a file has no width of its own; the tables need about this much to stay readable.
     console = Console(width=None if sys.stdout.isatty() else 130)
-    console.print(f"\n[bold]{escape(findings.title)}[/bold]\n")
+    console.print(f"\n[bold]{escape(findings.title)}[/bold]\n", highlight=False)
     console.print(escape(findings.answer), highlight=False)
     for facts in findings.tables:
         table = Table(title=escape(facts.title), title_justify="left")
@@ -196,6 +192,8 @@ def _print_findings(findings: "Findings") -> None:
             table.add_row(*map(escape, row))
         console.print()
         console.print(table)
+    claims = Table.grid(padding=(0, 2), pad_edge=True)
     for claim in findings.claims:
-        console.print(f"  {claim.outcome.value:<11} {escape(claim.text)}: {escape(claim.evidence)}", highlight=False)
+        claims.add_row(claim.outcome.value, f"{escape(claim.text)}: {escape(claim.evidence)}")
+    console.print(claims)
     console.print()

@@ -11,10 +11,10 @@ _STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHU
 
 @contextmanager
 def stopping() -> Iterator[list[int]]:
-    """Raise KeyboardInterrupt in the main thread at each of the signals; give a list of those that came.
+    """Raise KeyboardInterrupt in the main thread at each of the signals; yield a list of the signals received.
 
-    Signals that are ignored, as SIGHUP is under nohup, stay ignored. A terminal that is closed sends SIGHUP more than
-    once: after the first signal only Ctrl-C interrupts what ends the work.
+    Signals that are ignored, as SIGHUP is under nohup, stay ignored. A terminal that closes sends SIGHUP more than
+    once: after the first signal only Ctrl-C interrupts the shutdown.
     """
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in _STOPPING}

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from gatelab.cli.app import app
-from gatelab.cli.options import Cluster, DataRoot, RedoDamaged, Scheduler
-from gatelab.cli.running import Out, Profile, Settings, Workers, directory_of, perform, root_of, settings_of
+from gatelab.cli.options import RunOptions, with_run_options
+from gatelab.cli.running import directory_of, perform, root_of, settings_of
 
 
 @app.command()
+@with_run_options
 def study(
     model: Annotated[
         str | None,
@@ -20,9 +21,7 @@ def study(
         str,
         typer.Option(
             help="A name (digits, mnist, fashion-mnist, cifar10, …), a .npz, .npy, .csv or .parquet file, a folder "
-            "with "
-            "a "
-            "folder of images per class, or file.py:function."
+            "with a folder of images for each class, or file.py:function."
         ),
     ] = "digits",
     test_data: Annotated[
@@ -58,14 +57,8 @@ def study(
     plan: Annotated[
         bool, typer.Option("--plan", help="Only tell what would be trained, and how long it takes.")
     ] = False,
-    profile: Profile = "quick",
-    settings: Settings = None,
-    out: Out = None,
-    workers: Workers = 1,
-    scheduler: Scheduler = None,
-    cluster: Cluster = None,
-    data_root: DataRoot = None,
-    redo_damaged: RedoDamaged = False,
+    *,
+    how: RunOptions,
 ) -> None:
     """Measure how much of what a network knows is in its gates.
 
@@ -73,6 +66,7 @@ def study(
     gates and on decoupled gates, and writes report.html. The same as gatelab.study(...) in Python.
     """
     from gatelab.cli.progress import reporter
+    from gatelab.errors import InputError
     from gatelab.lab.study.entry import absolute, prepared
     from gatelab.papers import find_experiment
 
@@ -88,15 +82,17 @@ def study(
         "refit": refit or None,
         "amounts": amounts,
     }
-    values = settings_of(settings or [])
+    values = settings_of(how.settings or [])
     chosen = {key: value for key, value in given.items() if value is not None}
+    for key in values.keys() & {"data", *chosen}:
+        raise InputError(f"--set {key}: it has an option of its own; give --{key.replace('_', '-')} alone")
     experiment = find_experiment("study")
-    config = experiment.configure(profile, absolute({**values, "data": data, **chosen}) | root_of(data_root))
+    config = experiment.configure(how.profile, absolute({**values, "data": data, **chosen}) | root_of(how.data_root))
     if plan:
         with reporter() as progress:
             prepared(config, None, None, progress)  # pyright: ignore[reportArgumentType]  # its type is StudyConfig
         return
     name = f"study-{'mlp' if model is None else Path(model.rpartition(':')[0]).stem}-{Path(data).stem}"
     extra = {key: Path(value).stem if key == "weights" else value for key, value in chosen.items() if key != "model"}
-    directory = out or directory_of(name, profile, values | extra)
-    perform(experiment, config, directory, workers, scheduler, cluster, redo_damaged, prepare=prepared)
+    directory = how.out or directory_of(name, how.profile, values | extra)
+    perform(experiment, config, directory, how, prepare=prepared)

@@ -29,7 +29,7 @@ def theorems(
     only_list: Annotated[bool, typer.Option("--list", help="List the theorems without checking them.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of all random networks and data.")] = 0,
 ) -> None:
-    """Check the papers' theorems numerically, and print what was measured, the tolerance and the verdict.
+    """Check the papers' theorems numerically; print the measured numbers, tolerances and verdicts.
 
     The exit code is 1 if a theorem fails.
     """

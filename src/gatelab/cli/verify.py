@@ -32,7 +32,7 @@ def verify(
     table = Table()
     for name in ("part", "condition", "what to do"):
         table.add_column(name, overflow="fold")
-    # A tile is computed again by any later command: the ledger does not need it to know what the kernel is.
+    # Any later command recomputes a damaged tile; the metadata that identify the kernel are not affected.
     remedies = {Condition.WHOLE: "", Condition.UNSEALED: _NOT_CHECKED, Condition.DAMAGED: _REDO}
     for part, condition, fault in _rows(parts):
         redone = is_kernel and condition is Condition.DAMAGED and not part.startswith("zarr.json")

@@ -33,7 +33,7 @@ class Branch:
         """Start a copy.
 
         Args:
-            parts: the model taken apart.
+            parts: the model with its roles.
             source: the network whose parameters and buffers to copy: the model, or one of the same architecture.
             graph: the graph to write into.
             root: the module that will hold the copies of sub-modules.
@@ -41,7 +41,7 @@ class Branch:
         """
         self._parts, self._network, self._source, self._graph, self._root = parts, parts.network, source, graph, root
         self._prefix = prefix
-        self._memo: dict[int, Any] = {}  # of deepcopy: parts that the model shares stay shared in the copy
+        self._memo: dict[int, Any] = {}  # deepcopy's memo: shared parts of the model stay shared in the copy
         self.made: dict[Node, Node] = {}
 
     def carry(self, node: Node) -> Node:
@@ -55,7 +55,7 @@ class Branch:
         return by_role.get(self._role(node), self._other(node))(node)
 
     def _role(self, node: Node) -> Role:
-        """The role of a node; of one that only decides, the role that it would have on a path."""
+        """Return the role of a node; for one that only decides, the role that it would have on a path."""
         if node in self._network.gates and "shape" in node.meta:
             return Role.GATE if self._network.gating(node).pool is None else Role.MAX_POOL
         functional = node.op in ("call_function", "call_method") and bool(node.meta.get("data"))
@@ -86,7 +86,7 @@ class Branch:
         return new
 
     def gate(self, node: Node) -> Node:
-        """Write a gate: ReLU and LeakyReLU as functions of these names, any other as it is."""
+        """Write a gate: ReLU and LeakyReLU as functions, any other unchanged."""
         gating = self._network.gating(node)
         slope = gating.slope
         if node.op == "call_module" or isinstance(slope, Node) or not gating.kind.is_relu:
@@ -99,7 +99,7 @@ class Branch:
         return self.made[node]
 
     def dropout(self, node: Node) -> Node:
-        """Write functional dropout as a module, which follows train() and eval(); a traced constant would not."""
+        """Write functional dropout as a module, which follows train() and eval(); a recorded constant would not."""
         call = self._network.call(node)
         operation, probability, training = call.operation, call["p"], call["training"]
         owner = self._network.modules.get(module_path(node), self._network.model)
@@ -113,13 +113,13 @@ class Branch:
         return self._new_module(node, _DROPOUTS[operation](float(probability)))
 
     def normalise(self, node: Node) -> Node:
-        """Write functional batch-norm as a module of the same state, which follows train() and eval()."""
+        """Write functional batch-norm as a module with the same state, which follows train() and eval()."""
         names = ("running_mean", "running_var", "weight", "bias")
         call = self._network.call(node)
         paths = [str(call[name].target) for name in names if isinstance(call[name], Node)]
         owner = paths[0].rpartition(".")[0] if paths else ""
         if not owner or paths != [f"{owner}.{name}" for name in names]:
-            return self.copy(node)  # its statistics are not a module's own
+            return self.copy(node)  # its statistics belong to no module
         mean = attribute(self._source, paths[0])
         axes = {2: 1, 3: 1, 4: 2, 5: 3}[len(node.meta["shape"])]
         module = getattr(nn, f"BatchNorm{axes}d")(len(mean), call["eps"], call["momentum"])
@@ -161,7 +161,7 @@ class Branch:
         return pool
 
     def follow(self, node: Node) -> Node:
-        """Leave the node out: its readers read its input."""
+        """Leave the node out: its readers get its input."""
         self.made[node] = self.source(node)
         return self.made[node]
 

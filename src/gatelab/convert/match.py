@@ -27,7 +27,7 @@ class Role(Enum):
     WEIGHT = "weight layer"
     LINEAR = "linear"
     DROPOUT = "functional dropout"
-    DECIDING = "deciding"  # on the way to a gate, but on no path: the branch of a squeeze-and-excitation block
+    DECIDING = "deciding"  # leads to a gate, but lies on no path: the branch of a squeeze-and-excitation block
     HEAD = "head"  # any operation after the last gate
 
 
@@ -72,7 +72,7 @@ class Parts:
         curved = [self.network.where(node) for node, role in self.roles.items() if role is Role.HEAD and node in before]
         if curved:
             raise UnsupportedModelError(
-                f"{what}: not linear, and before a weight layer: {'; '.join(curved)}; move them behind the last weight "
+                f"{what}: not linear, and before a weight layer: {'; '.join(curved)}; move them after the last weight "
                 "layer"
             )
 
@@ -80,7 +80,7 @@ class Parts:
         """Return the names of parameters that are used outside Linear, Conv and batch-norm layers.
 
         Args:
-            deciding: whether to list those on no path, too, which only decide.
+            deciding: whether to include parameters that only decide, which lie on no path.
         """
         roles = (Role.FIXED, Role.DECIDING) if deciding else (Role.FIXED,)
         own = {name for names in self.weights.values() for name in names if name is not None}
@@ -114,11 +114,11 @@ def match(
     Args:
         model: the model.
         x: examples, needed if something in its forward depends on shapes.
-        output: the part of its answer to follow, if it returns several tensors.
-        decoupled: whether to accept deep gated networks, whose gates are decoupled from their values already.
+        output: the part of its output to follow, if it returns several tensors.
+        decoupled: whether to accept deep gated networks, whose gates are already decoupled from their values.
 
     Raises:
-        UnsupportedModelError: some operations fit no role; the message lists all of them with their places.
+        UnsupportedModelError: some operations fit no role; the message lists them all with their lines.
     """
     network = read(model, x, output=output)
     needed = ancestors(network.answer, network.end)
@@ -148,7 +148,9 @@ def match(
     if not any(role in (Role.GATE, Role.MAX_POOL) for role in roles.values()) and not refused:
         head = [network.where(node) for node, role in roles.items() if role is Role.HEAD]
         instead = f"; there is {', '.join(head[:5])}" if head else ""
-        refused.append(f"no gate: there is no ReLU, SiLU, kin of them or max-pooling on the way to the output{instead}")
+        refused.append(
+            f"no gate: no ReLU, SiLU or similar gate and no max-pooling lies on the way to the output{instead}"
+        )
     if refused:
         raise UnsupportedModelError(
             f"{type(network.model).__name__} cannot be taken apart into gates and values:\n  - "
@@ -162,7 +164,7 @@ def match(
 
 
 def _carried(node: Node) -> list[Node]:
-    """What a node of the value network reads: all of its inputs, sizes too; of a gate only the value."""
+    """Return what a node of the value network reads: all of its inputs, including sizes; for a gate only the value."""
     gating = node.meta.get("gating")
     return node.all_input_nodes if gating is None else [gating.value]
 
@@ -187,7 +189,7 @@ def _gate_role(network: Network, node: Node, decoupled: bool) -> Role | None:
         return None
     if gating.pool is None:
         return Role.GATE
-    return Role.MAX_POOL if "shape" in node.meta else None  # one that returns indices, too, has no twin
+    return Role.MAX_POOL if "shape" in node.meta else None  # a pooling that also returns indices has no twin
 
 
 def _why(network: Network, node: Node) -> str:

@@ -1,6 +1,5 @@
 """Convert a user's model to a deep gated, deep linearly gated or deep linear network."""
 
-import copy
 from collections.abc import Collection, Mapping
 from enum import Enum
 
@@ -16,6 +15,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
 from gatelab.gates.functions import BoundedGate, GateFunction, refuse_steepness
 from gatelab.models.init import glorot_
+from gatelab.models.redraw import copied
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.observe import observable, refuse_generator
@@ -24,10 +24,10 @@ from gatelab.observe import observable, refuse_generator
 class Regime(Enum):
     """Where the gates of a deep gated network come from (npk, Sections 4 and 5).
 
-    A neural path feature (NPF) is an input times the gates on a path; the gates are all that a network can learn of it.
+    A neural path feature (NPF) is an input times the gates on a path; of these, a network learns only the gates.
 
     Attributes:
-        FRNPF_II: fixed random neural path features, independent initialisation: gates and values are drawn apart.
+        FRNPF_II: fixed random neural path features, independent initialisation: gates and values are drawn separately.
         FRNPF_DI: fixed random neural path features, dependent initialisation: gates and values start with the same
             weights.
         FLNPF: fixed learnt neural path features: the gates come from a trained network.
@@ -71,13 +71,13 @@ def to_dgn(
     spells out the names of the regimes.
 
     Args:
-        model: any module in evaluation mode whose gates are ReLU, LeakyReLU and max-pooling, and whose other layers
-            are linear in the data. It is not changed; the twin owns copies.
+        model: any module in evaluation mode whose gates :func:`gatelab.capture_gates` knows and whose other layers are
+            linear in the data. It is not changed; the twin owns copies.
         regime: where the gates come from.
         beta: steepness of the soft gates of DNPFL.
         gates_from: a network of the same architecture, or a twin of one, whose gates to use.
         x: examples on which the model runs, needed if something in its forward depends on shapes.
-        output: the part of the model's answer that the twin returns, if the model returns a tuple or a dict.
+        output: the part of the model's output that the twin returns, if the model returns a tuple or a dict.
         generator: source of the redrawn weights; None uses torch's global generator.
 
     Returns:
@@ -120,8 +120,8 @@ def to_mixed_dgn(
 
     Args:
         model: see :func:`to_dgn`; the value network starts as this one.
-        gates_from: a network of the same architecture; it decides over the gates of ``layers``.
-        others_from: another one; it decides over all other gates.
+        gates_from: a network of the same architecture, which decides the gates of ``layers``.
+        others_from: another one, which decides all other gates.
         layers: names of gate layers, as in ``read(model).gates``.
         x: see :func:`to_dgn`.
 
@@ -135,7 +135,7 @@ def to_mixed_dgn(
     unknown = sorted(set(layers) - set(parts.network.gates.values()))
     if unknown:
         raise InputError(
-            f"there is no gate layer {', '.join(unknown)}; there are {', '.join(parts.network.gates.values())}"
+            f"there is no gate layer {', '.join(unknown)}; the layers are {', '.join(parts.network.gates.values())}"
         )
     first, second = (_with_weights_of(source, parts.model) for source in (others_from, gates_from))
     return _twin(parts, first, parts.model, HardGate(), fixed_gates=True, second=(second, layers))
@@ -194,7 +194,7 @@ def to_dlgn(
 
 
 def to_dln(model: nn.Module, *, x: Tensor | None = None, output: int | str | None = None) -> GraphNetwork:
-    """Convert a ReLU model to a deep linear network: gates are open, averages replace maxima, names stay.
+    """Convert a ReLU model to a deep linear network: gates are open, averages replace maxima, parameters keep names.
 
     Args:
         model: see :func:`to_dgn`.
@@ -235,7 +235,7 @@ def _twin(
     second: tuple[nn.Module, Collection[str]] | None = None,
     shallow: Mapping[Node, ShallowGates] | None = None,
 ) -> GatedTwin:
-    """Write a twin; ``second`` is a further feature network, and the gate layers over which it decides."""
+    """Write a twin; ``second`` is a further feature network with the gate layers that it decides."""
     graph, root = Graph(), nn.Module()
     for name in ("feature", "value", "gate"):
         root.add_module(name, nn.Module())
@@ -276,7 +276,7 @@ def _shallow(graph: Graph, root: nn.Module, path: str, gates: ShallowGates) -> N
 
 
 def _gate_module(parts: Parts, node: Node, gate: GateFunction) -> Gate | Winner:
-    """The gate of a twin: with the regime's gate function where the model has a ReLU, and its own elsewhere."""
+    """Return the gate of a twin: the regime's gate function where the model has a ReLU, the model's own elsewhere."""
     gating = parts.network.gating(node)
     if gating.pool is not None:
         return Winner(gating.pool)
@@ -291,7 +291,7 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
         raise InputError(f"regime is {regime!r}; it must be one of {names}")
     if regime is Regime.FRNPF_DI and gates_from is not None:
         raise InputError(
-            "FRNPF_DI takes its gates from the model itself, so gates_from has no place there: use FRNPF_II or FLNPF"
+            "FRNPF_DI takes its gates from the model itself, so it does not accept gates_from; use FRNPF_II or FLNPF"
         )
     refuse_steepness(beta)
 
@@ -303,17 +303,17 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     unknown = sorted(name for name in loose if not parts.makes_weights(name))
     if unknown:
         raise UnsupportedModelError(
-            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; let them be "
+            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; make them "
             "buffers, or give to_dgn a new network of the same architecture as gates_from"
         )
-    model = _copied(parts.model)
+    model = copied(parts.model)
     for weight, bias in parts.weights.values():
         glorot_(model.get_parameter(weight), generator)
         if bias is not None:
             attribute(model, bias).zero_()
     for name in sorted(loose):
         parameter = model.get_parameter(name)
-        if parameter.requires_grad:  # a mask that is kept as a parameter stays
+        if parameter.requires_grad:  # a frozen parameter, such as a mask, stays
             _ = glorot_(parameter, generator) if parameter.ndim > 1 else parameter.zero_()
     for module in model.modules():
         if operation(module_operation(module)).kind is Kind.NORMALISATION:
@@ -321,18 +321,11 @@ def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     return model
 
 
-def _copied(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:  # a user's module may hold anything: locks, open files
-        raise UnsupportedModelError(f"{type(model).__name__} cannot be copied: {error}") from error
-
-
 def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
     """Return the model with another network's parameters and buffers."""
     other = observable(other) if isinstance(other, nn.Module) else other
     if not isinstance(other, nn.Module):
-        raise InputError(f"gates_from is a {type(other).__name__}; it must be a network like the model")
+        raise InputError(f"gates_from is a {type(other).__name__}; give a network like the model")
     twin = isinstance(other, GatedTwin)
     given, own = (other.feature if twin else other).state_dict(), model.state_dict()
     # The feature network of a twin ends at its last gate; later layers are not needed here either.
@@ -345,6 +338,6 @@ def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
             f"({type(model).__name__}); they differ at {', '.join(wrong[:5]) or 'everything'}"
             f"{'…' if len(wrong) > 5 else ''}"
         )
-    copied = _copied(model)
-    copied.load_state_dict({**own, **given})
-    return copied
+    filled = copied(model)
+    filled.load_state_dict({**own, **given})
+    return filled

@@ -14,13 +14,14 @@ from gatelab.convert.match import Parts
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.layer import GateKind
 from gatelab.models.init import glorot_
+from gatelab.observe import plain_surroundings
 
 
 class ShallowGates(nn.Module):
     """One affine map from the input to the pre-activations of a layer of gates.
 
-    For a dense layer it is a dense layer. For an image of gates it is a convolution of the input, which is averaged
-    down to the image's size before, with the kernel of the model's own layer and zero padding.
+    For a dense layer it is a dense layer. For an image of gates it is a convolution of the input, first averaged
+    down to the image's size, with the kernel of the model's own layer and zero padding.
 
     Args:
         inputs: the shape of one example.
@@ -61,7 +62,8 @@ def shallow_gates(parts: Parts, gate: Node, generator: torch.Generator | None) -
     kernel = None if weight is None or weight.ndim < 3 else tuple(weight.shape[2:])
     units = tuple(gating.q.meta["shape"][1:])
     inputs = tuple(parts.network.recording.examples.shape[1:])
-    made = ShallowGates(inputs, units, kernel, bias=names is None or names[1] is not None)
+    with plain_surroundings(torch.empty(0)):  # torch draws weights for new layers, from the caller's generator
+        made = ShallowGates(inputs, units, kernel, bias=names is None or names[1] is not None)
     like = next(iter(parameters.values()), torch.zeros(()))
     made = made.to(like.device, like.dtype)
     for name, parameter in made.named_parameters():

@@ -27,7 +27,7 @@ class GraphNetwork(nn.Module):
         for name in (*parts._modules, *parts._parameters, *parts._buffers):
             if hasattr(type(self), name) or name in ("graph", "_run"):
                 raise UnsupportedModelError(
-                    f"the model has a part named '{name}', a name that the converted network uses itself; rename it"
+                    f"the model has a part named '{name}', which the converted network needs for itself; rename it"
                 )
         for name, child in parts.named_children():
             self.add_module(name, child)
@@ -59,7 +59,7 @@ class GraphNetwork(nn.Module):
         try:
             exec(source.src, namespace)
             self._run = namespace["forward"]
-        except SyntaxError:  # a sub-module named "in" or "class" is no valid attribute
+        except SyntaxError:  # a sub-module named "in" or "class" is not a valid attribute
             self._run = _interpret
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _interpret(network: GraphNetwork, *inputs: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class _Node:
-    """A reference to a node by its place in a list."""
+    """A reference to a node by its index in a list."""
 
     place: int
 
@@ -107,7 +107,7 @@ class GatedTwin(GraphNetwork):
 
     Attributes:
         fixed_gates: the feature network does not learn: its parameters need no gradient, and its batch-norm and dropout
-            stay in evaluation mode, also after :meth:`train`.
+            stay in evaluation mode, even after :meth:`train`.
     """
 
     feature: nn.Module
@@ -118,7 +118,7 @@ class GatedTwin(GraphNetwork):
         """Build the twin; see :func:`gatelab.to_dgn`."""
         super().__init__(graph, parts)
         self.fixed_gates = fixed_gates
-        self.requires_grad_(True)  # also if the model was frozen
+        self.requires_grad_(True)  # even if the model was frozen
         if fixed_gates:
             self.feature.requires_grad_(False).eval()
 
@@ -140,7 +140,7 @@ class GatedTwin(GraphNetwork):
     def set_gates(self, function: GateFunction) -> "GatedTwin":
         """Replace all gate functions, e.g. by hard gates to analyse a twin trained with soft ones.
 
-        Gates that are signals (squeeze-and-excitation, GLU) stay: they have no pre-activation of their own.
+        Gates that are signals (squeeze-and-excitation, GLU) stay: they have no pre-activation.
         """
         for module in self.gate.modules():
             if isinstance(module, Gate) and not isinstance(module.function, FactorGate):

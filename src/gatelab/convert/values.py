@@ -48,7 +48,7 @@ class Halves:
         values: (x, *gates) ↦ the activations before the last dense layer, or the outputs if the model does not end with
             one. It has no biases and no batch-norm: paths start at x, and their value is the product of their weights.
         layers: the weight layers of ``values``.
-        last: the dense layer after ``values``, if there is one.
+        last: the dense layer after ``values``, or None.
     """
 
     deciding: GraphNetwork
@@ -73,7 +73,7 @@ def halves(model: nn.Module, x: Tensor | None = None, *, hard: bool = False) -> 
     loose = parts.loose_parameters(deciding=False)
     if loose:
         raise UnsupportedModelError(
-            f"path features: {', '.join(loose)} are not weights of Linear or Conv layers; their paths are not known"
+            f"path features: {', '.join(loose)} are not weights of Linear or Conv layers, so their paths are unknown"
         )
     end = _end(parts)
     last = end if dense_parameters(end, parts.network.modules) is not None else None
@@ -105,7 +105,7 @@ def _end(parts: Parts) -> Node:
 
 
 def _behind_selection(parts: Parts, node: Node) -> Node:
-    """Return the dense layer whose outputs the node selects from, or else the node itself."""
+    """Return the dense layer whose outputs the node selects from, or the node itself."""
     source = node
     while parts.network.kind(source) in (Kind.REARRANGEMENT, Kind.PASSING) and isinstance(source.args[0], Node):
         source = source.args[0]
@@ -233,5 +233,5 @@ class GateDecision(nn.Module):
         self.decide = decide
 
     def forward(self, q: Tensor) -> Tensor:
-        """Apply the function; the layout of what decides must not become that of the values."""
+        """Apply the function; the values must not inherit the memory layout of what decides."""
         return self.decide(q).contiguous()

@@ -17,8 +17,8 @@ from gatelab.network.calls import call_of, operation_of
 from gatelab.network.nodes import describe, is_shape, weight_parameters
 from gatelab.network.operations import TRANSPOSED, Kind, operation
 
-# These keep the copies of each channel apart, so they act on a wide signal as on a narrow one.
-# Kinds of operations that treat every channel alike, whatever their number; of rearrangements only these do.
+# Kinds of operations that treat every channel alike, whatever their number, so they act on a wide signal as on a narrow
+# one; of the rearrangements only these do.
 _WIDE_KINDS = frozenset({Kind.SUM, Kind.SPATIAL, Kind.DROPOUT, Kind.PASSING})
 _WIDE_OPERATIONS = frozenset({"flatten", "neg"})
 
@@ -28,8 +28,8 @@ def widen_values(
 ) -> GatedTwin | DeepGatedNetwork:
     """Make every hidden value layer m times wider; each gate then serves m value units (npk, Definition C.1).
 
-    The feature network stays. The value network is redrawn, Glorot-uniform with zero biases. The normalised path kernel
-    does not change (npk, Corollary C.1).
+    The feature network is unchanged. The value network is redrawn, Glorot-uniform with zero biases. The normalised path
+    kernel does not change (npk, Corollary C.1).
 
     Args:
         dgn: a network from :func:`gatelab.to_dgn` or :func:`gatelab.to_dlgn`, or a DeepGatedNetwork.
@@ -48,7 +48,7 @@ def widen_values(
         Linear(in_features=2, out_features=12, bias=False)
     """
     if not isinstance(m, int) or m < 1:
-        raise InputError(f"m is {m}; it must be at least 1")
+        raise InputError(f"m is {m}; give a factor of at least 1")
     if isinstance(dgn, DeepGatedNetwork):
         return _wider_dense(dgn, m, generator)
     if not isinstance(dgn, GatedTwin):

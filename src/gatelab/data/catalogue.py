@@ -11,7 +11,7 @@ class File:
         name: its name, or its address.
         size: in bytes; None if it is only known to be at most :data:`LARGEST`.
         md5: as its publisher states it.
-        sha256: the checksum that counts, because MD5 can be forged; None for the files inside an archive whose own
+        sha256: the checksum that is trusted, because MD5 can be forged; None for files inside an archive whose own
             SHA-256 is known.
         gzipped_md5: the MD5 of the gzipped file on the mirrors.
     """
@@ -31,7 +31,7 @@ class Entry:
         name: the name to load it by.
         title: the name in print.
         files: its files; all must be present.
-        folders: where the files may be below a data folder; downloads go to the first.
+        folders: subfolders of a data folder that may hold the files; downloads go to the first.
         classes: names of the labels.
         mirrors: HTTPS addresses of folders with the gzipped files.
         archive: HTTPS address and checksums of a tar archive with the files.
@@ -55,7 +55,7 @@ _IDX_SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
 
 
 def _idx_files(*checksums: tuple[str, str, str]) -> tuple[File, ...]:
-    """Return the four files, from the MD5 and the SHA-256 of each, and the MD5 of the file when gzipped."""
+    """Return the four files, given for each its MD5, its SHA-256 and the MD5 of its gzipped form."""
     return tuple(File(name, size, *known) for name, size, known in zip(_IDX, _IDX_SIZES, checksums, strict=True))
 
 
@@ -158,7 +158,7 @@ CIFAR100 = Entry(
         "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
     ),
 )
-# More than any known file, archive or unpacked archive has; what is larger is refused before it fills the memory.
+# Above the size of every known file, archive and unpacked archive; larger ones are refused before they fill the memory.
 LARGEST = 400_000_000
 ENTRIES = {entry.name: entry for entry in (MNIST, FASHION, CIFAR10, CIFAR100)}
 

@@ -84,7 +84,7 @@ class Dataset(Brief):
         parts = []
         for x, y, count in ((self.train_x, self.train_y, train), (self.test_x, self.test_y, test)):
             if count is not None and (not isinstance(count, int) or count < 0):
-                raise InputError(f"a subset of {count!r} examples does not exist; {self.name} has {len(x)} here")
+                raise InputError(f"cannot take {count!r} examples; {self.name} has {len(x)} in this part")
             chosen = slice(None) if count is None else torch.randperm(len(x), generator=generator)[:count].sort().values
             parts += [x[chosen], y[chosen]]
         return replace(self, train_x=parts[0], train_y=parts[1], test_x=parts[2], test_y=parts[3])
@@ -106,7 +106,7 @@ class Dataset(Brief):
 
 
 def evenly(total: int, count: int) -> Int64[Tensor, " k"]:
-    """Return the places of up to ``count`` examples, evenly spaced: some data sets are sorted by class.
+    """Return the indices of up to ``count`` examples, evenly spaced, since some data sets are sorted by class.
 
     Example:
         >>> evenly(10, 4).tolist(), evenly(3, 4).tolist()
@@ -135,7 +135,7 @@ def load(name: str, root: str | Path | None = None) -> Dataset:
         torch.Size([1437, 1, 8, 8])
     """
     if name not in _LOADERS:
-        raise InputError(f"there is no data set '{name}'; there are {', '.join(_LOADERS)}")
+        raise InputError(f"there is no data set '{name}'; the data sets are {', '.join(_LOADERS)}")
     return _LOADERS[name](root)
 
 
@@ -145,7 +145,7 @@ def names() -> tuple[str, ...]:
 
 
 def _digits(root: str | Path | None) -> Dataset:
-    """The 1797 digits of 8×8 pixels from scikit-learn; a fifth of them are for test."""
+    """Return scikit-learn's 1797 digits of 8×8 pixels; a fifth of them are test images."""
     del root
     from sklearn.datasets import load_digits  # noqa: PLC0415  slow to import, and needed here only
 
@@ -157,7 +157,7 @@ def _digits(root: str | Path | None) -> Dataset:
 
 
 def _four_or_seven(root: str | Path | None) -> Dataset:
-    """MNIST's fours and sevens, labelled 0 and 1 (npk, Figure 3: −1 and +1)."""
+    """Return MNIST's fours and sevens, labelled 0 and 1 (npk, Figure 3: −1 and +1)."""
     whole = _from_files(MNIST, root)
     parts = []
     for x, y in ((whole.train_x, whole.train_y), (whole.test_x, whole.test_y)):

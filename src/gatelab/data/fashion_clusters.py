@@ -15,7 +15,7 @@ SIMPLE = 5  # the number of classes that keep their labels
 
 
 def modified_fashion(fashion: Dataset, *, clusters: int = 5, seed: int = 0) -> Dataset:
-    """Keep the labels of the first five classes; split each other class into clusters and deal those to labels 5 to 9.
+    """Keep the labels of the first five classes; split the others into clusters and deal these to labels 5 to 9.
 
     The paper does not name its clustering. We use k-means on the training images of a class; a test image belongs to
     the nearest centre. Clusters are dealt at random, equally many to each label.

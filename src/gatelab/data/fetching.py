@@ -20,7 +20,7 @@ from gatelab.work.files import write_durably
 
 _TIMEOUT = 30.0
 _Contents = dict[str, bytes]
-# What a source that does not answer, or not with the files, may raise. DataError is an OSError.
+# What a source may raise if it fails to deliver the files. DataError is an OSError.
 _REFUSALS = (
     OSError, HTTPException, KeyError, ValueError, EOFError,
     subprocess.SubprocessError, tarfile.TarError, zlib.error, lzma.LZMAError,
@@ -40,7 +40,7 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
 
     Raises:
         InputError: there is nothing to download under this name.
-        DataError: no source delivered the right files; the message lists the answer of each.
+        DataError: no source delivered the right files; the message says how each one failed.
 
     Example:
         >>> try:
@@ -104,7 +104,7 @@ def _sources(entry: Entry) -> Iterator[tuple[str, Callable[[], _Contents]]]:
 def _download(address: str) -> bytes:
     with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
         if not answer.url.startswith("https://"):
-            raise DataError(f"{address} leads to {answer.url}, where anybody on the way could change the file")
+            raise DataError(f"{address} redirects to {answer.url}; without HTTPS the file is not safe in transit")
         return bounded(answer, LARGEST, address)
 
 
@@ -155,7 +155,7 @@ def _members(tar: bytes, entry: Entry) -> _Contents:
 
 
 def _decompressed(tar: bytes) -> io.BufferedIOBase:
-    """Open a tar archive that may be compressed. tarfile would do so, too, but sets no limit."""
+    """Open a tar archive that may be compressed; unlike tarfile, with a limit on its size."""
     stream = io.BytesIO(tar)
     if tar.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=stream)
@@ -171,7 +171,7 @@ class _BoundedStream(io.BufferedIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """Read at most ``size`` bytes."""
         if size is None or not 0 <= size <= self._left:
-            raise DataError("the archive unpacks to more than any data set has; it was not read further")
+            raise DataError("the archive unpacks to more than any known data set, and was not read further")
         content = self._stream.read(size)
         self._left -= len(content)
         return content

@@ -43,7 +43,7 @@ def find(entry: Entry, root: str | Path | None = None) -> dict[str, Path]:
                 missing = [file.name for file in entry.files if file.name not in found]
                 partial = f" {place} holds only a part; missing: {', '.join(missing)}."
     raise DataError(
-        f"{entry.title} is not here; looked in {', '.join(looked)}.{partial} Run 'gatelab data fetch {entry.name}', or "
+        f"{entry.title} was not found in {', '.join(looked)}.{partial} Run 'gatelab data fetch {entry.name}', or "
         f"name a folder that holds {entry.folders[0]}/ with --data-root or $GATELAB_DATA"
     )
 
@@ -78,7 +78,7 @@ def bounded(stream: io.BufferedIOBase, limit: int, path: Path | str) -> bytes:
     """Read a stream that may have at most ``limit`` bytes."""
     content = stream.read(limit + 1)
     if len(content) > limit:
-        raise DataError(f"{path}: expected at most {limit} bytes, and there are more; remove it and fetch it again")
+        raise DataError(f"{path}: expected at most {limit} bytes, but it is larger; remove it and fetch it again")
     return content
 
 

@@ -1,5 +1,6 @@
 """A folder of images with one folder per class."""
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from gatelab.data.user_data import refuse_beyond_memory
 from gatelab.errors import DataError, InputError
 
 _ENDINGS = frozenset(".png .jpg .jpeg .bmp .gif .ppm .pgm .tif .tiff .webp".split())
@@ -17,8 +19,8 @@ def read_image_folder(folder: Path, size: int | None = None) -> tuple[tuple[Tens
     """Read images as bytes (n, channels, height, width), and the names of their folders as labels.
 
     Args:
-        folder: has one folder per class; or ``train`` and ``test`` (or ``val``), each with one folder per class.
-        size: images are resized to this height and width; None takes them as they are.
+        folder: holds one folder per class; or ``train`` and ``test`` (or ``val``), each with one folder per class.
+        size: resize images to this height and width; None keeps their size.
 
     Returns:
         The training part, and the test part if there is one.
@@ -48,10 +50,16 @@ def _files(folder: Path) -> list[tuple[Path, str]]:
     return found
 
 
+# What Pillow raises when a file is damaged, or claims to have more pixels than anybody would draw.
+_BROKEN = (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+
+
 def _open(file: Path) -> Image.Image:
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise DataError(f"{file} is no plain file; remove it")
     try:
         return Image.open(file)
-    except (UnidentifiedImageError, OSError) as error:
+    except _BROKEN as error:
         raise DataError(f"{file} is not an image that can be read ({error}); remove or replace it") from error
 
 
@@ -62,11 +70,15 @@ def _is_grey(file: Path) -> bool:
 
 def _read(files: list[tuple[Path, str]], channels: int, size: int | None) -> tuple[Tensor, np.ndarray]:
     mode, images, first = ("L" if channels == 1 else "RGB"), [], None
+    if size is not None and size < 1:
+        raise InputError(f"image_size is {size}; give a number of pixels, at least 1")
     for file, _ in files:
         with _open(file) as opened:
+            pixels = prod(opened.size) if size is None else size**2
+            refuse_beyond_memory(len(files) * channels * pixels, f"{len(files):,} images of the size of {file}")
             try:
                 image = opened.convert(mode)
-            except OSError as error:
+            except _BROKEN as error:
                 raise DataError(f"{file} is damaged ({error}); remove or replace it") from error
         if size is not None:
             image = image.resize((size, size), Image.Resampling.BILINEAR)
@@ -74,7 +86,7 @@ def _read(files: list[tuple[Path, str]], channels: int, size: int | None) -> tup
         if image.size != first[1]:
             raise InputError(
                 f"{file} has {image.size[0]} × {image.size[1]} pixels, {first[0]} has {first[1][0]} × {first[1][1]}; "
-                "say to which size to bring all: image_size=32"
+                "resize them all, for example with image_size=32"
             )
         images.append(np.asarray(image).reshape(*image.size[::-1], channels))
     pixels = np.stack(images).transpose(0, 3, 1, 2)

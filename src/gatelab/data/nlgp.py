@@ -50,13 +50,13 @@ class NLGP(TwoClasses):
             if not isinstance(length, Real) or not 0 < length < inf:
                 raise InputError(f"{name} = {length}; correlation lengths must be positive")
         for label in (1, 0):
-            self._root(label)  # a field that no Gaussian has is refused here, not at the first draw
+            self._root(label)  # refuse an impossible covariance here, not at the first draw
 
     def _root(self, label: int) -> Tensor:
         check_label(label)
         length, sites = self.lengths[1 - label], min(self.shape)
         what = (
-            f"exp(−d²/ξ²) with ξ = {length:g} on a ring of {sites} sites, where both ways round are short "
+            f"exp(−d²/ξ²) with ξ = {length:g}, too long for a ring of {sites} sites "
             f"(use ξ ≤ {sites / 8:g}, or more sites),"
         )
         return root_spectrum((-squared_distances(self.shape) / length**2).exp(), what)

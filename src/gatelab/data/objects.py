@@ -1,10 +1,9 @@
 """Data that a user holds in Python: arrays, tensors, torch data sets and loaders, data frames."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 from torch.utils.data import (
@@ -19,16 +18,19 @@ from torch.utils.data import Dataset as TorchDataset
 from gatelab.data.circle_data import Regression
 from gatelab.data.dataset import Dataset
 from gatelab.data.tables import is_frame, split_frame
-from gatelab.data.user_data import Examples, Part, UserData, user_data
-from gatelab.errors import InputError
+from gatelab.data.user_data import Examples, Part, UserData, refuse_beyond_memory, user_data
+from gatelab.errors import GatelabError, InputError
 
-_PROBED = 3  # examples that are read twice, to see whether the data change
+_PROBED = 3  # examples that are read twice to detect data that change
 WHOLE = (Dataset, Regression, UserData)
 _KEYS = (("x", "y"), ("X", "y"), ("data", "target"), ("data", "labels"), ("images", "labels"), ("image", "label"),
          ("features", "labels"), ("inputs", "targets"))  # fmt: skip
 
 
-def gathered(train: Any, test: Any = None, *, label: str | None = None, title: str = "your data") -> Examples:
+UNNAMED = "your data"
+
+
+def gathered(train: Any, test: Any = None, *, label: str | None = None, title: str = UNNAMED) -> Examples:
     """Read training and test examples, whatever holds them, into memory.
 
     Args:
@@ -39,7 +41,7 @@ def gathered(train: Any, test: Any = None, *, label: str | None = None, title: s
         title: names the data in messages and reports.
 
     Raises:
-        InputError: the data cannot be used; the message says why, and what to do.
+        InputError: the data cannot be used; the message says why and gives a remedy.
     """
     if isinstance(train, WHOLE):
         if test is not None:
@@ -47,12 +49,13 @@ def gathered(train: Any, test: Any = None, *, label: str | None = None, title: s
         return train
     if test is None and _is_pair_of_parts(train):
         train, test = train
-    first = _part(train, "train", label)
-    return user_data(title, first, None if test is None else _part(test, "test", label))
+    names = ("train", "test") if title == UNNAMED else (title, f"{title}, test part")
+    first = _part(train, names[0], label)
+    return user_data(title, first, None if test is None else _part(test, names[1], label))
 
 
 def _is_pair_of_parts(given: Any) -> bool:
-    """Whether this is (train, test), not (x, y)."""
+    """Return whether this is (train, test) rather than (x, y)."""
     if not isinstance(given, tuple | list) or len(given) != 2:
         return False
     return all(
@@ -89,73 +92,104 @@ def _part(given: Any, name: str, label: str | None) -> Part:
 def _arrays(x: Any, y: Any, name: str) -> Part:
     if is_frame(x):
         x = split_frame(x, None, name, labelled=False)[0]
-    examples = _tensor(x, f"{name}: x")
-    targets = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    return examples, targets
+    return _tensor(x, f"{name}: x"), _labels(y, f"{name}: y")
+
+
+def _labels(y: Any, name: str) -> np.ndarray:
+    """Labels as an array: numbers in one shape, or texts."""
+    try:
+        if isinstance(y, Tensor) and y.is_floating_point():
+            y = y.to(torch.promote_types(y.dtype, torch.float32))  # NumPy has no bfloat16
+        labels = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} does not hold labels in one shape ({error}); give one for each example") from error
+    if labels.ndim == 0:
+        raise InputError(f"{name} is {y!r:.100}; give one label for each example")
+    return labels
 
 
 def _tensor(x: Any, name: str) -> Tensor:
+    if isinstance(x, Tensor) and (x.is_meta or x.layout != torch.strided):
+        raise InputError(f"{name} is a tensor of {x.layout} on {x.device}; give a dense tensor that holds numbers")
     try:
         values = x.detach().cpu() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, order="C"))
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} does not hold numbers in one shape ({error}); give an array of numbers") from error
     if values.dtype == torch.bool:
         values = values.to(torch.uint8).to(torch.get_default_dtype())
-    # Bytes stay: they are pixels. All else is converted once, here.
+    # Bytes stay bytes: they are pixels. Everything else is converted once, here.
     return values if values.dtype == torch.uint8 or values.is_complex() else values.to(torch.get_default_dtype())
 
 
 def _from_dataset(dataset: TorchDataset[Any], name: str) -> Part:
     if isinstance(dataset, IterableDataset):
-        return _stacked(_twice(lambda: iter(dataset), name), name)
-    count = len(dataset)  # pyright: ignore[reportArgumentType]
+        return _stacked(_twice(lambda: _guarded(dataset, name), name), name)
+    count = _length(dataset, name)
     _refuse_if_changing(dataset, count, name)
-    first = _pair(dataset[0], name) if count else (torch.empty(0), 0)
-    _refuse_if_too_large(count, torch.as_tensor(first[0]), name)
-    return _stacked((dataset[place] for place in range(count)), name)
+    items = _guarded((dataset[place] for place in range(count)), name)
+    if count:
+        _refuse_if_too_large(count, _tensor(_pair(dataset[0], name)[0], name), name)
+    return _stacked(items, name)
+
+
+def _length(dataset: Any, name: str) -> int:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError) as error:
+        raise InputError(f"{name}: the data set has no length ({error}); give it __len__, or give arrays") from error
+
+
+def _guarded(items: Iterable[Any], name: str) -> Iterator[Any]:
+    """Pass items on; an error inside a user's data set is told as one."""
+    try:
+        yield from items
+    except GatelabError:
+        raise
+    except Exception as error:
+        raise InputError(f"{name}: the data set failed: {type(error).__name__}: {error}; mend or replace it") from error
 
 
 def _from_loader(loader: DataLoader[Any], name: str) -> Part:
     """Read the loader's data set in its own order; gatelab itself orders the batches, by seed."""
     if isinstance(loader.dataset, IterableDataset):
-        return _joined(_twice(lambda: iter(loader), name), name)
+        return _joined(_twice(lambda: _guarded(loader, name), name), name)
     sampler: Any = loader.sampler
     if isinstance(sampler, SequentialSampler | RandomSampler) and not getattr(sampler, "replacement", False):
-        order = list(range(len(loader.dataset)))  # pyright: ignore[reportArgumentType]
+        order = list(range(_length(loader.dataset, name)))
     elif isinstance(sampler, SubsetRandomSampler):
         order = sorted(int(place) for place in sampler.indices)
     else:
         raise InputError(
-            f"{name}: the DataLoader draws its examples with a {type(sampler).__name__}, so each pass sees other ones, "
-            "and no two networks would be trained or tested on the same; give the loader's .dataset instead, and "
+            f"{name}: the DataLoader draws its examples with a {type(sampler).__name__}, so each pass sees others, "
+            "and no two networks would see the same examples; give the loader's .dataset instead, and "
             'metric="balanced" if classes are uneven'
         )
     _refuse_if_changing(loader.dataset, len(order), name, order)
     again = DataLoader(loader.dataset, batch_size=256, sampler=order, collate_fn=loader.collate_fn)
     if order:
-        first = _pair(next(iter(again)), name)[0]
-        _refuse_if_too_large(len(order), torch.as_tensor(first)[0], name)
-    return _joined(iter(again), name)
+        first = _tensor(_pair(next(_guarded(again, name)), name)[0], name)
+        _refuse_if_too_large(len(order), first[:1], name)
+    return _joined(_guarded(again, name), name)
 
 
 def _refuse_if_changing(dataset: Any, count: int, name: str, order: list[int] | None = None) -> None:
     for place in range(min(_PROBED, count)):
         index = place if order is None else order[place]
-        first, second = (_pair(dataset[index], name)[0] for _ in range(2))
+        first, second = (_pair(item, name)[0] for item in _guarded((dataset[index] for _ in range(2)), name))
         if not torch.equal(_tensor(first, name), _tensor(second, name)):
             raise InputError(
                 f"{name}: example {index} differs each time it is read, so the data set augments. Gates are compared "
-                "on the same examples: give it without random transforms, and pass them as augment= instead"
+                "on the same examples: remove its random transforms, and pass them as augment= instead"
             )
 
 
 def _twice(start: Any, name: str) -> Iterator[Any]:
-    """An iterator of a stream that begins the same way twice."""
-    first, second = (_pair(next(start()), name)[0] for _ in range(2))
+    """Yield the items of a stream, after checking that a second pass begins with the same ones."""
+    first, second = (_pair(next(start(), None), name)[0] for _ in range(2))
     if not torch.equal(_tensor(first, name), _tensor(second, name)):
         raise InputError(
-            f"{name}: a second pass over the stream begins with other examples, so it shuffles or augments. Order "
-            "matters here, since gates are compared on the same examples: fix its order, or give arrays"
+            f"{name}: a second pass over the stream begins with other examples, so it shuffles or augments. Gates "
+            "are compared on the same examples: fix the stream's order, or give arrays"
         )
     return start()
 
@@ -178,7 +212,7 @@ def _stacked(items: Any, name: str) -> Part:
     shapes = sorted({tuple(x.shape) for x in examples})
     if len(shapes) > 1:
         raise InputError(f"{name}: examples have shapes {', '.join(map(str, shapes[:4]))}; give all the same shape")
-    return torch.stack(examples), np.asarray([_plain(y) for _, y in pairs])
+    return torch.stack(examples), _labels([_plain(y) for _, y in pairs], f"{name}: labels")
 
 
 def _plain(y: Any) -> Any:
@@ -192,18 +226,15 @@ def _joined(batches: Iterator[Any], name: str) -> Part:
     for batch in batches:
         x, y = _pair(batch, name)
         xs.append(_tensor(x, name))
-        ys.append(y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y))
+        ys.append(_labels(y, f"{name}: labels"))
     if not xs:
         raise InputError(f"{name}: the DataLoader gives no batch")
+    shapes = sorted({(tuple(x.shape[1:]), labels.shape[1:]) for x, labels in zip(xs, ys, strict=True)})
+    if len(shapes) > 1:
+        raise InputError(f"{name}: batches hold examples and labels of shapes {shapes[:4]}; give all the same shape")
     return torch.cat(xs), np.concatenate(ys)
 
 
 def _refuse_if_too_large(count: int, first: Tensor, name: str) -> None:
     needed = count * first.numel() * (1 if first.dtype == torch.uint8 else torch.get_default_dtype().itemsize)
-    free = psutil.virtual_memory().available
-    if needed > free / 2:
-        raise InputError(
-            f"{name}: {count:,} examples of shape {tuple(first.shape)} take {needed / 1e9:.1f} GB, and "
-            f"{free / 1e9:.1f} GB are free; give a part of them, for example torch.utils.data.Subset, or bytes instead "
-            "of floating numbers"
-        )
+    refuse_beyond_memory(needed, f"{name}: {count:,} examples of shape {tuple(first.shape)}")

@@ -1,4 +1,4 @@
-"""Data by a text: the name of a data set, a file, a folder of images, or a function in a Python file."""
+"""Open data by name: a known data set, a file, a folder of images, or a function in a Python file."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from gatelab.data.dataset import load, names
 from gatelab.data.image_folder import read_image_folder
 from gatelab.data.objects import gathered
 from gatelab.data.tables import ENDINGS, read_frame
-from gatelab.data.user_data import Examples, user_data
+from gatelab.data.user_data import Examples, refuse_beyond_memory, user_data
 from gatelab.errors import DataError, InputError
-from gatelab.work.user_code import from_file
+from gatelab.work.user_code import from_file, is_there
 
 _TRAIN, _TEST = ("train_{}", "{}_train", "{}_tr"), ("test_{}", "{}_test", "{}_te")
 _X, _Y = ("x", "X", "images", "data", "features", "inputs"), ("y", "Y", "labels", "targets", "target")
@@ -25,7 +25,7 @@ def open_data(
     root: str | Path | None = None,
     image_size: int | None = None,
 ) -> Examples:
-    """Read the data that a text names.
+    """Read the data that ``place`` names.
 
     Args:
         place: a name such as "mnist"; ``file.npz``, ``file.npy``, a table (``.csv``, ``.tsv``, ``.parquet``), a folder
@@ -33,10 +33,10 @@ def open_data(
         test: the same for the test part, if ``place`` has none; else a random fifth is held out.
         label: the column of a table that holds the labels; of a ``.npy``, the file with the labels.
         root: a folder to search before the default ones, for names.
-        image_size: images of a folder are resized to this height and width.
+        image_size: resize images of a folder to this height and width.
 
     Raises:
-        InputError, DataError: the data cannot be read, or not be used; the message says why.
+        InputError, DataError: the data cannot be read or used; the message says why.
     """
     if place in names():
         if test is not None:
@@ -45,13 +45,13 @@ def open_data(
     path, title = Path(place), Path(place).name
     if ".py:" in place:
         return _from_function(place, test, label)
-    if not path.exists():
+    if not is_there(place):
         raise InputError(
-            f"there is no data set '{place}' and no such file; there are {', '.join(names())}, and you may name a "
+            f"there is no data set or file '{place:.200}'; the data sets are {', '.join(names())}; you may also name a "
             ".npz, .npy, .csv or .parquet file, a folder of images, or file.py:function"
         )
     if test is not None and Path(test).suffix != path.suffix:
-        raise InputError(f"{place} and {test} are files of two kinds; give both parts in the same form")
+        raise InputError(f"{place} and {test} are files of different kinds; give both parts in the same form")
     if path.is_dir():
         parts = [part for one in (place, test) if one for part in read_image_folder(Path(one), image_size)]
         if len(parts) > 2:
@@ -64,8 +64,8 @@ def open_data(
     if path.suffix in ENDINGS:
         return gathered(read_frame(path), None if test is None else read_frame(Path(test)), label=label, title=title)
     raise InputError(
-        f"{place}: files end in .npz, .npy, {', '.join(ENDINGS)}; for any other, write a function that returns its "
-        "examples and labels, and give file.py:function"
+        f"{place}: supported suffixes are .npz, .npy, {', '.join(ENDINGS)}; for other files, write a function that "
+        "returns examples and labels, and give file.py:function"
     )
 
 
@@ -126,18 +126,22 @@ def _found(arrays: dict[str, np.ndarray], wanted: Any) -> str | None:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as held:
+            # Zeros pack a thousandfold: what counts is the size of what will be unpacked.
+            refuse_beyond_memory(sum(member.file_size for member in held.zip.infolist()), f"the arrays of {path}")
             return {name: held[name] for name in held.files}
+    except InputError:
+        raise
     except Exception as error:  # a damaged archive raises errors of many kinds
         raise DataError(f"{path} cannot be read as arrays: {type(error).__name__}: {error}") from error
 
 
 def _from_npy(path: Path, test: str | None, label: str | None) -> Examples:
     if label is None:
-        raise InputError(f"{path} holds examples alone; name the file with their labels: --label labels.npy")
+        raise InputError(f"{path} holds only examples; name the file with their labels: --label labels.npy")
     labels = Path(label)
     if test is not None:
         raise InputError(
-            "a .npy file has no room for test labels; put x and y of the test part into a .npz file each, or give one "
+            "a .npy file has no room for test labels; put x and y of each part into a .npz file, or give one "
             ".npz with train_x, train_y, test_x and test_y"
         )
     return gathered((read_npy(path), read_npy(labels)), title=path.name)

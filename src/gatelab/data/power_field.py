@@ -1,4 +1,4 @@
-"""Powers of a Gaussian field: translation-invariant data whose marginals have any kurtosis."""
+"""Powers of a Gaussian field, like the NLGP (nonlinear Gaussian process) translation-invariant, with any kurtosis."""
 
 from dataclasses import dataclass
 from functools import cached_property

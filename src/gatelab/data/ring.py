@@ -66,7 +66,7 @@ class TwoClasses(ABC):
     def sample(
         self, count: int, *, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Draw an even number of examples, otherwise as :meth:`of_class` does; labels alternate, y = 1, 0, 1, 0, …."""
+        """Draw an even number of examples, like :meth:`of_class`, with alternating labels y = 1, 0, 1, 0, …."""
         if not isinstance(count, Integral) or count < 2 or count % 2:
             raise InputError(f"{count!r} examples cannot be split equally between two classes; ask for an even number")
         ones = self.of_class(1, count // 2, generator=generator, dtype=dtype)
@@ -85,7 +85,7 @@ class TwoClasses(ABC):
 def check_label(label: int) -> None:
     """Raise InputError unless the class is 0 or 1."""
     if label not in (0, 1):
-        raise InputError(f"there is no class {label}; there are 1 and 0")
+        raise InputError(f"there is no class {label}; the classes are 0 and 1")
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
@@ -145,5 +145,5 @@ def root_spectrum(row: Float[Tensor, "*shape"], what: str) -> Float[Tensor, "*ha
     spectrum = torch.fft.rfftn(row).real  # the eigenvalues of a symmetric translation-invariant matrix
     low, high = float(spectrum.min()), float(spectrum.max())
     if low < -1e-6 * high:
-        raise InputError(f"{what} is no covariance: its eigenvalues go from {low:.3g} to {high:.3g}")
+        raise InputError(f"{what} is not a covariance: its eigenvalues range from {low:.3g} to {high:.3g}")
     return spectrum.clamp(min=0).sqrt()

@@ -21,7 +21,7 @@ class SinglePulse(TwoClasses):
         shape: (n,) or (height, width).
         inverted: whether half of the examples are inverted, x → 1 − x.
         centred: whether the mean over both classes is subtracted. With inverted examples, a linear unit then cannot
-            tell the class from the number of ones.
+            infer the class from the number of ones.
 
     Example:
         >>> SinglePulse(widths=((2, 2), (1, 1)), shape=(3,)).support(1).tolist()
@@ -41,7 +41,7 @@ class SinglePulse(TwoClasses):
             whole = isinstance(low, Integral) and isinstance(high, Integral)
             if not whole or not 1 <= low <= high <= min(self.shape):
                 raise InputError(
-                    f"class {label}: pulse widths {low} to {high} do not lie on {self.shape} sites; "
+                    f"class {label}: pulse widths {low} to {high} do not fit on {self.shape} sites; "
                     f"give whole numbers, 1 ≤ least ≤ largest ≤ {min(self.shape)}"
                 )
 

@@ -34,7 +34,7 @@ def read_frame(path: Path) -> Any:
 
 
 def import_pandas(why: str) -> Any:
-    """Return the module pandas, or say how to get it."""
+    """Return the module pandas, or raise an InputError that says how to install it."""
     try:
         import pandas  # noqa: PLC0415  an optional extra
     except ImportError as error:
@@ -43,26 +43,30 @@ def import_pandas(why: str) -> Any:
 
 
 def split_frame(frame: Any, label: str | None, name: str, *, labelled: bool = True) -> tuple[Tensor, np.ndarray]:
-    """Take a frame apart into the numbers of its other columns and the labels.
+    """Split a frame into the label column and the numbers in the other columns.
 
     Raises:
-        InputError: there is no such column, or a column holds something that is no number.
+        InputError: there is no such column, or another column holds something other than numbers.
     """
     columns = list(frame.columns)
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{name}: several columns have the same name; there are {_listed(columns)}")
     if labelled and label is None:
-        raise InputError(f"{name}: say which column holds the labels, with label=; there are {_listed(columns)}")
+        raise InputError(
+            f"{name}: name the column with the labels, with --label or label=; the columns are {_listed(columns)}"
+        )
     if labelled and label not in columns:
-        raise InputError(f"{name}: there is no column '{label}'; there are {_listed(columns)}")
+        raise InputError(f"{name}: there is no column '{label}'; the columns are {_listed(columns)}")
     features = frame.drop(columns=[label]) if labelled else frame
     texts = [str(column) for column in features.columns if features[column].dtype.kind not in "biuf"]
     if texts:
         raise InputError(
-            f"{name}: there are no numbers in {_listed(texts)}; drop such columns, or encode them, for example with "
+            f"{name}: {_listed(texts)} do not hold numbers; drop such columns, or encode them, for example with "
             "pandas.get_dummies"
         )
     if not len(features.columns):
-        raise InputError(f"{name}: there is no column besides the label")
-    x = torch.from_numpy(features.to_numpy(dtype=np.float64, copy=True)).to(torch.get_default_dtype())
+        raise InputError(f"{name}: there is no column besides the label; add columns with the examples")
+    x = torch.from_numpy(features.to_numpy(dtype=np.float64, copy=True, na_value=np.nan)).to(torch.get_default_dtype())
     return x, np.asarray(frame[label].to_numpy()) if labelled else np.zeros(len(frame))
 
 

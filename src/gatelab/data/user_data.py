@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import psutil
 import torch
 from jaxtyping import Float, Num, Shaped
 from torch import Tensor
@@ -22,9 +23,10 @@ class UserData:
         title: the name in print.
         train_x, test_x: examples first; bytes stay bytes until they are used.
         train_y, test_y: class numbers (int64), or real targets, (n,) or (n, k).
-        classes: names of the classes; empty if nothing names them.
+        classes: names of the classes; empty if they have none.
         largest: the byte that stands for 1.
-        remarks: what was done to the data on the way, in sentences.
+        remarks: sentences that say how the data were changed on loading.
+        held_out: whether the test part was taken from the training part, because there was none.
     """
 
     title: str
@@ -35,6 +37,7 @@ class UserData:
     classes: tuple[str, ...] = ()
     largest: float = 255.0
     remarks: tuple[str, ...] = ()
+    held_out: bool = False
 
     def inputs(self, x: Shaped[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Return floating numbers; bytes are divided by ``largest``."""
@@ -53,16 +56,17 @@ class UserData:
 
 # What training accepts: labels are whole numbers, targets are real ones.
 Examples = Dataset | Regression | UserData
-Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as the source has them
+Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as they come from the source
 
 
 def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, remarks: tuple[str, ...] = ()) -> UserData:
-    """Make a data set from its parts; without a test part every fifth example, at random, is held out."""
-    notes = list(remarks)
+    """Make a data set from its parts; without a test part, a random fifth of the examples is held out."""
+    notes, held_out = list(remarks), test is None
     if test is None:
+        _refuse_unusable(title, "training", train[0], len(train[1]))
         train, test = _held_out(train, seed)
         notes.append(
-            f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same at each start."
+            f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same in every run."
         )
     for name, (x, y) in (("training", train), ("test", test)):
         _refuse_unusable(title, name, x, len(y))
@@ -74,7 +78,7 @@ def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, rema
     train_y, test_y, classes, said = encoded(title, train[1], test[1])
     if train[0].dtype == torch.uint8:
         notes.append("Bytes are divided by 255.")
-    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said))
+    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said), held_out=held_out)
 
 
 def _held_out(whole: Part, seed: int) -> tuple[Part, Part]:
@@ -92,6 +96,8 @@ def _refuse_unusable(title: str, part: str, x: Tensor, targets: int) -> None:
         raise InputError(f"{title}: {part} examples have shape {tuple(x.shape)}; give one row for each example, (n, …)")
     if len(x) != targets:
         raise InputError(f"{title}: {len(x)} {part} examples, {targets} labels; give one label for each example")
+    if not x[:1].numel() and len(x):
+        raise InputError(f"{title}: {part} examples have shape {tuple(x.shape[1:])}, and hold no numbers")
     if len(x) < 2:
         raise InputError(f"{title}: {len(x)} {part} examples; give at least two")
     if x.is_complex():
@@ -110,7 +116,7 @@ def _refuse_unusable(title: str, part: str, x: Tensor, targets: int) -> None:
 def encoded(
     title: str, train: Tensor | np.ndarray, test: Tensor | np.ndarray
 ) -> tuple[Tensor, Tensor, tuple[str, ...], list[str]]:
-    """Turn targets into class numbers or real numbers; return those, names of classes, and what was done."""
+    """Turn targets into class numbers or real numbers; return these, the classes' names, and remarks on the changes."""
     parts = [np.asarray(part) for part in (train, test)]
     parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
     kinds = {part.dtype.kind for part in parts}
@@ -122,7 +128,7 @@ def encoded(
         broken = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
         if len(broken):
             raise InputError(
-                f"{title}: {len(broken)} {name} labels are NaN or infinite, first that of example {broken[0]}; remove "
+                f"{title}: {len(broken)} {name} labels are NaN or infinite, the first at example {broken[0]}; remove "
                 "these examples"
             )
     if all(_is_one_hot(part) for part in parts):
@@ -139,6 +145,16 @@ def encoded(
     return first, second, (), []
 
 
+def refuse_beyond_memory(needed: int, what: str) -> None:
+    """Refuse data that would take more than half of the memory that is free."""
+    free = psutil.virtual_memory().available
+    if needed > free / 2:
+        raise InputError(
+            f"{what} take {needed / 1e9:.3g} GB of memory, and {free / 1e9:.3g} GB are free; give a part of them, for "
+            "example torch.utils.data.Subset, smaller images, or bytes instead of floating numbers"
+        )
+
+
 def _is_one_hot(part: np.ndarray) -> bool:
     if part.ndim != 2 or part.shape[1] < 2:
         return False
@@ -146,14 +162,17 @@ def _is_one_hot(part: np.ndarray) -> bool:
 
 
 def _named(title: str, parts: list[np.ndarray]) -> tuple[Tensor, Tensor, tuple[str, ...], list[str]]:
-    """Labels that are texts: classes in alphabetical order."""
+    """Number the classes of text labels in alphabetical order."""
     if any(part.ndim != 1 for part in parts):
-        raise InputError(f"{title}: labels have shape {parts[0].shape} and are no numbers; give one label each")
+        raise InputError(f"{title}: labels have shape {parts[0].shape} and are not numbers; give one label per example")
     missing = [
         place for part in parts for place, label in enumerate(part) if str(label) in ("None", "nan", "<NA>", "NaT")
     ]
     if missing:
         raise InputError(f"{title}: the label of example {missing[0]} is missing; remove such examples")
+    odd = [label for part in parts for label in part if not isinstance(label, str | bytes | int | float | np.generic)]
+    if odd:
+        raise InputError(f"{title}: a label is a {type(odd[0]).__name__}; labels are numbers or texts")
     names = sorted({str(label) for label in parts[0]})
     unknown = sorted({str(label) for label in parts[1]} - set(names))
     if unknown:

@@ -1,4 +1,4 @@
-"""A tracker's numbers in the tools that people train with."""
+"""Send a tracker's numbers to TensorBoard and Lightning."""
 
 import sys
 from collections.abc import Callable
@@ -18,10 +18,10 @@ def tensorboard_listener(writer: "SummaryWriter", prefix: str = "gates/") -> Cal
 
     Args:
         writer: a ``torch.utils.tensorboard.SummaryWriter``.
-        prefix: stands before every name.
+        prefix: put before every name.
 
     Returns:
-        The function; the step is the tracker's.
+        The function; it logs under the tracker's step.
 
     Example:
         >>> class Printer:
@@ -42,14 +42,14 @@ def tensorboard_listener(writer: "SummaryWriter", prefix: str = "gates/") -> Cal
 def lightning_callback(tracker: GateTracker, every: int = 1, prefix: str = "gates/") -> Any:
     """Return a Lightning callback that records at the start of training and after every few epochs.
 
-    The numbers go to the trainer's loggers and, for example for ``EarlyStopping(monitor="gates/flip_rate")``, among its
-    metrics. The tracker's network must be the module that trains, or a part of it. Works with the packages
-    ``lightning`` and ``pytorch_lightning``; of both, the one that is imported already.
+    The numbers go to the trainer's loggers and to its metrics, where for example
+    ``EarlyStopping(monitor="gates/flip_rate")`` finds them. The tracker's network must be the module that trains, or a
+    part of it. Works with the packages ``lightning`` and ``pytorch_lightning``, and prefers the one already imported.
 
     Args:
         tracker: records the network.
         every: epochs between records.
-        prefix: stands before every name.
+        prefix: put before every name.
 
     Returns:
         A callback for ``Trainer(callbacks=[…])``.
@@ -70,7 +70,7 @@ def lightning_callback(tracker: GateTracker, every: int = 1, prefix: str = "gate
         """Record gates and kernels while Lightning trains."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            """Record the network as it starts, or as it is taken up."""
+            """Record the network before its first epoch, or where training resumes."""
             del pl_module
             metrics = self._record(trainer.current_epoch)
             for logger in trainer.loggers:
@@ -96,4 +96,4 @@ def _lightning() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise InputError("the callback needs Lightning; install gatelab[lightning], or the package lightning")
+    raise InputError("the callback needs Lightning; pip install 'gatelab[lightning]'")

@@ -45,7 +45,7 @@ def cross_entropy_flow(
         classes: number of classes; by default the largest label plus one.
 
     Returns:
-        Weights and loss at the times. On separable data weights grow without end, like the logarithm of time.
+        Weights and loss at the times. On separable data, weights grow without bound, like the logarithm of time.
 
     Example:
         >>> x, labels = torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1])

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 
-_LONGEST = 3.0  # time constants of the slowest drive are near 1, so longer steps would jump over it
+_LONGEST = 3.0  # the drive's time constant is near 1; longer steps would skip its changes
 _SHORTEST = 1e-3
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Weights at the times that were asked for, (times, *runs, d), and how often b was computed."""
+    """Weights at the requested times, (times, *runs, d), and how often b was computed."""
 
     times: tuple[float, ...]
     weights: Tensor
@@ -52,7 +52,7 @@ def exponential_flow(
     records = []
     for time in wanted:
         while now < time:
-            # A last step that would leave a rest below rounding is made to end at the time itself.
+            # If the remainder after this step would be below rounding, end the step at the wanted time.
             last = step >= (time - now) * (1 - 1e-12)
             length = time - now if last else step
             stay, first, second = _phi(rates, length)

@@ -1,11 +1,11 @@
-"""The boundaries of a ReLU unit's gates in weight space, and what a unit does that reaches one (Filippov's rule)."""
+"""The boundaries of a ReLU unit's gates in weight space, and what a unit does when it reaches one (Filippov)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import lsq_linear
 
-_DIGITS = 10  # directions that agree to these count as one
+_DIGITS = 10  # directions that agree to this many digits count as one
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ def settle(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Decide what a unit does on several facets at once.
 
-    On facet f the examples that lie on it add m_f q_f to the velocity ``push`` of all others: m = ``plus`` on its
-    positive side, ``minus`` on the negative one. Where the velocities on both sides point to the facet, plus < minus,
-    the unit slides with an m between them that keeps it there. The sliding velocity is the shortest one in the box
-    of all m, so bounded least squares finds every m together.
+    The other examples give the velocity ``push``; the examples on facet f add m_f q_f to it, with m = ``plus`` on the
+    facet's positive side and ``minus`` on its negative side. Where the velocities on both sides point to the facet
+    (plus < minus), the unit slides along it, with an m between them that keeps it there. The sliding velocity is the
+    shortest one in the box of all m, so bounded least squares finds every m together.
 
     Args:
         push: velocity without the examples on these facets.
@@ -54,7 +54,7 @@ def settle(
         The new side of each facet, 0 where the unit slides, and m.
     """
     attracts = plus < minus
-    # A facet that does not attract is crossed; one that was slid along and no longer attracts is left to its plus side.
+    # A unit crosses a facet that does not attract it, and leaves one that no longer does to its plus side.
     m = np.where(came > 0, minus, plus).astype(float)
     side = np.where(came > 0, -1, 1)
     if attracts.any():

@@ -1,8 +1,8 @@
-"""The best gates of all, any functions of x (gdln, 3.3): a local search, and a proof for small data.
+"""The best gates among all functions of x (gdln, 3.3): a local search, and a proof for small data.
 
 For given weights the best gates are known: every x opens the set of units whose sum comes closest to its target. For
 given gates the best weights are least squares. Alternating the two never raises the loss (:func:`alternate_gates`).
-Branch and bound over the gates of all examples finds the optimum, or says how far away it may be
+Branch and bound over the gates of all examples finds the optimum, or bounds the distance to it
 (:func:`certify_gates`).
 """
 
@@ -56,7 +56,7 @@ class OptimalGates:
 
     @property
     def gap(self) -> float:
-        """How much less the loss of the best gates may be."""
+        """By how much the best gates may still lower the loss."""
         return self.loss - self.bound
 
 
@@ -72,7 +72,7 @@ def choose_gates(
 def fit_weights(
     x: Float[Tensor, "n d"], target: Float[Tensor, " n"], gates: Bool[Tensor, "n k"], share: Float[Tensor, " n"]
 ) -> Float[Tensor, "k d"]:
-    """Return the least-squares weights of ŷ = Σ g_k w_kᵀx, those of least norm."""
+    """Return the least-squares weights of ŷ = Σ g_k w_kᵀx with the least norm."""
     features = gated_inputs(x, gates)
     A = features.T @ (features * share[:, None])
     return (torch.linalg.pinv(A, rtol=1e-12, hermitian=True) @ (features.T @ (target * share))).view(gates.shape[1], -1)
@@ -148,7 +148,7 @@ def certify_gates(
     """Find the best gates by branch and bound, with a proved lower bound of the loss.
 
     A node fixes the open units of some examples. Its bound is the least-squares loss on these alone, since the others
-    cost at least nothing. The node of the least bound is opened next, so that this bound holds for all gates. Units are
+    add nothing negative. The node with the least bound is opened next, so this bound holds for all gates. Units are
     interchangeable: an example may open a new unit only if the units before it are in use.
 
     Args:
@@ -185,7 +185,7 @@ class _Search:
     """Best-first branch and bound over the gates of examples, one after the other."""
 
     def __init__(self, x: np.ndarray, target: np.ndarray, patterns: np.ndarray, total: int):
-        # Neighbouring pulses are alike; examples in mixed order raise bounds earlier.
+        # Neighbouring pulses are alike, so a shuffled order of examples raises bounds earlier.
         order = np.argsort(np.random.default_rng(0).random(len(x)))
         self.back = np.argsort(order)
         self.x, self.target, self.patterns, self.total = x[order], target[order], patterns, total

@@ -16,7 +16,7 @@ from gatelab.models import CellGates, HalfSpaceGates, MeanReadoutNetwork
 
 @dataclass(frozen=True)
 class GateChoice:
-    """Gates by their places in a pool, min ⟨(y − ŷ)²⟩ under them (gdln, Eq. 15), and how many sets were tried."""
+    """Gates by their indices in a pool, min ⟨(y − ŷ)²⟩ under them (gdln, Eq. 15), and how many sets were tried."""
 
     places: tuple[int, ...]
     loss: float
@@ -83,7 +83,7 @@ def _best(pool: GatedMoments, sets: list[tuple[int, ...]]) -> GateChoice:
 
 def _check_count(pool: GatedMoments, count: int) -> None:
     if not isinstance(count, int) or not 1 <= count <= pool.units:
-        raise InputError(f"{count} gates out of a pool of {pool.units}; ask for 1 to {pool.units}")
+        raise InputError(f"cannot choose {count} gates from a pool of {pool.units}; ask for 1 to {pool.units}")
 
 
 def random_half_spaces(

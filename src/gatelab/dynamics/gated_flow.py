@@ -30,7 +30,7 @@ def as_times(t: Times, like: Tensor) -> Float[Tensor, "*times"]:
     if not isinstance(t, int | float | Tensor):
         raise InputError(f"t is {type(t).__name__}; give a number or a tensor of times")
     times = torch.as_tensor(t, dtype=like.dtype, device=like.device)
-    if times.numel() and not times.min() >= 0:  # a comparison with NaN is false, so NaN is refused too
+    if times.numel() and not times.min() >= 0:  # comparisons with NaN are false, so this refuses NaN as well
         raise InputError(f"t = {float(times.min())}; the flow starts at 0: give times from 0 on")
     if bool(times.isinf().any()):
         raise InputError("t is infinite; give finite times, or take the flow's limit()")
@@ -154,7 +154,7 @@ class GatedLinearFlow:
     ) -> None:
         check_tau(tau)
         if initial is not None and not bool(torch.isfinite(initial).all()):
-            raise InputError("w(0) holds NaN or infinite values")
+            raise InputError("w(0) holds NaN or infinite values; give finite weights")
         if initial is not None and initial.shape != b.shape:
             names = "(K, d)" if b.ndim == 2 else "(K, d, outputs)"
             raise InputError(f"w(0) is {tuple(initial.shape)}; it must be {names} = {tuple(b.shape)}")
@@ -222,7 +222,7 @@ class GatedLinearFlow:
 
 
 def _rounding(blocks: Tensor) -> float:
-    """Return the largest gap that counts as equal: sums in another order differ by some units in the last place."""
+    """Return the largest difference that counts as rounding: reordered sums differ by some units in the last place."""
     return 100 * torch.finfo(blocks.dtype).eps * float(blocks.abs().max())
 
 
@@ -257,7 +257,7 @@ def circulant_rows(blocks: Float[Tensor, "k k d d"], shape: tuple[int, ...]) -> 
     tolerance = _rounding(blocks)
     rows = blocks[:, :, 0].reshape(K, K, *shape)
     axes = tuple(range(2, rows.dim()))
-    # The second site rules out nearly all matrices that are not invariant, so this loop ends early for them.
+    # Nearly every matrix that is not invariant fails at the second site, so this loop ends early for them.
     for site, place in enumerate(product(*map(range, shape))):
         shifted = rows.roll(place, axes).flatten(2)
         if float((shifted - blocks[:, :, site]).abs().max()) > tolerance:

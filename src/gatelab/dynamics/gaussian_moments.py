@@ -38,7 +38,7 @@ def gaussian_gated_moments(
     """
     m, C = mean.double().numpy(), covariance.double().numpy()
     if C.shape != (len(m), len(m)) or gates.inputs != len(m):
-        raise InputError(f"mean {m.shape}, covariance {C.shape}, gates read {gates.inputs}; give one dimension for all")
+        raise InputError(f"mean {m.shape}, covariance {C.shape}, gates read {gates.inputs}; give the same dimension")
     normals, offsets = gates.normals.double().numpy(), gates.offsets.double().numpy()
     K, d = normals.shape
     second, first = np.zeros((K, d, K, d)), np.zeros((K, d))
@@ -87,7 +87,7 @@ def _quadrant(
 def _lift(
     m: np.ndarray, C: np.ndarray, slopes: np.ndarray, R: np.ndarray, zeroth: float, ones: np.ndarray, twos: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the moments of x from those of the standardised scores: x = m + B u + a rest that is independent of u."""
+    """Return the moments of x from those of the standardised scores: x = m + B u + a remainder independent of u."""
     B = np.linalg.solve(R, slopes.T).T
     shift = B @ ones
     rest = C - B @ slopes.T
@@ -104,7 +104,7 @@ def _half(h: float) -> tuple[float, np.ndarray, np.ndarray]:
 def _between(
     m: np.ndarray, C: np.ndarray, slope: np.ndarray, h: float, k: float
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the moments of x over h < u < k, which opposite half-spaces leave."""
+    """Return the moments of x over h < u < k, the strip between opposite half-spaces."""
     if k <= h:
         return 0.0, np.zeros_like(m), np.zeros_like(C)
     (zero, one, two), (zero_k, one_k, two_k) = _half(h), _half(k)

@@ -32,7 +32,7 @@ class TaskContext:
         target: ⟨y xᵀ⟩ for each output that has a target and each active input. Other outputs are free in this task.
         power: ⟨‖y‖²⟩ over the outputs with targets; only the loss needs it.
 
-    Moments are matrices (…, k, d). Leading axes hold modes of a reduced race, which do not meet.
+    Moments are matrices (…, k, d). Leading axes hold the modes of a reduced race, which do not interact.
     """
 
     share: float
@@ -81,7 +81,7 @@ class PathwayGraph:
         try:
             self._order = tuple(TopologicalSorter(sources).static_order())
         except CycleError as error:
-            raise InputError(f"the edges form a cycle: {error.args[1]}; a pathway must end") from error
+            raise InputError(f"the edges form a cycle: {error.args[1]}; remove one of them") from error
         self.inputs = tuple(node for node in self._order if not sources[node])
         used = {source for source, _ in self.edges}
         self.outputs = tuple(node for node in self._order if node not in used)
@@ -91,12 +91,12 @@ class PathwayGraph:
 
     def _check(self) -> None:
         if len(set(self.edges)) != len(self.edges) or not self.edges or not self.contexts:
-            raise InputError("edges are repeated, or there are none, or no task; give each edge once")
+            raise InputError("edges are missing or repeated, or there is no task; give each edge once, and a task")
         for number, task in enumerate(self.contexts):
             named = set(task.open_nodes) | set(task.variance) | {node for pair in task.target for node in pair}
             if unknown := named - set(self._order):
                 raise InputError(
-                    f"task {number} names {sorted(unknown)}, which no edge reaches; add edges or drop them"
+                    f"task {number} names {sorted(unknown)}, which no edge reaches; add edges, or remove these nodes"
                 )
             wrong = [pair for pair in task.target if pair[0] not in self.outputs or pair[1] not in task.variance]
             if wrong:
@@ -175,7 +175,7 @@ class PathwayGraph:
     def _forward(
         self, weights: Mapping[Edge, np.ndarray], opened: np.ndarray, source: str, task: TaskContext
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the maps from an input to every node it reaches, before and behind the node's gate."""
+        """Return the maps from an input to every node it reaches, before and after the node's gate."""
         place = {node: number for number, node in enumerate(self.hidden)}
         second = task.variance[source]
         values = {source: np.broadcast_to(np.eye(second.shape[-1]), second.shape)}
@@ -251,7 +251,7 @@ class PathwayGraph:
 def aligned_start(
     graph: PathwayGraph, sizes: Mapping[str, int], strength: Mapping[Edge, np.ndarray], bases: Mapping[str, np.ndarray]
 ) -> dict[Edge, np.ndarray]:
-    """Return weights W = Q_t diag(s) Q_sᵀ whose modes are those of a reduced race with the strengths s.
+    """Return weights W = Q_t diag(s) Q_sᵀ whose modes follow a reduced race with the strengths s.
 
     Args:
         graph: the graph.

@@ -1,6 +1,6 @@
 """The linear flow u̇ = f − Hu for a symmetric, positive semidefinite H, solved once for all times.
 
-f and u may have several columns, one for each output of a network; H moves each of them alone.
+f and u may have several columns, one for each output of a network; H acts on each separately.
 """
 
 import warnings
@@ -136,7 +136,7 @@ def _without_rounding(rates: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
         )
     still = rates <= share * largest
     if rates.dtype != torch.float64 and bool((still & (rates != 0)).any()):
-        # Such modes may be slow rather than still, and then weigh most in the limit.
+        # Such modes may be slow rather than still, and then dominate the limit.
         warnings.warn(
             f"{int(still.sum())} modes of A lie below the rounding of {rates.dtype} and are held still, so late "
             "weights and limit() may be far off; pass A and b in float64",

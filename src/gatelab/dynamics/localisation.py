@@ -23,7 +23,7 @@ def inverse_participation_ratio(weights: Float[Tensor, "*shape d"]) -> Float[Ten
     if not isinstance(weights, Tensor):
         raise InputError(f"weights are {type(weights).__name__}; use torch.as_tensor(weights)")
     _check_fields(weights)
-    # Fourth powers of very small or large weights would leave the range of the dtype; the ratio has no scale.
+    # Rescaling does not change the ratio, and keeps fourth powers within the range of the dtype.
     squares = (weights / weights.abs().amax(dim=-1, keepdim=True)).square()
     return squares.square().sum(dim=-1) / squares.sum(dim=-1).square()
 
@@ -44,7 +44,7 @@ def peak(weights: Float[Tensor, "*shape d"]) -> Int64[Tensor, "*shape"]:
 def site_distance(
     first: Int64[Tensor, "*shape"], second: Int64[Tensor, "*shape"], sites: tuple[int, ...]
 ) -> Float[Tensor, "*shape"]:
-    """Return the shortest distance of two sites on a ring or torus.
+    """Return the shortest distance between two sites on a ring or torus.
 
     Example:
         >>> site_distance(torch.tensor([1, 5]), torch.tensor([39, 8]), (40,)).tolist()
@@ -60,7 +60,7 @@ def site_distance(
 
 @dataclass(frozen=True)
 class LocationMatch:
-    """Predicted against observed fields, unit by unit: the distance of the peaks in sites, and the cosine.
+    """Predicted against observed fields, unit by unit: the distance between the peaks in sites, and the cosine.
 
     The correlation is the largest cosine over all shifts of the predicted field; it compares shapes wherever they lie.
     """
@@ -96,7 +96,7 @@ def match_location(
     _check_fields(observed)
     sites = sites or (predicted.shape[1],)
     if prod(sites) != predicted.shape[1]:
-        raise InputError(f"sites {sites} are {prod(sites)}, the fields have {predicted.shape[1]}")
+        raise InputError(f"sites {sites} are {prod(sites)}, the fields have {predicted.shape[1]}; give their shape")
     first, second = (torch.nn.functional.normalize(w, dim=1).view(-1, *sites) for w in (predicted, observed))
     axes = tuple(range(1, len(sites) + 1))
     # The correlation theorem gives the cosines of all shifts at once.
@@ -170,7 +170,7 @@ def fit_gabor(weights: Float[Tensor, " d"]) -> GaborFit:
     widths = [width for width in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0) if width <= n / 2]
     starts = list(product(peaks, widths, (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)))
     costs = [float((_residual(np.array(start), field) ** 2).sum()) for start in starts]
-    # The centre may cross the end of the ring while the search goes on; narrower envelopes than 0.2 see a single site.
+    # The search may move the centre past the end of the ring; envelopes narrower than 0.2 cover a single site.
     bounds = ([-n, 0.2, 0.0], [2 * n, n, 0.5])
     fits = [
         least_squares(_residual, starts[place], args=(field,), bounds=bounds, max_nfev=200)

@@ -1,4 +1,4 @@
-"""The moments that decide how a gated linear network learns: Σʸˣ(p) and Σˣˣ(p, q) under given gates (gdln, 3.2)."""
+"""The moments that determine how a gated linear network learns: Σʸˣ(p) and Σˣˣ(p, q) under given gates (gdln, 3.2)."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -101,7 +101,7 @@ class GatedMoments:
 
     def _check_unit(self, unit: int) -> None:
         if not isinstance(unit, Integral) or not 0 <= unit < self.units:
-            raise OutOfRangeError(f"there is no unit {unit}; there are 0 to {self.units - 1}")
+            raise OutOfRangeError(f"there is no unit {unit}; the units are 0 to {self.units - 1}")
 
 
 def gated_inputs(x: Float[Tensor, "n d"], gates: Gates) -> Float[Tensor, "n kd"]:
@@ -137,7 +137,7 @@ def moments_of(x: Float[Tensor, "n d"], y: Float[Tensor, " n *outputs"], gates: 
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise InputError(f"x is {type(x).__name__}, y {type(y).__name__}; use torch.as_tensor for both")
     if len(x) != len(y) or not len(x):
-        raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one, and as many of each")
+        raise InputError(f"{len(x)} examples, {len(y)} labels; give at least one example, and one label for each")
     if x.ndim != 2 or y.ndim not in (1, 2) or not y.numel():
         raise InputError(f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}; give (n, d), and (n,) or (n, outputs)")
     for name, numbers in (("x", x), ("y", y)):
@@ -219,7 +219,7 @@ def estimate_moments(
     _check_source(source)
     check_counts(batch=batch)
     if not isinstance(count, Integral) or count < 2 or count % 2:
-        raise InputError(f"{count} draws cannot be half of each class; ask for an even number, 2 or more")
+        raise InputError(f"{count} examples cannot be split between two classes; ask for an even number, 2 or more")
     half = count // 2
     classes = []
     for label in (0, 1):

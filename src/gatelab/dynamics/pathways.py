@@ -63,7 +63,7 @@ def context_moments(
         network: the network whose gates define the contexts.
         x: examples.
         y: their targets.
-        opened: which nodes of each hidden layer are open for each example, if a task decides that and not x; by
+        opened: which nodes of each hidden layer are open for each example, if a task decides this rather than x; by
             default the network's own gates.
 
     Returns:
@@ -110,11 +110,11 @@ class PathwayFlow:
         \tau \dot W_\ell = \sum_c B_{\ell,c}^\top \big[\Sigma^{yx}_c - \bar W_c \Sigma^{xx}_c\big] F_{\ell-1,c}^\top
 
     In context c, F maps x to the input of layer ℓ, B maps the output of layer ℓ to ŷ, and W̄ = B W F is the network.
-    Summed over the pathways through an edge, this is the flow of gated deep linear networks. All is in float64.
+    Summed over the pathways through an edge, this is the flow of gated deep linear networks. Everything is in float64.
 
     Args:
         moments: moments of the data under the network's gates.
-        network: gives the widths, and the initial weights by its current ones.
+        network: gives the widths; its current weights are the initial ones.
         tau: τ, the time constant.
 
     Example:
@@ -131,7 +131,7 @@ class PathwayFlow:
         weights = network.weights()
         shape = (len(weights[-1]), weights[0].shape[1])
         if nodes != [gates.count for gates in network.node_gates()] or moments.yx.shape[1:] != shape:
-            raise InputError("the moments are those of another network; use context_moments(network, x, y)")
+            raise InputError("the moments belong to another network; use context_moments(network, x, y)")
         self.tau = tau
         # In float32, rounding errors would keep the integrator at tiny steps.
         self.moments = replace(moments, xx=moments.xx.double(), yx=moments.yx.double())
@@ -150,7 +150,7 @@ class PathwayFlow:
         rates = []
         for layer in range(len(weights) - 1, -1, -1):
             rates.append((above.mT @ error @ below[layer].mT).sum(dim=0) / self.tau)
-            if layer:  # pass the layer, then the gates below it
+            if layer:  # back through the layer, then through the gates below it
                 above = (above @ weights[layer]) * self._masks[layer - 1][:, None, :]
         return rates[::-1]
 

@@ -21,7 +21,7 @@ class PiecewiseFlow:
     Attributes:
         starts: when each segment begins; the first is 0.
         flows: the closed form of each segment, in time since its start.
-        end: when the last gates cease to hold; later times are refused. Infinite unless set.
+        end: the time up to which the last gates hold; later times raise an error. Infinite unless set.
 
     Args:
         starts: instants at which the gates switch, 0 first.
@@ -81,7 +81,7 @@ class PiecewiseFlow:
         """Return w(∞) under the last gates."""
         if self.end < inf:
             raise InputError(
-                f"the gates are known only to t = {self.end:g}; there is no limit: ask for weights({self.end:g})"
+                f"the gates are known only up to t = {self.end:g}, so there is no limit; ask for weights({self.end:g})"
             )
         return self.flows[-1].limit()
 
@@ -91,7 +91,7 @@ class PiecewiseFlow:
         flat = times.flatten()
         if len(flat) and float(flat.max()) > self.end:
             raise InputError(
-                f"t = {float(flat.max()):g}, but the gates are known only to t = {self.end:g}; ask for earlier times, "
+                f"t = {float(flat.max()):g}, but gates are known only up to t = {self.end:g}; ask for earlier times, "
                 "or follow the flow further (self_gated_flow: raise most= or tolerance=, or use relu_flow)"
             )
         segment = torch.bucketize(flat, flat.new_tensor(self.starts), right=True) - 1
@@ -106,7 +106,7 @@ class PiecewiseFlow:
 class SelfGatedFlow:
     """A piecewise flow, and the share of gates that flipped at each of its switches.
 
-    The flow ends at the time ``reached``, which is below the horizon if ``most`` was used up; it refuses later times.
+    The flow ends at the time ``reached``, before the horizon if it needed more than ``most`` switches.
     """
 
     flow: PiecewiseFlow
@@ -124,12 +124,12 @@ def self_gated_flow(
     tolerance: float = 0.01,
     most: int = 1000,
 ) -> SelfGatedFlow:
-    """Follow a bias-free ReLU network by closed forms alone, and renew its gates when enough of them have flipped.
+    """Follow a bias-free ReLU network by closed forms, and update its gates whenever enough of them have flipped.
 
     From w(t₀) on, the gates 1(w_k(t₀)ᵀx > 0) stay fixed until a share ``tolerance`` of all gates (examples × units)
     would differ under w(t). Bisection finds that instant, and the closed form restarts there. As the tolerance
-    falls, this approaches the flow of the ReLU network, as long as that flow crosses the boundaries of its gates. It
-    may also slide along them: then switches pile up, and the flow ends early.
+    falls, this approaches the flow of the ReLU network, as long as that flow crosses the boundaries of its gates. If
+    it slides along them instead, switches pile up and the flow ends early.
     :func:`~gatelab.dynamics.sliding.relu_flow` follows the sliding mode.
 
     Args:

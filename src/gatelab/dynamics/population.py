@@ -26,7 +26,7 @@ FieldSource = NLGP | PowerField
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Weights at which the flow rests, the speed that is left there, and the growth rates of small disturbances."""
+    """Weights at which the flow rests, its remaining speed there, and the growth rates of small disturbances."""
 
     weights: Float[Tensor, " d"]
     speed: float
@@ -43,9 +43,9 @@ class PopulationFlow:
 
     .. math:: \dot w = b(w) - \tfrac14 (\Sigma_1 + \Sigma_0)\, w, \qquad b(w) = \tfrac12 ⟨1(w^\top x > 0)\, x⟩_1
 
-    b follows from ``nodes``, values of x_i with their probabilities, and ``means``, what each of them tells of the
-    other sites. Given x_i, wᵀx is taken as Gaussian with its conditional mean and the mean conditional variance; for
-    Gaussian data this is exact, b = ½Σ₁w/√(2π wᵀΣ₁w). ``population_centre`` has a finer flow.
+    b follows from ``nodes``, values of x_i with their probabilities, and ``means``, the conditional means of the other
+    sites given each of these values. Given x_i, wᵀx is taken as Gaussian with its conditional mean and the mean
+    conditional variance; for Gaussian data this is exact, b = ½Σ₁w/√(2π wᵀΣ₁w). ``population_centre`` has a finer flow.
 
     Args:
         source: two symmetric classes on a ring.
@@ -76,7 +76,7 @@ class PopulationFlow:
         self.dim = source.shape[0]
         one, zero = (source.correlation(label) for label in (1, 0))
         self.rates = torch.fft.rfft(one + zero).real.clamp(min=0) / 4
-        # NumPy, not torch: a drive is a dozen operations on a few hundred numbers, and torch's calls cost more.
+        # NumPy, not torch: a drive is a dozen operations on a few hundred numbers, for which torch's calls cost more.
         self._nodes, self._probabilities = nodes.numpy(), probabilities.numpy()
         self._second = circulant(one).numpy()
         self._table = torch.stack([circulant(row) for row in means]).flatten(0, 1).numpy().T  # (d, q d)
@@ -92,7 +92,7 @@ class PopulationFlow:
 
     @classmethod
     def of_marginal(cls, source: FieldSource, nodes: int = 16) -> "PopulationFlow":
-        """Return the flow that knows of the class y = 1 only its covariance and the distribution of one site.
+        """Return the flow that uses only the covariance and the one-site distribution of the class y = 1.
 
         The conditional mean is the linear regression x_i Σ₁; for small w this is b = ½φ(Σ₁w/√(wᵀΣ₁w)), site by site,
         with φ(a) = ⟨x Φ(ax/√(1 − a²))⟩ = (a − κa³/6 + …)/√(2π): a negative excess kurtosis κ favours few sites.
@@ -143,7 +143,7 @@ class PopulationFlow:
         return exponential_flow(self._drive, self.rates.numpy(), initial.double().numpy(), times, tolerance=tolerance)
 
     def fixed_point(self, start: Float[Tensor, " d"], *, rounds: int = 60) -> FixedPoint:
-        """Go on from a start by w ← A⁺b(w), then Newton's method, to weights at rest, and linearise the flow there."""
+        """Find weights at rest by w ← A⁺b(w) from a start, then by Newton's method; linearise the flow there."""
         w = start.double()
         inverse = torch.where(self.rates > 1e-9 * self.rates.max(), 1 / self.rates.clamp(min=1e-300), 0)
         for _ in range(rounds):

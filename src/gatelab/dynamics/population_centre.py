@@ -44,11 +44,11 @@ class CentredFlow(PopulationFlow):
         z, probabilities = half_normal_nodes(nodes)
         super().__init__(source, transformed(source, z), probabilities, z.new_zeros(nodes, len(row)))
         n, places = len(row), torch.arange(len(row))
-        # Site r of the field when its centre lies at site 0, and the way back.
+        # Indices that shift the centre to site 0, and their inverse.
         self._to_origin, self._from_origin = (
             ((places + sign * torch.as_tensor(centre)[..., None]) % n).numpy() for sign in (1, -1)
         )
-        # z_i = c_i z_0 + s_i e; of z_j they tell c_j z_0 + slope_ij e.
+        # z_i = c_i z_0 + s_i e; the mean of z_j given z_0 and e is c_j z_0 + slope_ij e.
         s = (1 - row.square()).clamp(min=0).sqrt()
         between = row[(places[:, None] - places) % n]
         slope = torch.where(s[:, None] > 1e-6, (between - row[:, None] * row) / s.clamp(min=1e-6)[:, None], 0)
@@ -79,7 +79,7 @@ def _split_nodes(split: Float[Tensor, "i q"], count: int) -> tuple[Float[Tensor,
     for side in (-1, 1):
         mass = torch.special.ndtr(-side * split)
         e = side * -torch.special.ndtri(mass * (0.5 + places))
-        # Few nodes reach into a tail, so those of each side are stretched to its exact mean and variance.
+        # Few nodes reach into a tail, so each side's nodes are stretched to its exact mean and variance.
         centre, square = side * density / mass, 1 + side * split * density / mass
         found = (e * weights).sum(dim=-1, keepdim=True)
         spread = ((e - found).square() * weights).sum(dim=-1, keepdim=True)
@@ -103,12 +103,12 @@ def predict_fields(
     """Predict the fields that ReLU units will have at a time, with no training.
 
     The first pass takes wᵀx as Gaussian given x_i and finds the centres; each further pass conditions on them, until
-    they stay where they are.
+    they no longer move.
 
     Args:
         source: a transformed Gaussian field on a ring.
         initial: w(0) of every unit.
-        time: when, in units of τ.
+        time: the time, in units of τ.
         tolerance: of the integrator.
         passes: the largest number of passes after the first.
 

@@ -60,9 +60,7 @@ class NeuralRace:
 
     def __init__(self, moments: ContextMoments, tau: float = 1.0):
         if len(moments.gates) != 1:
-            raise InputError(
-                f"{len(moments.gates)} hidden layers; the exact race has one: PathwayFlow integrates others"
-            )
+            raise InputError(f"{len(moments.gates)} hidden layers; the exact race has one: use PathwayFlow for others")
         check_tau(tau)
         self.tau, self._moments = tau, moments
         self.runners = [_runner(moments, nodes) for nodes in _equal_nodes(moments)]
@@ -139,7 +137,7 @@ def _check_start(start: float) -> None:
 
 
 def _equal_nodes(moments: ContextMoments) -> list[tuple[int, ...]]:
-    """Group nodes with equal gates, without those that never open; refuse groups that are open together."""
+    """Group nodes with equal gates, leaving out nodes that never open; refuse groups that are open together."""
     (gates,) = moments.gates
     groups: dict[tuple[bool, ...], tuple[int, ...]] = {}
     for node, opened in enumerate(map(tuple, gates.T.tolist())):
@@ -151,7 +149,7 @@ def _equal_nodes(moments: ContextMoments) -> list[tuple[int, ...]]:
         if shared > _TOLERANCE:
             raise InputError(
                 f"nodes {second} and {first} differ but are open together (Σˣˣ(p, q) is {float(shared):.3g} "
-                "of the largest): their modes do not decouple; PathwayFlow integrates them"
+                "of the largest): their modes do not decouple; use PathwayFlow"
             )
     return list(groups.values())
 

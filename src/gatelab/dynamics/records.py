@@ -1,4 +1,4 @@
-"""What a tracker saw at one step, and how it is shown."""
+"""What a tracker measured at one step, and how it is shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ class Record:
     """Gates and kernels on the probes at one step.
 
     Attributes:
-        step: the caller's own count.
-        flips: number of gates that differ from the record before, per layer; empty in the first record.
+        step: the step, as the caller counts it.
+        flips: number of gates that differ from the previous record, per layer; empty in the first record.
         active: share of open gates, per layer.
         cosine: mean over pairs of different probes of H(x, x') / √(H(x, x) H(x', x')), with the path kernel H.
         complexity: ν = yᵀĤ⁻¹y, if there are labels (npk, Section 6); see :class:`gatelab.GateTracker`.
-        tangent: trace and Frobenius norm of the tangent kernel: of all parameters ("all"), and of a gated network's
-            ``feature`` and ``value`` alone (K^F and K^V).
-        hardening: what hard gates would cost, if some gates are soft.
+        tangent: trace and Frobenius norm of the tangent kernel with respect to all parameters ("all") and, for a gated
+            network, to ``feature`` and ``value`` alone (K^F and K^V).
+        hardening: the loss that hard gates would add, if some gates are soft.
         gates: number of gates, per layer: units times probes.
     """
 
@@ -35,16 +35,16 @@ class Record:
 
     @property
     def flip_rates(self) -> dict[str, float]:
-        """The share of each layer's gates that differ from the record before; empty in the first record."""
+        """The share of each layer's gates that differ from the previous record; empty in the first record."""
         return {name: count / self.gates[name] for name, count in self.flips.items()}
 
     @property
     def flip_rate(self) -> float | None:
-        """The share of all gates that differ from the record before; None in the first record."""
+        """The share of all gates that differ from the previous record; None in the first record."""
         return sum(self.flips.values()) / sum(self.gates.values()) if self.flips else None
 
     def metrics(self) -> dict[str, float]:
-        """Return all numbers that are known by name, such as "flip_rate/layer"."""
+        """Return all measured numbers by name, such as "flip_rate/layer"."""
         named: dict[str, float | None] = {
             "flip_rate": self.flip_rate,
             **{f"flip_rate/{name}": rate for name, rate in self.flip_rates.items()},

@@ -40,7 +40,7 @@ class ReluFlow:
         x: examples.
         y: their targets.
         units: number of units.
-        horizon: the time up to which it is known; later times are refused.
+        horizon: the time up to which the flow is known; later times raise an error.
         switches: times at which a gate opened or closed.
         slides: times at which a unit began to slide along a gate's boundary.
         segments: the closed form between every two events.
@@ -75,10 +75,10 @@ class ReluFlow:
         return error.square().mean(dim=-1) / 2
 
     def gates(self, t: float) -> Bool[Tensor, "k n"]:
-        """Return which gates are open at a time."""
+        """Return which gates are open at a given time."""
         return self.weights(t) @ torch.from_numpy(self.x).T > 0
 
     def sliding(self, t: float) -> int:
-        """Return along how many boundaries units slide at a time."""
+        """Return the number of boundaries along which units slide at a given time."""
         starts = [segment.start for segment in self.segments]
         return int((self.segments[int(np.searchsorted(starts, t, side="right")) - 1].sides == 0).sum())

@@ -1,4 +1,4 @@
-"""The gradient flow of a ReLU network on a fixed data set, event by event, also along the boundaries of its gates."""
+"""The gradient flow of a ReLU network on a fixed data set, event by event, including slides along gate boundaries."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,7 +14,7 @@ from gatelab.dynamics.gated_flow import FlowStoppedError, check_tau
 from gatelab.dynamics.segments import ReluFlow, Segment
 from gatelab.errors import InputError
 
-_STALLED = 200  # events without progress in time, after which the flow is given up
+_STALLED = 200  # events without progress in time after which the flow stops
 
 
 def relu_flow(
@@ -100,7 +100,7 @@ class _Follower:
         )
 
     def _open(self, sides: np.ndarray) -> np.ndarray:
-        """Return the open gates, (n, k); along the boundaries on which units slide they are closed."""
+        """Return the open gates, (n, k); a gate on whose boundary its unit slides counts as closed."""
         return sides[self.facets.of] * np.sign(self.facets.along)[:, None] > 0
 
     def _segment(self, now: float, w: np.ndarray, sides: np.ndarray) -> Segment:
@@ -133,7 +133,7 @@ class _Follower:
         return self.y - ((w @ self.x.T) * gates.T).mean(axis=-2)
 
     def _margins(self, segment: Segment, w: np.ndarray, constant: float = 1.0) -> np.ndarray:
-        """Return what must stay above zero, (times, facets × k × 2): distances from facets, room of sliding units.
+        """Return what must stay above zero, (times, facets × k × 2): distances from facets, margins of sliding units.
 
         All are affine in w; ``constant=0`` leaves out the constant part, which gives their derivatives for ẇ.
         """
@@ -164,7 +164,7 @@ class _Follower:
         """Find when the first margin falls below zero, and which: bracket it on a grid, then bisect."""
         start = self._margins(segment, segment.at(np.zeros(1))[0])
         scale = 1e-12 * np.nanmax(np.where(np.isfinite(start), np.abs(start), 0.0), initial=1e-300)
-        # Margins that are zero up to rounding are those of the last event; they count from where they start.
+        # Margins that start at zero up to rounding belong to the last event, and are measured from their start.
         shift = np.where(np.isfinite(start) & (start < scale), start, 0.0)
 
         def margins(after: float) -> np.ndarray:
@@ -199,7 +199,7 @@ class _Follower:
     def _bisect(
         self, margins: Callable[[float], np.ndarray], low: float, high: float, segment: Segment
     ) -> tuple[float, list[tuple[int, int, int]]]:
-        """Return the first time at which a margin is below zero, to the last digit, and the margins that are."""
+        """Return the first time, to the last digit, at which a margin is below zero, and the margins that are."""
         while True:
             middle = (low + high) / 2
             if not low < middle < high:

@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.data.tables import import_pandas
 from gatelab.dynamics.records import Record, records_plot
 from gatelab.errors import InputError, PathCountOverflowError, UnsupportedModelError
 from gatelab.figures import Panels
 from gatelab.gates import GatePattern
-from gatelab.gates.choice import GateChoice
+from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.kernels import label_complexity, neural_path_kernel, neural_tangent_kernel, path_features
 from gatelab.network import capture_gates
 from gatelab.observe import examples
@@ -39,10 +40,10 @@ class Kernels(StrEnum):
 
 
 def label_targets(y: Tensor) -> Float[Tensor, " n"] | Float[Tensor, "n k"]:
-    """Return labels as the targets of ν, which do not depend on what the classes are called.
+    """Return labels as the targets of ν, whatever numbers the classes have.
 
-    Whole numbers are classes: of two, one becomes 1 and the other −1 (as in npk, Section 6; which is which does not
-    matter); of more, each becomes a column of ones and zeros, whose ν add up. Real numbers are targets already.
+    Whole numbers are classes. Two classes become 1 and −1 (as in npk, Section 6; which is which does not matter); of
+    more, each becomes a column of ones and zeros, and their ν add up. Real numbers are targets already.
 
     Example:
         >>> label_targets(torch.tensor([3, 8, 3])).tolist(), label_targets(torch.tensor([7, 1, 4])).tolist()
@@ -61,8 +62,8 @@ class GateTracker:
     """Record the gates and kernels of a network on fixed probes; call :meth:`record` in any training loop.
 
     ν = yᵀĤ⁻¹y needs labels. Whole numbers are classes: two become ±1, as in the paper, more become one column of ones
-    and zeros each, and the ν of all columns are added, so that ν does not depend on what the classes are called. Real
-    numbers are targets as they are; several columns add up.
+    and zeros each, and the ν of all columns are added, so ν does not depend on the classes' numbers. Real
+    numbers are used directly as targets; several columns add up.
 
     With ``kernels="sketch"`` H is estimated by ``sketch_dim`` random path features, the same ones at every record.
     The inverse of such an estimate is too large; ν is multiplied by (d − n − 1) / d for n probes and d features, which
@@ -73,13 +74,13 @@ class GateTracker:
         x: probes.
         y: their labels, for ν: classes as whole numbers, or targets as real numbers.
         tangent: whether to compute tangent kernels, if kernels are exact.
-        before: gates with which the first record's gates are compared.
-        kernel_gates: the gates of the path kernel, "network" or "hard"; flips and open shares are always those of bits.
+        before: gates to compare the first record's gates with.
+        kernel_gates: the gates of the path kernel, "network" or "hard"; flips and open shares always use bits.
         records: all records so far.
         kernels: "exact", "sketch" or "off"; see :class:`gatelab.dynamics.Kernels`.
         sketch_dim: number of random features of a sketch.
-        on_epoch: called after each record with its numbers by name, "step" among them; a function, or several. So
-            ``on_epoch=wandb.log`` works; see also :func:`gatelab.dynamics.tensorboard_listener`.
+        on_epoch: one or more functions, called after each record with its numbers by name, including "step";
+            ``on_epoch=wandb.log`` works. See also :func:`gatelab.dynamics.tensorboard_listener`.
 
     Example:
         >>> tracker = GateTracker(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(4, 2))
@@ -102,13 +103,26 @@ class GateTracker:
         if not isinstance(self.model, nn.Module):
             raise InputError(f"model is {type(self.model).__name__}; give the network to track, an nn.Module")
         self.x = examples(self.x, self.model)
-        if self.kernels not in tuple(Kernels):
+        is_hard(self.kernel_gates)  # refuses an unknown choice
+        if not isinstance(self.kernels, str) or self.kernels not in tuple(Kernels):
             raise InputError(f"kernels is {self.kernels!r}; use one of {', '.join(map(repr, map(str, Kernels)))}")
         self.kernels = Kernels(self.kernels)
-        self.on_epoch = (self.on_epoch,) if callable(self.on_epoch) else tuple(self.on_epoch)
-        if self.sketch_dim < 1:
-            raise InputError(f"sketch_dim is {self.sketch_dim}; give the number of features, at least 1")
-        if self.y is not None and len(self.y) != len(self.x):
+        several = self.on_epoch if isinstance(self.on_epoch, Iterable) else (self.on_epoch,)
+        self.on_epoch = (self.on_epoch,) if callable(self.on_epoch) else tuple(several)
+        if not all(callable(listener) for listener in self.on_epoch):
+            raise InputError(f"on_epoch is {self.on_epoch!r:.100}; give a function of a dict, or several")
+        if not isinstance(self.sketch_dim, int) or self.sketch_dim < 1:
+            raise InputError(f"sketch_dim is {self.sketch_dim!r}; give the number of features, at least 1")
+        if self.before is not None and not isinstance(self.before, GatePattern):
+            raise InputError(f"before is {type(self.before).__name__}; give a GatePattern, from capture_gates")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        if self.y is None:
+            return
+        if not isinstance(self.y, Tensor) or not self.y.ndim or self.y.is_complex():
+            raise InputError(f"y is {self.y!r:.100}; give a tensor with one class or target for each probe")
+        if len(self.y) != len(self.x):
             raise InputError(f"{len(self.x)} probes, {len(self.y)} labels; give one for each")
 
     def record(self, step: int) -> Record:
@@ -141,12 +155,9 @@ class GateTracker:
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a row for each record and a column for each quantity, such as "flip_rate/layer"; needs pandas."""
-        try:
-            from pandas import DataFrame, Index  # noqa: PLC0415  an extra
-        except ImportError as error:
-            raise InputError("a data frame needs pandas; install gatelab[frame], or use tracker.records") from error
-        steps = Index([record.step for record in self.records], name="step")
-        return DataFrame([record.metrics() for record in self.records], index=steps)
+        pandas = import_pandas("tracker.records holds all numbers; to_frame() gives them as a DataFrame")
+        steps = pandas.Index([record.step for record in self.records], name="step")
+        return pandas.DataFrame([record.metrics() for record in self.records], index=steps)
 
     def plot(self) -> Panels:
         """Return flips, open gates, and the kernels' numbers over the steps; a notebook shows them as a figure."""
@@ -169,15 +180,15 @@ class GateTracker:
     def gates(self) -> GatePattern:
         """The gates at the last record."""
         if self.before is None:
-            raise InputError("nothing has been recorded; call record(step) first")
+            raise InputError("nothing is recorded yet; call record(step) first")
         return self.before
 
     def switching_instants(self) -> list[int]:
-        """Return the steps at whose record some gate differed from the record before (npk, Definition 3.3)."""
+        """Return the steps whose record has a gate that differs from the previous record (npk, Definition 3.3)."""
         return [record.step for record in self.records if any(record.flips.values())]
 
     def _hardening(self) -> HardeningGap:
-        """Compare with hard gates; labels that suit ν alone, such as ±1 for a class among ten, give no loss."""
+        """Compare with hard gates; labels valid only for ν, such as ±1 for one of ten classes, give no loss."""
         try:
             return hardening_gap(self.model, self.x, self.y)
         except InputError:

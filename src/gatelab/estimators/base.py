@@ -16,17 +16,18 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.gates.choice import GateChoice
 from gatelab.models import mlp
+from gatelab.models.init import check_widths
 
-WIDTH = 128  # of the two hidden layers of the network that is made if none is given
+WIDTH = 128  # width of the two hidden layers of the default network
 
 ModelChoice = nn.Module | Callable[[int], nn.Module] | None
 
 
 class GatedEstimator(BaseEstimator):
-    """An estimator that looks at examples through the gates of a network.
+    """An estimator that represents examples by the gates of a network.
 
     Subclasses have the parameters ``model``, ``input_shape``, ``gates`` and ``random_state``. Fitting copies the
-    network, so that training it later changes no fitted estimator.
+    network, so training it later does not change a fitted estimator.
     """
 
     model: ModelChoice
@@ -42,7 +43,13 @@ class GatedEstimator(BaseEstimator):
 
     def _network(self, features: int) -> nn.Module:
         if isinstance(self.model, nn.Module):
-            return deepcopy(self.model).eval()
+            try:
+                return deepcopy(self.model).eval()
+            except Exception as error:  # a user's module may hold anything
+                raise InputError(
+                    f"the network cannot be copied ({error}), and a fitted estimator keeps a copy; give a function "
+                    "that makes it"
+                ) from error
         if self.model is None:
             generator = torch.Generator().manual_seed(self.seed_)
             return mlp([features, WIDTH, WIDTH, 1], bias=True, generator=generator, dtype=torch.float64).eval()
@@ -53,16 +60,17 @@ class GatedEstimator(BaseEstimator):
             )
         made = self.model(features)
         if not isinstance(made, nn.Module):
-            raise InputError(f"model({features}) returned {type(made).__name__}; it must return an nn.Module")
+            raise InputError(f"model({features}) returned {type(made).__name__}; make it return an nn.Module")
         return made.eval()
 
     def _examples(self, X: np.ndarray) -> Float[Tensor, "n ..."]:
         """Rows as examples in the network's dtype and on its device."""
         parameter = next(self.model_.parameters(), torch.zeros(()))
-        # A copy: torch writes to what it shares, and does not take arrays that run backwards.
+        # A copy: torch may write to shared memory, and does not accept negative strides.
         x = torch.from_numpy(X.copy()).to(parameter)
         if self.input_shape is None:
             return x
+        check_widths("input_shape: the sizes of one example", self.input_shape, 1, "(1, 28, 28)")
         if prod(self.input_shape) != X.shape[1]:
             raise InputError(
                 f"input_shape {tuple(self.input_shape)} holds {prod(self.input_shape)} numbers, X has {X.shape[1]} "

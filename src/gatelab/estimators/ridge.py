@@ -20,11 +20,11 @@ from gatelab.kernels.disk.memory import memory_budget
 
 # Bytes per entry while a kernel is solved in memory: itself, in float64, and its factor.
 _SOLVE_BYTES = 24
-_PREDICTED_ENTRIES = 2**24  # of the kernel of new examples with the fitted ones, at a time
+_PREDICTED_ENTRIES = 2**24  # entries of the kernel of new with fitted examples held at a time
 
 
 class _PathKernelMachine(GatedEstimator):
-    """Ridge regression with the path kernel; subclasses say what the targets are."""
+    """Ridge regression with the path kernel; subclasses define the targets."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class _PathKernelMachine(GatedEstimator):
             kernel = neural_path_kernel(self.model_, x, biases=self.biases, gates=self.gates)
             self._keep(kernel, centred)
             return
-        with TemporaryDirectory(prefix="gatelab-") as folder:  # unused if the caller has a place for it
+        with TemporaryDirectory(prefix="gatelab-") as folder:  # unused if the caller gave a store
             store = Path(folder, "kernel.zarr") if self.store is None else self.store
             kernel = PathKernel(self.model_, biases=self.biases, gates=self.gates)
             self._keep(compute(kernel, x, store=store, memory=self.memory), centred)
@@ -70,7 +70,7 @@ class _PathKernelMachine(GatedEstimator):
         self.n_iter_ = max(1, fit.iterations)
 
     def _answers(self, X: Any) -> np.ndarray:
-        """Return the answer for every target, a few new examples at a time."""
+        """Return the prediction for every target, a few new examples at a time."""
         x = self._new_examples(X)
         dual = torch.from_numpy(self.dual_coef_).to(x.device)
         size = max(1, _PREDICTED_ENTRIES // len(self.X_fit_))
@@ -118,7 +118,7 @@ class PathKernelRidge(RegressorMixin, MultiOutputMixin, _PathKernelMachine):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the regression's answers."""
+        """Return the predicted targets."""
         answers = self._answers(X)
         return answers[:, 0] if self._one_target else answers
 

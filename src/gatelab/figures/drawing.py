@@ -95,7 +95,7 @@ def _draw_panel(axes: Axes, panel: Panel, scale: ColourScale | None) -> None:
     if isinstance(panel, Plot):
         _draw_plot(axes, panel)
     elif isinstance(panel, Heatmap) and scale is not None:
-        # Not "nearest", which an SVG would get at 72 dots per inch.
+        # Not "nearest": an SVG would render that at 72 dots per inch.
         axes.imshow(panel.values, **_colours(scale), interpolation="none")
         axes.set_xticks(range(len(panel.x_ticks)), panel.x_ticks, fontproperties=_FONT)
         axes.set_yticks(range(len(panel.y_ticks)), panel.y_ticks, fontproperties=_FONT)
@@ -131,7 +131,7 @@ def _draw_shapes(axes: Axes, shapes: Shapes) -> None:
     shades = colormaps["RdBu_r" if shapes.diverging else "Blues"]
     for polygon in shapes.polygons:
         colour = shades(polygon.shade if shapes.diverging else 0.08 + 0.72 * polygon.shade)
-        edge = colour if shapes.diverging else "0.5"  # many grey lines would hide the colours
+        edge = colour if shapes.diverging else "0.5"  # polygon edges in grey would hide the colours
         axes.add_patch(Patch(polygon.points, facecolor=colour, edgecolor=edge, lw=0.4))
     for x, y, words in shapes.texts:
         axes.text(x, y, words, ha="center", va="center", fontproperties=_FONT)
@@ -149,7 +149,7 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
             axes.set_xticks(plot.curves[0].x, [f"{value:g}" for value in plot.curves[0].x])
             axes.xaxis.set_minor_formatter(NullFormatter())
     elif not plot.ticks and all(float(value).is_integer() for curve in plot.curves for value in curve.x):
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # there is no half of an epoch
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # epochs are whole numbers
     if plot.log or plot.log_y:
         axes.set_yscale("log")
     if plot.ticks:
@@ -188,7 +188,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     formats = figure.canvas.get_supported_filetypes()
     ending = path.suffix.lstrip(".").lower()
     if ending not in formats:
-        raise InputError(f"cannot draw to '{path}': the ending must be one of {', '.join(sorted(formats))}")
+        raise InputError(f"cannot write '{path}': its suffix must be one of {', '.join(sorted(formats))}")
     if not path.parent.is_dir():
-        raise InputError(f"cannot draw to '{path}': the folder {path.parent} does not exist")
+        raise InputError(f"cannot write '{path}': create the folder {path.parent} first")
     figure.savefig(path, dpi=160)

@@ -75,7 +75,7 @@ class Heatmap(ShownInNotebooks):
     """A matrix as shades, row 0 at the top.
 
     Heat maps of one figure, or of all frames of an animation, that name the same ``scale`` share their colours: equal
-    shades are equal numbers, and one colour bar tells which.
+    shades are equal numbers, and one colour bar serves them all.
 
     Args:
         title: title above the matrix.
@@ -131,7 +131,7 @@ class Shapes(ShownInNotebooks):
         x_label: label of the x axis.
         y_label: label of the y axis.
         axes: whether to draw the axes.
-        texts: words in the plane, each with the place of its centre.
+        texts: labels in the plane, each with the position of its centre.
         diverging: whether a shade of ½ is a neutral colour, for values of both signs.
 
     Example:

@@ -1,4 +1,4 @@
-"""Which number a shade of a heat map means."""
+"""Which number each shade of a heat map stands for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class ColourScale:
     diverging: bool
 
     def share(self, value: float) -> float:
-        """Where a number lies on the scale, from 0 to 1; the middle if the scale has no length."""
+        """Return where a number lies on the scale, from 0 to 1; ½ if both ends are equal."""
         if self.high <= self.low:
             return 0.5
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
 
 def colour_scales(panels: Iterable[Panel]) -> list[ColourScale | None]:
-    """Return each panel's scale, None if it is no heat map; heat maps that name the same scale share one."""
+    """Return each panel's scale, or None if it is not a heat map; heat maps that name the same scale share one."""
     panels = tuple(panels)
     groups: dict[object, list[Heatmap]] = {}
     for place, panel in enumerate(panels):

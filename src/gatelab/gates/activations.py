@@ -24,14 +24,14 @@ class ActivationGate:
     hardswish      min(1, max(0, q/6 + ½))
     mish           tanh(log(1 + e^q))
     elu, celu      1 for q > 0, α (e^q − 1)/q or α (e^(q/α) − 1)/q otherwise
-    selu           1.0507 times that of an ELU with α = 1.6733
+    selu           1.0507 times the gate of an ELU with α = 1.6733
     softplus       ½ + log cosh(βq/2) / (βq), and f(0) = log(2)/β is added
     =============  ==========================================================
 
     Attributes:
         name: the activation, as in the table.
         option: its parameter: α, β, or 1 for the tanh form of GELU.
-        threshold: of Softplus: where βq exceeds it, torch returns q itself.
+        threshold: for Softplus only: where βq exceeds it, torch returns q itself.
 
     Example:
         >>> q = torch.tensor([-1.0, 0.0, 2.0])
@@ -53,12 +53,12 @@ class ActivationGate:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The gate far below and far above 0: 0 and 1, and 1.0507 above for a SELU."""
+        """The gate's limits far below and far above 0: 0 and 1, except 1.0507 above for a SELU."""
         return 0.0, _SELU_SCALE if self.name == "selu" else 1.0
 
     @property
     def constant(self) -> float:
-        """f(0): log(2)/β for a Softplus, and 0 for the others."""
+        """f(0): log(2)/β for Softplus, 0 for the others."""
         return log(2) / self.option if self.name == "softplus" else 0.0
 
 
@@ -70,7 +70,7 @@ def _gelu(q: Tensor, gate: ActivationGate) -> Tensor:
 
 def _exponential(q: Tensor, alpha: float, rate: float) -> Tensor:
     """1 where q > 0, and α (exp(rate · q) − 1)/q elsewhere, whose limit at 0 is α · rate."""
-    below = torch.where(q < 0, q, -1.0)  # no division by zero, and no overflow, in what is not used
+    below = torch.where(q < 0, q, -1.0)  # keeps the unused branch free of division by zero and overflow
     return torch.where(q > 0, 1.0, torch.where(q < 0, alpha * torch.expm1(rate * below) / below, alpha * rate))
 
 

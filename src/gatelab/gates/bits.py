@@ -4,6 +4,7 @@ A word is an ``int64`` element that holds an unsigned 64-bit pattern, because to
 type only. Bit b of word k of a row is gate 64 k + b.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
@@ -20,6 +21,10 @@ def pack(gates: Bool[Tensor, "n units"]) -> Int64[Tensor, "n words"]:
     """
     n, units = gates.shape
     words = -(-units // _WORD)
+    if gates.device.type == "cpu":
+        padded = np.zeros((n, words * 8), np.uint8)
+        padded[:, : -(-units // 8)] = np.packbits(gates.detach().numpy(), axis=1, bitorder="little")
+        return torch.from_numpy(padded).view(torch.int64)
     padded = gates.new_zeros((n, words * _WORD), dtype=torch.uint8)
     padded[:, :units] = gates
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=gates.device)

@@ -1,4 +1,4 @@
-"""Which gates a function looks at: those that the network computes, or hard ones."""
+"""Which gates a function uses: the gates that the network computes, or hard ones."""
 
 from typing import Literal, get_args
 
@@ -8,7 +8,7 @@ GateChoice = Literal["network", "hard"]
 
 
 def is_hard(gates: GateChoice) -> bool:
-    """Whether hard gates are wanted; refuse what is no choice."""
+    """Return whether hard gates were asked for; raise InputError for anything but "network" and "hard"."""
     if gates not in get_args(GateChoice):
         raise InputError(
             f'gates is {gates!r}; use "network" for the gates that the network computes, or "hard" for bits'

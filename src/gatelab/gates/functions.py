@@ -1,6 +1,6 @@
 """Gate functions: how a pre-activation q becomes a gate, and how the gate multiplies a value.
 
-One convention holds everywhere: a gate is open when q > 0 (npk, Section 1). Autograd uses the same one at q = 0.
+One convention holds everywhere: a gate is open when q > 0 (npk, Section 1). Autograd treats q = 0 the same way.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ GateFunction = Callable[[Tensor], Tensor]
 
 
 def refuse_steepness(beta: object) -> None:
-    """Refuse a steepness β that is no positive number."""
+    """Raise InputError unless the steepness β is a positive number."""
     if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 < float(beta) < inf:
-        raise InputError(f"beta is {beta!r}; it must be a positive number; a hard gate is HardGate()")
+        raise InputError(f"beta is {beta!r}; it must be a positive number; for a hard gate use HardGate()")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class LeakyGate:
     """A gate that still passes ``slope`` of the value when it is closed, like the gate of a LeakyReLU.
 
     Attributes:
-        gate: the gate function between closed (0) and open (1).
+        gate: the gate function, from 0 (closed) to 1 (open).
         slope: the value of a closed gate: one number, or one for each channel.
 
     Example:
@@ -106,14 +106,14 @@ class LeakyGate:
         return gate + self.closed(q) * (1 - gate)  # exact at both ends: 1, or the slope
 
     def closed(self, q: Float[Tensor, "*shape"]) -> Tensor:
-        """Return the value of closed gates, by channel: the axis behind the examples."""
+        """Return the value of closed gates; slopes by channel belong to the axis after the examples."""
         slope = torch.tensor(self.slope, dtype=q.dtype, device=q.device)
         return slope.view(-1, *[1] * (q.ndim - 2)) if slope.ndim else slope
 
 
 @dataclass(frozen=True)
 class BoundedGate:
-    """The gate of ReLU6, Hardtanh and clamp: open between two bounds; outside of them the nearer bound is returned.
+    """The gate of ReLU6, Hardtanh and clamp: open between two bounds; outside, the operation returns the nearer bound.
 
     Example:
         >>> gate, q = BoundedGate(0.0, 6.0), torch.tensor([-1.0, 2.0, 7.0])
@@ -129,7 +129,7 @@ class BoundedGate:
         return ((q > self.low) & (q < self.high)).to(q.dtype)
 
     def offset(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return what the gate adds: the nearer bound, where it is closed."""
+        """Return what the gate adds: the nearer bound where it is closed, 0 where it is open."""
         return q.clamp(self.low, self.high) * (1 - self(q))
 
 
@@ -139,7 +139,7 @@ class FactorGate:
 
     Attributes:
         threshold: the factor above which the gate counts as open.
-        low, high: the factor of a closed and of an open gate, if it were hard: −1 and 1 for a tanh.
+        low, high: the factors of a closed and an open gate when the gate is hardened: −1 and 1 for a tanh.
     """
 
     threshold: float = 0.5
@@ -166,7 +166,7 @@ def gated(
 
     Args:
         value: what passes through the gate.
-        q: what opens the gate, of the same shape.
+        q: what decides whether the gate is open, of the same shape.
         gate: a gate function, e.g. :class:`HardGate`.
 
     Returns:

@@ -27,7 +27,7 @@ class GateKind(StrEnum):
 
     @property
     def is_relu(self) -> bool:
-        """Whether the gate is that of a ReLU or of one with a slope."""
+        """Whether this is the gate of a ReLU, with or without a slope."""
         return self in (GateKind.RELU, GateKind.LEAKY_RELU)
 
 
@@ -39,9 +39,9 @@ class GateLayer:
         kind: the kind of gate.
         shape: axes after the examples: (w,) for dense layers, (c, height, width) for convolutional ones,
             (c, *positions, taps) for max-pooling, where the winning tap of each window is open.
-        words: the gates, packed row by row: whether each is open.
+        words: one bit per gate, 1 if it is open, packed row by row.
         slope: the share that a closed gate still passes (LeakyReLU), by channel for a PReLU; 0 otherwise.
-        numbers: what each gate multiplies by, if that is more than a bit (soft gates); axes of length 1 stand for all.
+        numbers: the factor of each gate, if gates are soft; an axis of length 1 means the same factor along that axis.
     """
 
     kind: GateKind
@@ -58,7 +58,7 @@ class GateLayer:
         slope: Slope = 0.0,
         numbers: Float[Tensor, "n ..."] | None = None,
     ) -> "GateLayer":
-        """Pack boolean gates; ``numbers`` are what they multiply by, if they are soft."""
+        """Pack boolean gates; ``numbers`` are their factors, if they are soft."""
         return cls(kind, tuple(gates.shape[1:]), pack(gates.flatten(1)), slope, numbers)
 
     @property
@@ -71,7 +71,7 @@ class GateLayer:
         return unpack(self.words, self.units).view(-1, *self.shape)
 
     def factors(self, dtype: torch.dtype) -> Float[Tensor, " n *shape"]:
-        """Return what each gate multiplies by: its number, or 1 where it is open and its slope elsewhere."""
+        """Return the factor of each gate: its number if it is soft, else 1 if open and the slope if closed."""
         if self.numbers is not None:
             return self.numbers.to(dtype).expand(-1, *self.shape)
         return factors_of(self.gates(), self.slope, dtype)
@@ -81,7 +81,7 @@ class GateLayer:
         return replace(self, numbers=None)
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "GateLayer":
-        """Return the layer with a function of its rows applied to its tensors."""
+        """Return the layer with ``change``, a function of rows, applied to each of its tensors."""
         return replace(self, words=change(self.words), numbers=None if self.numbers is None else change(self.numbers))
 
 
@@ -96,7 +96,7 @@ def joined(layers: Sequence[GateLayer]) -> GateLayer:
 
 
 def factors_of(gates: Bool[Tensor, "n ..."], slope: Slope, dtype: torch.dtype) -> Float[Tensor, "n ..."]:
-    """Return 1 for an open gate and the slope for a closed one; slopes of channels belong to the first axis of units.
+    """Return 1 for an open gate and the slope for a closed one; slopes by channel belong to the first axis of units.
 
     Example:
         >>> factors_of(torch.tensor([[True, False]]), 0.25, torch.float64).tolist()

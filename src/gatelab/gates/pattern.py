@@ -48,18 +48,18 @@ class GatePattern:
             layers: name → boolean tensor (n, …) of ReLU gates, or a GateLayer.
             dtype: the network's dtype, in which kernels of the pattern are returned.
             is_chain: whether every path passes every layer, one after another. In a network with skips or branches
-                the gates alone do not tell which paths are open.
+                the gates alone do not determine which paths are open.
         """
         self.is_chain = is_chain
         if not isinstance(layers, Mapping):
             raise InputError(f"layers is a {type(layers).__name__}; give a dictionary from names to boolean tensors")
         if not layers:
-            raise InputError("a gate pattern needs at least one layer")
+            raise InputError("layers is empty; a gate pattern needs at least one layer")
         self._layers = {name: _as_layer(name, layer) for name, layer in layers.items()}
         self._dtype = dtype or torch.get_default_dtype()
         counts = {name: layer.words.shape[0] for name, layer in self._layers.items()}
         if len(set(counts.values())) > 1:
-            raise InputError(f"layers disagree on the number of examples: {counts}")
+            raise InputError(f"layers disagree on the number of examples: {counts}; capture all at the same inputs")
 
     @property
     def n(self) -> int:
@@ -161,7 +161,7 @@ class GatePattern:
     def flips(self, other: "GatePattern") -> dict[str, int]:
         """Count the gates that differ, per layer, between two patterns of the same examples and network.
 
-        Soft gates count as bits: a gate flips when its pre-activation changes its sign.
+        Soft gates count as bits: a gate flips when its pre-activation changes sign.
 
         Example:
             >>> before = GatePattern({"relu": torch.tensor([[True, False]])})
@@ -186,7 +186,7 @@ class GatePattern:
     def check_comparable(self, other: "GatePattern") -> None:
         """Raise InputError unless ``other`` has the same layers of the same shape, on the same device."""
         if not isinstance(other, GatePattern):
-            raise InputError(f"a pattern is compared with a GatePattern, not with a {type(other).__name__}")
+            raise InputError(f"the other pattern is a {type(other).__name__}; give a GatePattern")
         if self.layers != other.layers:
             raise InputError(
                 f"patterns of different networks: layers {list(self.layers)} here, {list(other.layers)} there"
@@ -202,7 +202,7 @@ class GatePattern:
             raise InputError(f"one pattern is on {self.device}, the other on {other.device}; use .to(device)")
 
     def save(self, path: str | Path) -> None:
-        """Write the pattern to a safetensors file, with a checksum; an existing file is replaced by a complete one."""
+        """Write the pattern to a safetensors file, with a checksum; an existing file is replaced in one step."""
         layers = [
             {"name": name, "kind": layer.kind.value, "shape": layer.shape, "slope": layer.slope}
             for name, layer in self._layers.items()
@@ -243,7 +243,7 @@ class GatePattern:
             }
             dtype, is_chain = getattr(torch, about["dtype"]), bool(json.loads(about.get("is_chain", "true")))
         except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{path} is no gate pattern that can be read ({error}); save the pattern again") from error
+            raise InputError(f"{path} holds no readable gate pattern ({error}); save the pattern again") from error
         return cls(layers, dtype, is_chain=is_chain).to(device)
 
     def __repr__(self) -> str:

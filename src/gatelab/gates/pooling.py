@@ -14,7 +14,7 @@ from gatelab.errors import InputError
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The windows of a max-pooling; each tuple has one size per position axis."""
+    """The windows of a max-pooling; each tuple has one entry per position axis."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -115,7 +115,7 @@ def gated_max_pool(
     """Take from each window of ``value`` the element at the position that wins in another network's ``q``.
 
     A deep gated network uses this operation where a ReLU network has its max-pooling. Like
-    :func:`gatelab.gates.gated` it is one operation to gate capture and torch.fx.
+    :func:`gatelab.gates.gated`, it appears as one operation to gate capture and torch.fx.
     """
     if has_torch_function((value, q)):
         return handle_torch_function(gated_max_pool, (value, q), value, q, pool)

@@ -3,7 +3,7 @@
 A teacher computes the label of an input through discrete variables z_α, one for each region of the input, from small
 regions to large ones. A locally connected ReLU student learns the labels. The package shows training from the
 teacher's side: gradient descent reformulated on z, the conditions under which the reformulation is exact, batch norm
-as a projection, what a network can express, and whether nodes come to stand for single factors or events.
+as a projection, what a network can express, and whether nodes come to represent single factors or events.
 
 Rules for teachers are in ``gatelab.hierarchy.rules``, input distributions in ``gatelab.hierarchy.inputs``.
 """

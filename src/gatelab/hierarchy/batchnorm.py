@@ -40,7 +40,7 @@ def standardise(
         if len(constant):
             raise InputError(
                 f"{place}, node {int(constant[0])}: the activation is {mean[constant[0]].item():g} for every input, "
-                "and zero variance cannot be normalised; choose other initial weights, or use eps > 0"
+                "so its variance is zero and cannot be normalised; choose other initial weights, or use eps > 0"
             )
     deviation = (variance + eps).sqrt()
     return Standardised(centred / deviation, mean, deviation)
@@ -56,7 +56,7 @@ def batch_norm_backward(
 
     .. math:: \frac{\partial L}{\partial f} = \frac{c_1}{\sigma} (I - \Lambda S S^T) \frac{\partial L}{\partial f_{bn}}
 
-    This also holds for ε > 0, where f̃ is shorter than a unit vector and I − ΛSSᵀ is not a projection.
+    This also holds for ε > 0; f̃ is then shorter than a unit vector, and I − ΛSSᵀ is not a projection.
     """
     weights = _uniform(gradient) if weights is None else weights
     to_scale = (forward.values * gradient).sum(dim=0)
@@ -85,7 +85,7 @@ def row_energy(weight: Float[Tensor, "k w"], bias: Float[Tensor, " w"] | None = 
 
     .. math:: E_j = \frac12 \Bigl(\sum_k w_{jk}^2 + b_j^2\Bigr)
 
-    A node with a bias has the sum Σ_k w_jk f_k + b_j, so that E[g_j f_j] = 0 conserves ½(‖w_j‖² + b_j²); the paper's
+    A node with a bias has the sum Σ_k w_jk f_k + b_j, so E[g_j f_j] = 0 conserves ½(‖w_j‖² + b_j²); the paper's
     ½‖w_j‖² alone drifts at any step. One step of gradient descent of size η raises the energy by exactly
     ½ η² (‖Δw_j‖² + Δb_j²).
     """

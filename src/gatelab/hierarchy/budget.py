@@ -1,7 +1,7 @@
-r"""An error budget of the reformulation: how much of the error of ΔW each assumption of Theorem 2 is to blame for.
+r"""An error budget of the reformulation: how much of the error of ΔW each assumption of Theorem 2 causes.
 
-With measured gates D the true conditional means obey the equations of Theorem 4 up to four corrections, each the gap of
-one assumption (Φ of focus, B of broadness, C of decorrelation, K of the covariance of updates):
+With measured gates D the true conditional means obey the equations of Theorem 4 up to four corrections, one for each
+assumption (Φ for focus, B for broadness, C for decorrelation, K for the covariance of updates):
 
 .. math::
     F_\alpha &= D_\alpha \circ \Bigl(\sum_\beta (P_{\alpha\beta} F_\beta - \Phi_{\alpha\beta}) W_{\beta\alpha} + b\Bigr)
@@ -10,8 +10,8 @@ one assumption (Φ of focus, B of broadness, C of decorrelation, K of the covari
         + C'_\beta \\
     \Delta W_{\beta\alpha} &= (P_{\alpha\beta} F_\beta - \Phi_{\alpha\beta})^T \Lambda_\alpha G_\alpha + K_{\beta\alpha}
 
-With all four the recursion gives the true ΔW, with none the reformulated one. An assumption's part of the error is its
-Shapley value: by how much its correction lowers the error, averaged over the orders in which corrections can be made.
+With all four the recursion gives the true ΔW, with none the reformulated one. An assumption's share of the error is its
+Shapley value: how much its correction lowers the error, averaged over the orders in which corrections can be made.
 """
 
 from dataclasses import dataclass
@@ -35,15 +35,15 @@ CAUSES = ("focus", "broadness", "decorrelation", "covariance of updates")
 
 @dataclass(frozen=True)
 class ErrorBudget:
-    """The error of the reformulated ΔW, relative to ΔW, and what each assumption contributes; these add up to it.
+    """The error of the reformulated ΔW relative to ΔW, and the contributions of the assumptions, which add up to it.
 
-    A contribution may be negative: then an assumption's error makes up for that of another.
+    A contribution may be negative: one assumption's error then cancels part of another's.
 
     Attributes:
         total: ‖ΔW on z − ΔW‖ / ‖ΔW‖ over all weights, with measured gates.
         parts: cause → its Shapley value.
         regions: region → the relative error of its own ΔW.
-        mended: causes that are corrected → the error that is left.
+        mended: corrected causes → the remaining error.
     """
 
     total: float
@@ -75,7 +75,7 @@ def error_budget(student: LocalNetwork, teacher: Teacher, x: Int[Tensor, "n d"] 
         True
     """
     if any(options.norm is not Norm.NONE for options in student.options.values()):
-        raise InputError("the budget is of networks without batch norm, whose variance over z is another approximation")
+        raise InputError("the budget is for networks without batch norm: its variance over z is another approximation")
     if student.loss is not TopLoss.SQUARED:
         raise InputError("the budget needs the squared loss: the mean of a softmax is not the softmax of the mean")
     terms = _Terms(student, teacher, observe_student(student, teacher, x))
@@ -97,7 +97,7 @@ def _relative(found: dict[str, Tensor], true: dict[str, Tensor]) -> float:
 
 
 def _shapley(errors: dict[frozenset[str], float]) -> dict[str, float]:
-    """Return how much mending each cause lowers the error, averaged over all orders of mending."""
+    """Return how much correcting each cause lowers the error, averaged over all orders of correction."""
     count, found = len(CAUSES), {}
     for cause in CAUSES:
         others = [mended for mended in errors if cause not in mended]
@@ -111,7 +111,7 @@ def _shapley(errors: dict[frozenset[str], float]) -> dict[str, float]:
 
 
 class _Terms:
-    """The corrections, measured, and the recursion with some of them."""
+    """The measured corrections, and the recursion with a chosen set of them."""
 
     def __init__(self, student: LocalNetwork, teacher: Teacher, seen: Observation):
         self.student, self.seen = student, seen

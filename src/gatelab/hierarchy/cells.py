@@ -1,4 +1,4 @@
-"""Sums over the cells (region, value of z, group of examples), and what they say with its error."""
+"""Sums over the cells (region, value of z, group of examples), and estimates from them with their errors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Means = Mapping[str, Float[Tensor, "r m c"]]
 class Gap:
     """A relative size, 0 if a condition holds, with a 95 % interval over groups of examples.
 
-    The value is corrected for the noise of the means it compares (jackknife), and 0 if nothing is left.
+    The value is corrected for the noise of the compared means (jackknife), and 0 if the correction exceeds it.
     """
 
     value: float
@@ -28,7 +28,7 @@ class Gap:
 
 
 def _short(value: float) -> str:
-    """Two digits, without an exponent for what is as good as nothing."""
+    """Format with two digits; tiny values get no exponent."""
     return f"{value:.2g}" if value >= 1e-3 else f"{value:.3f}"
 
 
@@ -36,7 +36,7 @@ class CellSums:
     """Sums of quantities over examples, for each group of examples, region, value of z and node.
 
     Args:
-        groups: the examples are dealt into so many groups.
+        groups: number of groups of examples.
         regions: number of regions.
         values: number of values of z.
     """
@@ -60,7 +60,7 @@ class CellSums:
             self._squares[name][group] += quantity.double().square().sum(dim=0)
 
     def count(self, group: int, z: Int[Tensor, "n r"]) -> None:
-        """Count examples of one group; once for each, however many times quantities are added."""
+        """Count examples of one group; call it once for each, however often quantities are added."""
         groups, regions, values = self.shape
         if self._counts is None:
             self._counts = torch.zeros(groups, regions * values, dtype=torch.float64, device=z.device)
@@ -113,7 +113,7 @@ def jackknife(whole: float, without: list[float]) -> Gap:
     estimate = groups * whole - (groups - 1) * middle  # the noise of n examples adds about 1/n, which this removes
     variance = (groups - 1) / groups * sum((value - middle) ** 2 for value in without)
     half = float(student_t.ppf(0.975, groups - 1)) * variance**0.5
-    # Where noise is larger than what it hides, the correction may overshoot; the plain gap is then the upper end.
+    # Where the noise exceeds the gap, the correction may overshoot; the uncorrected gap is then the upper end.
     high = estimate + half if estimate + half > 0 else whole
     value, low, high = (max(0.0, square) ** 0.5 for square in (estimate, estimate - half, high))
     return Gap(value, low, high)

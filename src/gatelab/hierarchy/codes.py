@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gatelab.errors import InputError, SupportTooLargeError
 
-# Visiting a million inputs takes about a second; beyond that, sampling is the better tool.
+# Visiting a million inputs takes about a second; for more, sampling is the better tool.
 ENUMERATION_LIMIT = 2**20
 _LARGEST_CODE = 2**62
 
@@ -71,7 +71,7 @@ def n_factors(size: int, place: str) -> int:
     """Return the number of binary factors of a variable with ``size`` values, the first the most significant bit."""
     bits = size.bit_length() - 1
     if bits < 1 or size != 2**bits:
-        raise InputError(f"{place} takes {size} values, no power of two: it has no binary factors")
+        raise InputError(f"{place} takes {size} values; binary factors need a power of two")
     return bits
 
 

@@ -29,20 +29,20 @@ def diagnose(
 ) -> Diagnosis:
     """Measure, layer by layer, where the assumptions of the reformulation (Theorem 2) break in a network.
 
-    Images never repeat, so P(x_β | z_α, z_β) cannot be counted. What the theorem uses of it can: the mean of a child's
-    nodes given z_α must be the mean of their means given z_β (focus), and so for gradients (broadness). The network is
-    run with each layer's nodes replaced by their means given z, and the result is compared with what it computes.
+    Images never repeat, so P(x_β | z_α, z_β) cannot be counted. What the theorem needs of it can: the mean of a child's
+    nodes given z_α must be the mean of their means given z_β (focus), and likewise for gradients (broadness). The
+    network is run with each layer's nodes replaced by their means given z, and the result is compared with its output.
 
     Args:
         student: the network whose nodes are measured: the teacher's own, or another one with the same regions.
-        teacher: a teacher read off a network, by :func:`~gatelab.hierarchy.teacher_from`.
-        loss: whose gradients are meant.
-        regions: the number of regions in each layer that are measured at most, evenly spaced.
+        teacher: a teacher read from a network, by :func:`~gatelab.hierarchy.teacher_from`.
+        loss: the loss whose gradients are measured.
+        regions: the largest number of regions to measure in each layer, evenly spaced.
         batch: examples at a time.
         patches: places to remember for each node.
 
     Returns:
-        The diagnosis; its ``words()`` say where the assumptions break.
+        The diagnosis; its ``words()`` state where the assumptions break.
 
     Example:
         >>> from gatelab.hierarchy import teacher_from
@@ -55,10 +55,10 @@ def diagnose(
         raise InputError(f"the teacher is a {type(teacher).__name__}; make one by teacher_from(network, data)")
     own = teacher.regions if student is teacher.regions.network.model else regions_of(student, teacher.x)
     if own.fields.regions != teacher.fields.regions or set(own.fields.edges) != set(teacher.fields.edges):
-        raise InputError(f"the student's gates form {own.fields}, the teacher's {teacher.fields}; use equal layers")
+        raise InputError(f"the student's gates form {own.fields}, the teacher's {teacher.fields}; use the same layers")
     if own.n_outputs != teacher.n_outputs:
         raise InputError(
-            f"the student returns {own.n_outputs} numbers, the teacher {teacher.n_outputs}; use equal ones"
+            f"the student returns {own.n_outputs} numbers, the teacher {teacher.n_outputs}; use equally many"
         )
     check_counts(regions=regions, batch=batch, patches=patches)
     if len(teacher.y) < 2 * GROUPS:
@@ -129,7 +129,7 @@ class _Work:
         x, target = self.teacher.x[rows], self.teacher.targets[self.teacher.y[rows]]
         parameters = [parameter for _, parameter in self.weights]
         with torch.enable_grad():
-            # Also where weights are frozen, gradients must reach every layer.
+            # Gradients must reach every layer, even where weights are frozen.
             raws, outputs, top = self.own.run(x.detach().requires_grad_())
             total = self.loss.mean(top, target.to(top), torch.ones(len(rows)).to(top))
             wanted = [*raws, *outputs, top, *(p for p in parameters if p.requires_grad)]
@@ -173,7 +173,7 @@ class _Work:
         layer.labels.index_add_(0, self.teacher.y[rows], f.double())
 
     def _keep(self, kind: str, group: int, moves: list[Tensor]) -> None:
-        """Add Δw to those of its group."""
+        """Add Δw to the sum of its group."""
         kept = self.moves[kind]
         if len(kept) <= group:
             kept.append([move.detach().double() for move in moves])
@@ -181,7 +181,7 @@ class _Work:
             kept[group] = [total + move.double() for total, move in zip(kept[group], moves, strict=True)]
 
     def diagnosis(self) -> Diagnosis:
-        """Put the numbers together."""
+        """Assemble the diagnosis from the sums."""
         names = [*(layer.name for layer in self.own.layers), "output"]
         energies = weight_energies(self.own)
         factors = [isinstance(book, GateBits) for book in self.teacher.codebooks[1:]]  # other codes have no factors
@@ -237,7 +237,7 @@ class _Work:
         return event_correlations(means, priors, layer.sums.power("f"))
 
     def _updates(self) -> dict[str, Gap]:
-        """Return for each weight how far Δw with g_j(z_α) in place of g_j is from Δw."""
+        """Return, for each weight, the distance of Δw with g_j(z_α) in place of g_j from Δw."""
         found = {}
         moving = [name for name, parameter in self.weights if parameter.requires_grad]
         for place, name in enumerate(moving):

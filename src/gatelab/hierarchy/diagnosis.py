@@ -22,7 +22,7 @@ class LayerDiagnosis:
         layer: the gate's name; "output" for the top.
         regions, nodes, values: regions that were measured, nodes in each, values of z_α.
         bits: entropy of z_α.
-        focus: E[Σ w f_k(z_β) | z_α] against E[f^raw | z_α]: does z_β say all that z_α knows about the child's nodes?
+        focus: E[Σ w f_k(z_β) | z_α] against E[f^raw | z_α]: does z_α tell nothing about the child's nodes beyond z_β?
         broadness: E[Σ w g_j(z_α) | z_β] against E[g^raw | z_β], at this layer as the child.
         activations, gradients: decorrelation, Cov(f', f^raw | z) and Cov(f', g^raw | z).
         forward, backward: both causes together, Eq. 7: F and G̃ against the true conditional means.
@@ -82,7 +82,7 @@ class Diagnosis:
     loss: float
 
     def words(self) -> list[str]:
-        """Say where Theorem 2's assumptions break in this network, and by how much."""
+        """Return sentences on where Theorem 2's assumptions break in this network, and by how much."""
         said = []
         for layer in self.layers:
             gaps = {
@@ -102,13 +102,13 @@ class Diagnosis:
             weight, gap = max(self.updates.items(), key=lambda pair: pair[1].value)
             said.append(
                 f"Updates: taking f and g as uncorrelated given z changes Δ of '{weight}' by {gap} of its length, the "
-                f"most of {len(self.updates)} weights."
+                f"largest change among {len(self.updates)} weights."
             )
         return said
 
 
 def _degree(errors: list[Gap]) -> str:
-    """Say how far the assumptions are from true, by the intervals of the errors going up and going down."""
+    """Grade the assumptions by the intervals of the forward and backward errors."""
     surely = max(gap.low for gap in errors)
     if all(gap.high < _SMALL for gap in errors):
         return "the assumptions nearly hold:"
@@ -117,7 +117,7 @@ def _degree(errors: list[Gap]) -> str:
     if surely > _SMALL:
         return "the assumptions break:"
     return (
-        "the assumptions fail, by how much these examples do not tell:"
+        "the assumptions fail; these examples are too few to tell by how much:"
         if surely
-        else "no error can be told from noise:"
+        else "no error stands out from the noise:"
     )

@@ -51,14 +51,14 @@ def nearest_disentangled(matrix: Float[Tensor, "m k"], marginals: Float[Tensor, 
     k = n_factors(len(matrix), "z")
     if matrix.shape[1] != k:
         raise InputError(
-            f"{len(matrix)} values have {k} binary factors, but there are {matrix.shape[1]} nodes; the definition is "
-            "about one node per factor (disentanglement_score takes any number)"
+            f"{len(matrix)} values have {k} binary factors, but there are {matrix.shape[1]} nodes; the definition "
+            "requires one node per factor (disentanglement_score takes any number)"
         )
     rest = torch.ones(k, 2).to(matrix) if marginals is None else marginals.to(matrix)
     if rest.shape != (k, 2):
         raise InputError(f"marginals are {tuple(rest.shape)}; give a row [P(0), P(1)] for each of {k} factors")
     if not bool(torch.isfinite(matrix).all() and torch.isfinite(rest).all()):
-        raise InputError("the matrix or the marginals hold NaN or infinite values, from which nothing is at a distance")
+        raise InputError("the matrix or the marginals hold NaN or infinite values; give finite numbers")
     columns = []
     for j in range(k):
         # Project onto {r ⊗ … ⊗ v ⊗ … ⊗ r}: v is free on the column's own axis, r = 1 or p on the others.
@@ -105,7 +105,7 @@ def factor_blocks(matrix: Float[Tensor, "m n"], sets: Sequence[Sequence[int]]) -
     """Return the marginal blocks P(β[S_i] | α[i]) of P_αβ."""
     k, width = len(sets), matrix.shape[1].bit_length() - 1
     if matrix.shape != (2**k, 2**width):
-        raise InputError(f"a matrix of shape {tuple(matrix.shape)} has no {k} binary factors in its rows")
+        raise InputError(f"the matrix has shape {tuple(matrix.shape)}; {k} factors need {2**k} rows, and 2^n columns")
     _check_sets(sets, width, k)
     tensor = matrix.view(*(2,) * (k + width))
     blocks = []

@@ -23,7 +23,7 @@ class Events:
     """The part of the distribution of a teacher's variables that training sees.
 
     ``priors`` are P(z_α), the diagonals of Λ_α; ``matrices`` are P_αβ = P(z_β | z_α), m_α × m_β, dense or sparse, with
-    rows of zeros for values that never occur. ``targets`` are the outputs wanted of the student's top nodes for each
+    rows of zeros for values that never occur. ``targets`` are the target outputs of the student's top nodes for each
     value at the top. ``samples`` is how many inputs were counted; None if the numbers are exact.
     """
 
@@ -36,7 +36,7 @@ class Events:
     def matrix(self, parent: str, child: str) -> Tensor:
         """Return P_αβ = P(z_β | z_α), m_α × m_β."""
         if (parent, child) not in self.matrices:
-            raise InputError(f"'{parent}' is no parent of '{child}'; its children are {self.fields.children(parent)}")
+            raise InputError(f"'{child}' is not a child of '{parent}', which has {self.fields.children(parent)}")
         return self.matrices[parent, child]
 
     def backward(self, parent: str, child: str) -> Tensor:
@@ -115,7 +115,7 @@ def given_events(
     matrices: Mapping[tuple[str, str], Float[Tensor, "_ _"]],
     targets: Float[Tensor, "m k"] | None = None,
 ) -> Events:
-    """Take the probabilities as specified; the priors below the top follow from them.
+    """Build events from given probabilities; the priors below the top follow from them.
 
     Args:
         fields: the hierarchy.
@@ -179,7 +179,7 @@ def sampled_inputs(
         generator: the source of random numbers.
 
     Returns:
-        The inputs, and region → its variable at each of them.
+        The inputs, and region → its variable at each input.
 
     Example:
         >>> from gatelab.hierarchy import string_fields

@@ -1,6 +1,6 @@
-"""How far Theorem 2's conditions are from true, node by node: why the reformulation departs from the student.
+"""How far Theorem 2's conditions are from holding, node by node: why the reformulation departs from the student.
 
-The appendix's focus and broadness together are the main text's "onsite conditional independence".
+The appendix calls them focus and broadness; together they are the main text's "onsite conditional independence".
 """
 
 from dataclasses import dataclass
@@ -66,8 +66,8 @@ def conditions(
     Args:
         student: the network; see :func:`observe_student`.
         teacher: on the same receptive fields.
-        x: a sample; by default every input of the teacher. Contents that a sample holds only once look as if z
-            determined them, so take many more samples than there are contents. For images, whose contents never
+        x: a sample; by default every input of the teacher. A content that occurs only once in the sample looks as
+            if z determined it, so take many more samples than there are contents. For images, whose contents never
             repeat, :func:`gatelab.hierarchy.diagnose` measures what the conditions do to the nodes instead.
 
     Returns:

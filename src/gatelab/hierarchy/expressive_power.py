@@ -23,13 +23,13 @@ def separate(matrix: Float[Tensor, "m n"], row: int) -> tuple[Float[Tensor, " n"
 
     The linear programme "maximise w·p_i + b subject to w·p_j + b ≤ 0 for j ≠ i and |w|∞ ≤ 1" is solved by HiGHS. Its
     value is the row's ℓ₁ distance to the convex hull of the others; 0 inside the hull. The programme is solved for rows
-    shifted and scaled to [−1, 1], so that no unit of measure is too small for the solver.
+    shifted and scaled to [−1, 1], so that the data's unit does not matter to the solver.
     """
     if matrix.ndim != 2 or matrix.numel() == 0 or not bool(torch.isfinite(matrix).all()):
-        raise InputError(f"a matrix of shape {tuple(matrix.shape)} with NaN, infinity or no entries has no hull")
+        raise InputError(f"a matrix of shape {tuple(matrix.shape)}, empty or with NaN or infinity, has no hull")
     points = matrix.detach().cpu().double().numpy()
     if not 0 <= row < len(points):
-        raise InputError(f"there is no row {row} in a matrix of {len(points)} rows")
+        raise InputError(f"there is no row {row}; the matrix has {len(points)} rows")
     if len(points) == 1:
         return torch.zeros_like(matrix[0]), 1.0, 1.0
     centre, spread = points.mean(axis=0), _spread(matrix)
@@ -57,7 +57,7 @@ def _inside(matrix: Float[Tensor, "m n"]) -> float:
 
 
 def vertices(matrix: Float[Tensor, "m n"]) -> Bool[Tensor, " m"]:
-    """Tell which rows are vertices: not in the convex hull of the other rows (Def. 1). Equal rows are not vertices.
+    """Return which rows are vertices: not in the convex hull of the other rows (Def. 1). Equal rows are not vertices.
 
     vert(P) of Def. 2 is their number; P is all-vert if all rows are vertices.
 
@@ -87,14 +87,14 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
 
     The paper asks that each P_αβ alone be all-vert. That excludes regions that know more than one child does: where
     z_α = (z_β, z_γ), rows of P_αβ repeat. It is enough that the rows of all children side by side, [P_αβ, P_αγ, …],
-    are vertices, and this function needs no more; both conditions give F_α = I by induction from below. Values that
+    are vertices, and this function needs only that; both conditions give F_α = I by induction from below. Values that
     never occur (where regions overlap, children cannot disagree) have no row, and their nodes stay 0.
     """
     fields = events.fields
     sizes = {region: len(events.priors[region]) for region in fields.bottom_up}
     for leaf in fields.leaves:
         if sizes[leaf] != values ** len(fields.positions(leaf)):
-            raise InputError(f"leaf '{leaf}' takes {sizes[leaf]} values; with {values} values per position it cannot")
+            raise InputError(f"leaf '{leaf}' takes {sizes[leaf]} values; give values= per position, not {values}")
     prior = events.priors[fields.top]
     network = LocalNetwork(fields, sizes, sizes[fields.top], values=values, top=NodeOptions(), dtype=prior.dtype)
     network = network.to(prior.device)
@@ -112,8 +112,8 @@ def expressive_network(events: Events, *, values: int = 2) -> LocalNetwork:
 class Expressibility:
     """The losses ‖F_ω − I‖² of the constructed ReLU network and of the best linear one, of any width and with biases.
 
-    ``events`` is m_ω, the number of values of z_ω that occur, also the loss of F = 0; ``rank`` that of the best linear
-    F_ω. Eckart–Young: linear ≥ m_ω − rank.
+    ``events`` is m_ω, the number of values of z_ω that occur, also the loss of F = 0; ``rank`` is the rank of the best
+    linear F_ω. Eckart–Young: linear ≥ m_ω − rank.
     """
 
     events: int

@@ -18,7 +18,7 @@ from gatelab.network.operations import Kind
 
 @dataclass(frozen=True)
 class FactorScores:
-    """How a layer's nodes stand for the binary factors of z; means over regions.
+    """How well a layer's nodes represent the binary factors of z; means over regions.
 
     Attributes:
         definition: share of Var E[f_j | z] that the factor matched with node j explains (Definition 3).
@@ -35,7 +35,7 @@ class FactorScores:
     def inseparable(self, below: "FactorScores", energy: Float[Tensor, "o i"]) -> float:
         """Return the relative distance of the weights between matched nodes from separable (Definition 5).
 
-        Each factor below belongs to the factor above that reads it most; what the others read of it is in excess.
+        Each factor below belongs to the factor above that reads it most; other weights from it count as distance.
         """
         above, children = (nodes[nodes >= 0] for nodes in (self.nodes, below.nodes))
         part = energy.to(above.device)[above][:, children]
@@ -99,7 +99,7 @@ def weight_energies(own: RegionNetwork) -> dict[int, Float[Tensor, "o i"]]:
 
 
 def _weight_layer(network: Network, node: Node) -> Node | None:
-    """Return the weight layer behind a node, with only normalisations in between; None if there is none."""
+    """Return the weight layer that feeds a node, with only normalisations in between; None if there is none."""
     while node.op != "placeholder":
         if network.kind(node) is Kind.WEIGHT:
             return node

@@ -71,11 +71,11 @@ def image_fields(
 
 
 def fields_of(model: nn.Module, shape: Sequence[int]) -> ReceptiveFields:
-    """Read the hierarchy off a network of local layers: convolutions and pooling in sequence, then a global head.
+    """Read the hierarchy from a network of local layers: convolutions and pooling in sequence, then a global head.
 
     Layers that see no more than the layer below (1×1 convolutions, ReLU, batch norm) add nodes, not regions. With
-    padding or dilation, where windows do not lie inside each other as they are computed from each other, regions have
-    the children that the layers give them, not those of inclusion.
+    padding or dilation, a window need not contain exactly the windows it is computed from; children then follow the
+    layers, not inclusion.
 
     Args:
         model: an ``nn.Sequential``, possibly nested.
@@ -133,7 +133,7 @@ def _padded(
     paddings: Sequence[tuple[int, ...]],
     dilations: Sequence[tuple[int, ...]],
 ) -> ReceptiveFields:
-    """Join windows layer by layer, cut off at the border; parents are those that the layers make."""
+    """Join windows layer by layer, cut off at the border; parents follow the layers."""
     names = {place: f"x{index}" for index, place in enumerate(product(*map(range, shape)))}
     regions = {name: frozenset([index]) for index, name in enumerate(names.values())}
     children: dict[str, tuple[str, ...]] = {}
@@ -193,7 +193,7 @@ def _stacked(
             whole = isinstance(k, Integral) and isinstance(s, Integral)
             if not whole or k < 1 or s < 1 or k > size or (size - k) % s:
                 raise InputError(
-                    f"layer {number}: windows of {k} with stride {s} do not fit {size} regions without a rest; "
+                    f"layer {number}: windows of {k} with stride {s} do not tile {size} regions exactly; "
                     "choose (size − kernel) divisible by the stride"
                 )
         grid = tuple((size - k) // s + 1 for size, k, s in zip(shape, kernel, stride, strict=True))

@@ -12,9 +12,9 @@ class ReceptiveFields:
     The top region covers everything and has layer number 0; a child's layer number is its parent's plus one. Siblings
     may overlap. Regions without children are leaves; their variables are read from the input.
 
-    Inclusion says nothing about a network with padding: the smaller window at the border lies inside its neighbour, yet
-    does not feed it. ``children`` then says which regions a region is computed from. Regions may be equal, a child is
-    only required to lie inside its parent, and a region's layer number is its longest way from the top.
+    Inclusion does not describe a network with padding: the smaller window at the border lies inside its neighbour, yet
+    does not feed it. ``children`` then gives the regions that a region is computed from. Regions may be equal, a child
+    need only lie inside its parent, and a region's layer number is the length of its longest path from the top.
 
     Attributes:
         regions: name → positions, ascending.
@@ -29,7 +29,7 @@ class ReceptiveFields:
 
     Args:
         regions: name → positions, in any order.
-        children: region → the regions it is computed from; by inclusion if left out.
+        children: region → the regions it is computed from; by default, inclusion decides.
 
     Example:
         >>> fields = ReceptiveFields({"a": [0], "b": [1], "c": [2], "ab": [0, 1], "bc": [1, 2], "all": [0, 1, 2]})
@@ -150,27 +150,27 @@ class ReceptiveFields:
                 listed = ", ".join(f"{layer} below '{parent}'" for parent, layer in candidates.items())
                 raise InputError(
                     f"region '{name}' would stand in several layers ({listed}), so it has no layer number; "
-                    "add or remove regions until all ways to the top are equally long"
+                    "add or remove regions until all paths to the top are equally long"
                 )
             layers[name] = next(iter(candidates.values()))
         return layers
 
     def _given_parents(self) -> dict[str, tuple[str, ...]]:
-        """Turn the given children round, and check that they are regions inside their parents."""
+        """Return the parents of each region, and check that given children are regions inside their parents."""
         sets = {name: frozenset(positions) for name, positions in self.regions.items()}
         parents: dict[str, list[str]] = {name: [] for name in self.regions}
         for parent, children in self._children.items():
             for child in children:
                 if child not in sets or not sets[child] <= sets[parent] or child == parent:
                     raise InputError(
-                        f"region '{parent}' names the child '{child}', which is no region inside it; the positions of "
-                        "a region are the union of its children's"
+                        f"region '{parent}' names the child '{child}', which is not a region inside it; the positions "
+                        "of a region are the union of its children's"
                     )
                 parents[child].append(parent)
         return {name: tuple(found) for name, found in parents.items()}
 
     def _ordered(self) -> tuple[tuple[str, ...], dict[str, int]]:
-        """Return the regions with children before parents, and the longest way of each from the top."""
+        """Return the regions with children before parents, and each one's longest path from the top."""
         heights: dict[str, int] = {}
         waiting = {name: len(children) for name, children in self._children.items()}
         ready = [name for name in self.bottom_up if not waiting[name]]
@@ -186,7 +186,7 @@ class ReceptiveFields:
         places = {name: place for place, name in enumerate(self.regions)}
         order = tuple(sorted(ready, key=lambda name: (heights[name], places[name])))
         layers: dict[str, int] = {}
-        for name in reversed(order):  # what nothing reads stands as far from the top as its height allows
+        for name in reversed(order):  # a region that nothing reads gets the largest layer number its height allows
             unread = heights[order[-1]] - heights[name]
             layers[name] = max((layers[parent] + 1 for parent in self._parents[name]), default=unread)
         return order, layers

@@ -70,7 +70,7 @@ class Uniform(Independent):
     def __init__(self, n_positions: int, values: int = 2):
         check_counts(n_positions=n_positions, values=values)
         if values < 2:
-            raise InputError(f"{n_positions} positions with {values} values each; use at least one with two")
+            raise InputError(f"{n_positions} positions with {values} values each; use at least 1 position and 2 values")
         super().__init__(torch.full((n_positions, values), 1 / values, dtype=torch.float64))
 
 
@@ -114,7 +114,7 @@ class Empirical(Inputs):
     Args:
         x: (n, d) values; :func:`discretise` makes them from real data.
         values: v; by default the largest value plus one.
-        labels: the class of each example, from 0; a teacher on this data takes them as z_ω unless it has another rule.
+        labels: the class of each example, from 0; a teacher on these data uses them as z_ω unless it has another rule.
     """
 
     def __init__(self, x: Int[Tensor, "n d"], values: int | None = None, labels: Int[Tensor, " n"] | None = None):
@@ -132,7 +132,7 @@ class Empirical(Inputs):
         self._labels = None if labels is None else self._one_label_each(x, labels)
 
     def _one_label_each(self, x: Int[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
-        """Return the label of each different example; refuse examples that have two."""
+        """Return the label of each distinct example; refuse examples with two labels."""
         if labels.shape != x.shape[:1] or labels.is_floating_point() or int(labels.min()) < 0:
             raise InputError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}; give a whole number from 0 for each of "
@@ -198,7 +198,7 @@ def discretise(x: Float[Tensor, " n *shape"], levels: int = 2) -> Int[Tensor, "n
         raise InputError(f"x has shape {tuple(x.shape)}, without any value; give one or more examples")
     low, high = x.min(), x.max()
     if levels < 2 or not bool(high > low):
-        raise InputError(f"cannot cut values between {low.item():g} and {high.item():g} into {levels} levels")
+        raise InputError(f"cannot cut values from {low.item():g} to {high.item():g} into {levels} levels")
     scaled = (x.flatten(1) - low) / (high - low) * levels
     return scaled.floor().clamp(max=levels - 1).long()
 

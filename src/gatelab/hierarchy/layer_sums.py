@@ -1,4 +1,4 @@
-"""What a diagnosis adds up at one layer of a network, batch by batch."""
+"""The sums of a diagnosis at one layer of a network, built batch by batch."""
 
 import torch
 from jaxtyping import Float, Int
@@ -7,11 +7,11 @@ from torch import Tensor
 from gatelab.hierarchy.cells import CellSums
 from gatelab.hierarchy.diagnosis import Patches
 
-GROUPS = 20  # of examples, for intervals
+GROUPS = 20  # groups of examples, for confidence intervals
 
 
 class LayerSums:
-    """What is added up at one layer: at every position the sums of f and g by value of z, at some positions more."""
+    """The sums at one layer: of f and g by value of z at every position, and of more quantities at some positions."""
 
     def __init__(self, codes: Int[Tensor, "n p"], values: int, regions: int):
         self.codes, self.values = codes, values
@@ -33,7 +33,7 @@ class LayerSums:
             self._totals[name].index_add_(0, cells, values.flatten(0, 1).double())
 
     def mean(self, name: str, rows: Int[Tensor, " b"], like: Tensor) -> Float[Tensor, "b p c"]:
-        """Return the mean given z of a quantity, at every position of some examples."""
+        """Return a quantity's mean given z, at every position of some examples."""
         table = self._totals[name] / self._counts
         return table[self._cells(rows)].view(len(rows), self.codes.shape[1], -1).to(like.dtype)
 

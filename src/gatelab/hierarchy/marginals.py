@@ -19,7 +19,7 @@ def observe_student(
 
     Args:
         student: a :class:`LocalNetwork`, or any network of your own whose gates have the teacher's regions: with a
-            teacher on strings the positions are its pixels, and their values 0, 1, … its input. Nothing of it changes.
+            teacher on strings, the positions are its pixels and their values 0, 1, … its input. It is left unchanged.
         teacher: gives the inputs, their probabilities and the targets.
         x: a sample, every row equally likely; by default every input of the teacher.
 

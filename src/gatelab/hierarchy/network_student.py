@@ -18,13 +18,13 @@ def observe_network(
 ) -> Observation:
     """Run a network forward and backward on a teacher's inputs; see :func:`~gatelab.hierarchy.observe_student`.
 
-    With a teacher read off a network the loss is the cross-entropy, else the squared error.
+    With a teacher read from a network the loss is the cross-entropy, otherwise the squared error.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"the student is a {type(model).__name__}; give a LocalNetwork or another nn.Module")
     if isinstance(teacher, NetworkTeacher):
         if x is not None:
-            raise InputError("a teacher read off a network has its own examples; choose some by teacher.subset(rows)")
+            raise InputError("a teacher read from a network has its own examples; use teacher.subset(rows)")
         x, probability, images, z = teacher.x, None, teacher.x, teacher.z
         regions = teacher.regions if model is teacher.regions.network.model else regions_of(model, images)
     else:
@@ -91,7 +91,7 @@ def _passes(
 
 
 def _on_strings(model: nn.Module, teacher: Teacher, x: Tensor) -> tuple[RegionNetwork, Tensor]:
-    """Show strings to a network as images with one channel, or as vectors; their positions are its pixels."""
+    """Feed strings to a network as images with one channel, or as vectors; their positions are its pixels."""
     like = next(model.parameters(), torch.zeros(()))
     failure: InputError | None = None
     d = teacher.fields.n_positions

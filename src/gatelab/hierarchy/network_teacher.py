@@ -44,7 +44,7 @@ class LayerInformation:
 
 @dataclass(frozen=True, eq=False)
 class NetworkTeacher:
-    """A teacher read off a network (hierarchy, Section 2.2, "Example of teacher networks").
+    """A teacher read from a network (hierarchy, Section 2.2, "Example of teacher networks").
 
     Attributes:
         regions: the network and its regions.
@@ -128,9 +128,9 @@ def teacher_from(
 ) -> NetworkTeacher:
     """Read a trained network as a hierarchy: regions, variables z_α, and the data's labels as z_ω.
 
-    Regions are the receptive fields of the network's gates, with padding, stride and pooling as they are. z_α makes the
+    Regions are the receptive fields of the network's gates, with its own padding, stride and pooling. z_α makes the
     nodes of a region discrete. ``teacher.events`` counts P(z_β | z_α) with sampling errors, and
-    ``teacher.information`` says how many bits z keeps.
+    ``teacher.information`` gives the number of bits that z keeps.
 
     Args:
         model: any network that gatelab reads, in evaluation mode.
@@ -138,7 +138,7 @@ def teacher_from(
         quantiser: how z_α is made: :class:`~gatelab.hierarchy.quantise.Clusters` (16 of them by default),
             ``ProductCodes`` or ``SignPattern``.
         pixel_values: clusters of the pixels, the variables of the leaves.
-        limit: the number of examples to use at most, evenly spaced.
+        limit: the largest number of examples to use, evenly spaced.
         generator: for the clusters; the same ones each time if left out.
 
     Returns:
@@ -152,7 +152,7 @@ def teacher_from(
     """
     check_counts(pixel_values=pixel_values, limit=limit)
     refuse_generator(generator)
-    generator = generator or torch.Generator().manual_seed(0)  # the caller's random state stays as it is
+    generator = generator or torch.Generator().manual_seed(0)  # leaves the caller's random state unchanged
     if isinstance(data, Dataset):
         like, rows = next(model.parameters(), torch.zeros(())), evenly(len(data.train_x), limit)
         x, y = data.inputs(data.train_x[rows], like.dtype).to(like.device), data.train_y[rows].to(like.device)
@@ -164,7 +164,7 @@ def teacher_from(
     regions = regions_of(model, x)
     if int(y.max()) >= regions.n_outputs:
         raise InputError(
-            f"labels go up to {int(y.max())}, and the network returns {regions.n_outputs} numbers; it needs one for "
+            f"labels go up to {int(y.max())}, but the network returns {regions.n_outputs} numbers; it needs one for "
             "each class"
         )
     books = _fitted(regions, x, quantiser or Clusters(), pixel_values, generator)

@@ -41,7 +41,7 @@ class Observation:
     loss: float
 
     def output(self, region: str) -> Float[Tensor, "n _"]:
-        """Return f_j(x), what the parents read: of a leaf its encoding, else the region's nodes."""
+        """Return f_j(x), what the parents read: a leaf's encoding, or another region's nodes."""
         return self.states[region].output if region in self.states else self.inputs[region]
 
     def given_z(self, values: Float[Tensor, "n w"], region: str) -> Float[Tensor, "m w"]:

@@ -6,8 +6,8 @@ g̃_α = γ_α (−1, 1) node i of β receives
 .. math:: \tilde G_{\beta,i} = \sum_\alpha P_{\alpha,S}^T \tilde g_\alpha w_{\alpha i}
           = \sum_\alpha c_{\alpha i} (v^+_\alpha - v^-_\alpha), \qquad c_{\alpha i} = \gamma_\alpha w_{\alpha i}.
 
-The differences v⁺ − v⁻ sum to zero, so 2^|S| − 1 of them can span every zero-sum vector, also the disentangled one of
-Definition 4, p ⊗ … ⊗ (−1, 1) ⊗ … ⊗ p. With fewer parents only its nearest approximation is reached.
+The differences v⁺ − v⁻ sum to zero, so 2^|S| − 1 of them can span every zero-sum vector, including the disentangled one
+of Definition 4, p ⊗ … ⊗ (−1, 1) ⊗ … ⊗ p. Fewer parents reach only its nearest approximation.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def disentangling_weights(
     differences = torch.stack([matrix[1] - matrix[0] for matrix in matrices], dim=1).to(marginals)
     step = torch.tensor([-1.0, 1.0]).to(marginals)
     wanted = torch.stack([kron([step if i == j else marginals[i] for i in range(k)]) for j in range(k)], dim=1)
-    # The pseudo-inverse also serves parents that say the same: of all solutions it takes the smallest weights.
+    # The pseudo-inverse also handles redundant parents: of all solutions it takes the smallest weights.
     c = torch.linalg.pinv(differences, rtol=1e-12) @ wanted
     found = differences @ c
     residual = ((found - wanted).norm() / wanted.norm()).item()

@@ -37,7 +37,7 @@ class BatchNormProjection:
             "#3", … for further uses.
         kind: "batch_norm", "group_norm", "layer_norm" or "instance_norm".
         frozen: whether the layer uses stored statistics in training; it then projects nothing.
-        removed: share of the gradient's energy in the span of {f, 1}, which does not come back.
+        removed: share of the gradient's energy in the span of {f, 1}, which the layer removes.
         mean_share: the part of ``removed`` along 1.
         activation_share: the part of ``removed`` along the centred f; 0 if f does not vary over the batch.
         factor: c₁/σ, the scale of the remainder; 1/σ where channels of one group have different c₁.
@@ -63,7 +63,7 @@ class BatchNormProjection:
 
 @dataclass(frozen=True)
 class _Use:
-    """One call of a normalisation: its input and output, cut out of the graph so that nothing else feeds them."""
+    """One call of a normalisation: its input and output, isolated in the graph so that nothing else contributes."""
 
     layer: str
     kind: str
@@ -78,9 +78,9 @@ def batchnorm_projection_report(
 ) -> list[BatchNormProjection]:
     """Measure, for each normalisation layer, how much of the incoming gradient it removes on the batch x.
 
-    Batch norm, group norm, layer norm and instance norm are found wherever they stand, as modules or as functions. A
-    model in evaluation mode is taken as if it trained, with the statistics of the batch; in a model that trains, a
-    layer in evaluation mode is frozen and projects nothing. Dropout is off. Nothing of the model changes.
+    Batch norm, group norm, layer norm and instance norm are found anywhere in the model, as modules or as functions. A
+    model in evaluation mode is treated as in training, with the statistics of the batch; in a model in training mode, a
+    layer in evaluation mode is frozen and projects nothing. Dropout is off. The model is left unchanged.
 
     Args:
         model: any module with normalisation layers.
@@ -110,14 +110,14 @@ def batchnorm_projection_report(
                 value = loss(run(x))
             if not watch.uses:
                 raise UnsupportedModelError(
-                    f"{type(model).__name__} has no batch-norm layer; there is nothing to report"
+                    f"{type(model).__name__} has no normalisation layer; there is nothing to report"
                 )
             if value.ndim != 0:
                 raise InputError(f"loss returned a tensor of shape {tuple(value.shape)}; it must return a scalar")
             wanted = [tensor for use in watch.uses for tensor in (use.f, use.output)]
             found = torch.autograd.grad(value, wanted, allow_unused=True)
     finally:
-        for module, training in modes.items():  # a model that cannot be copied stands in for itself
+        for module, training in modes.items():  # a model that cannot be copied was run itself
             module.training = training
     return [
         _projection(use, outer, inner) for use, inner, outer in zip(watch.uses, found[::2], found[1::2], strict=True)
@@ -146,7 +146,7 @@ def _named(model: nn.Module) -> Iterator[Callable[[str], str]]:
 
 
 class _Watch(TorchFunctionMode):
-    """Sees every normalisation, module or function, and cuts its input and output out for gradients of their own."""
+    """Intercepts every normalisation, module or function, and isolates its input and output to get their gradients."""
 
     def __init__(self, place: Callable[[str], str]):
         super().__init__()
@@ -165,7 +165,7 @@ class _Watch(TorchFunctionMode):
             return func(*args, **kwargs)
         given = _arguments(func, name, args, kwargs)
         f = given["input"]
-        # A copy of its own: the gradient at f itself also holds what comes back around this layer.
+        # A copy: the gradient at f itself also includes what bypasses this layer.
         own = f.clone() if f.requires_grad else f.detach().clone().requires_grad_()
         frozen = not given.get("training", given.get("use_input_stats", True)) and given["running_mean"] is not None
         label = self._place(name)
@@ -176,7 +176,7 @@ class _Watch(TorchFunctionMode):
             given |= {"running_mean": None, "running_var": None, "training": True}
         output = getattr(nn.functional, name)(**{**given, "input": own})
         self.uses.append(_Use(label, name, frozen, given, own, output))
-        return output.clone()  # an in-place ReLU behind the layer would overwrite the output
+        return output.clone()  # an in-place ReLU after the layer would overwrite the output
 
 
 def _arguments(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _projection(use: _Use, outer: Tensor | None, inner: Tensor | None) -> BatchN
     """Compare the gradient at the layer's output (outer) with the one at its input (inner)."""
     if outer is None or inner is None:
         raise UnsupportedModelError(
-            f"layer '{use.layer}': no gradient of the loss reaches it; remove it, take it out of torch.no_grad, or "
+            f"layer '{use.layer}': no gradient of the loss reaches it; remove it, run it outside torch.no_grad, or "
             "change the loss"
         )
     f, weight = use.f.detach(), use.arguments.get("weight")
@@ -240,7 +240,7 @@ def _projection(use: _Use, outer: Tensor | None, inner: Tensor | None) -> BatchN
 
 
 def _frozen(use: _Use, outer: Tensor, inner: Tensor, scale: Tensor) -> BatchNormProjection:
-    """Report a layer that scales and shifts by stored statistics: all of the gradient comes back."""
+    """Report a layer that uses stored statistics: all of the gradient passes."""
     variance, eps = use.arguments["running_var"].detach(), use.arguments["eps"]
     factor = (scale / (variance + eps).sqrt()).expand_as(variance)
     predicted = outer * factor.view(-1, *(1,) * (outer.ndim - 2))

@@ -1,4 +1,4 @@
-"""What normalisation removes of the gradient, over depth and while a network trains."""
+"""The share of the gradient that normalisation removes, over depth and during training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from gatelab.hierarchy.projection_report import BatchNormProjection, batchnorm_p
 
 @dataclass
 class ProjectionTracker:
-    """Record what normalisation removes of the gradient while a network trains.
+    """Record the share of the gradient that normalisation removes while a network trains.
 
     Args:
         model: the network; it may train between records.
-        x: the batch on which it is measured.
+        x: the batch on which the share is measured.
         loss: maps the model's output on x to a scalar.
         records: step → the report, one entry for each use of a layer.
 
@@ -35,7 +35,7 @@ class ProjectionTracker:
     records: dict[int, list[BatchNormProjection]] = field(default_factory=dict)
 
     def record(self, step: int) -> list[BatchNormProjection]:
-        """Measure the network as it is, under the caller's own count."""
+        """Measure the network now; ``step`` is the caller's own count."""
         self.records[step] = batchnorm_projection_report(self.model, self.x, self.loss)
         return self.records[step]
 
@@ -51,7 +51,7 @@ def projection_plot(shares: dict[int, list[float]], step: str = "step") -> Panel
 
     Args:
         shares: step → the share at each layer, from the input up.
-        step: what steps are called.
+        step: the name of a step, for the axis.
 
     Returns:
         The facts of the figure.
@@ -65,7 +65,7 @@ def projection_plot(shares: dict[int, list[float]], step: str = "step") -> Panel
         for place in depth
     ]
     label = "share removed"
-    # Shares differ by orders of magnitude: of v entries two directions are 2/v. A frozen layer's is 0, no logarithm.
+    # Shares differ by orders of magnitude: two directions out of v are 2/v. A frozen layer's share is 0: no logarithm.
     log = min(map(min, shares.values()), default=0.0) > 0
     return Panels(
         (

@@ -1,4 +1,4 @@
-"""Make a discrete variable of a region's nodes: clusters, product codes, or which gates are open."""
+"""Turn a region's nodes into a discrete variable: clusters, product codes, or which gates are open."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _CHUNK = 2**18  # vectors that are compared with all centres at once
 
 
 class Codebook(ABC):
-    """Says which of ``values`` values a vector of nodes has."""
+    """Maps a vector of nodes to one of ``values`` values."""
 
     values: int
 
@@ -137,7 +137,7 @@ class SignPattern(Quantiser):
     """z_α is the sign pattern: which of the region's gates are open. It consists of binary factors (Definition 3).
 
     Args:
-        bits: how many gates count: those that are open nearest to half the time, which say most.
+        bits: how many gates to use: those open closest to half the time, which carry the most information.
     """
 
     bits: int = 4

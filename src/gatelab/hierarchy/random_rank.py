@@ -8,7 +8,7 @@ from torch import Tensor
 def random_activations(
     rows: Float[Tensor, "m k"], nodes: int, *, bias: bool, generator: torch.Generator | None = None
 ) -> Float[Tensor, "m n"]:
-    """Return F = relu(P W + b) of a layer with Gaussian weights, and biases if asked.
+    """Return F = relu(P W + b) of a layer with Gaussian weights and, on request, biases.
 
     Args:
         rows: P F_β of all children side by side, a row for each event.

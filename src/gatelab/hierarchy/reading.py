@@ -1,4 +1,4 @@
-"""A user's network as a hierarchy of regions: the gates of each layer, position by position, and what each reads."""
+"""A user's network as a hierarchy of regions: each layer's gates by position, and the regions that each one reads."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -21,7 +21,7 @@ from gatelab.network.evaluation import call
 from gatelab.network.operations import Kind
 
 _IMPULSES = 128  # positions that are tried at once
-_LOUD = 1000.0  # how much an impulse stands out; windows with a maximum must notice it, too
+_LOUD = 1000.0  # size of an impulse: large enough to win in max-pooling windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +90,8 @@ class RegionNetwork:
 
         Args:
             x: inputs.
-            replace: called with the number of a layer (from 0) and its f; returns what the layers above see instead.
-            winners: of the max-pooling; the first run with them decides, and later ones follow.
+            replace: called with the number of a layer (from 0) and its f; returns what the layers above get instead.
+            winners: winners of the max-pooling, chosen in the first run and reused in later ones.
 
         Returns:
             f^raw and f (or what replaces it) of every layer, and the output before a softmax or sigmoid.
@@ -108,7 +108,7 @@ class RegionNetwork:
         return found[::2], found[1::2], output
 
     def gate(self, index: int, raw: Float[Tensor, " n *shape"]) -> Float[Tensor, " n *shape"]:
-        """Return f' of a layer: 1 where its gates are open, else what they pass when closed (0 for a ReLU)."""
+        """Return f' of a layer: 1 where its gates are open, otherwise the slope of closed gates (0 for a ReLU)."""
         slope = torch.as_tensor(self.network.slope(self.layers[index].node)).to(raw)  # a PReLU has one per channel
         closed = slope.view(1, -1, *(1,) * (raw.ndim - 2)) if slope.numel() > 1 else slope
         return torch.where(raw > 0, torch.ones_like(raw), closed.expand_as(raw))
@@ -152,7 +152,7 @@ def regions_of(model: nn.Module, x: Float[Tensor, " n *shape"]) -> RegionNetwork
         The layers and the regions.
 
     Raises:
-        UnsupportedModelError: there is no gate on the way to the output, or one that is not a ReLU's or LeakyReLU's.
+        UnsupportedModelError: no gate lies on the way to the output, or one is not the gate of a ReLU or LeakyReLU.
 
     Example:
         >>> net = nn.Sequential(nn.Conv1d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3))
@@ -169,7 +169,7 @@ def regions_of(model: nn.Module, x: Float[Tensor, " n *shape"]) -> RegionNetwork
         if gating.value is not gating.q or gating.gate is not None or gating.bounds not in (None, (0.0, inf)):
             raise UnsupportedModelError(
                 f"{network.where(node)}: its gate is a number, or another signal decides it, or it bounds its values "
-                "from above, so that f is not f' times f^raw with f' = 0 or 1; the hierarchy is about ReLUs"
+                "from above, so f is not f' times f^raw with f' = 0 or 1; use ReLU or LeakyReLU gates"
             )
         grid = tuple(int(size) for size in shape[2:])
         names = tuple(f"h{number}_{index}" for index in range(prod(grid)))
@@ -191,7 +191,7 @@ def _fields(names: Sequence[tuple[str, ...]], edges: Mapping[tuple[int, int], Te
             found = [names[lower][index] for lower, seen in below for index in seen[:, place].nonzero()[:, 0].tolist()]
             children[name] = tuple(found)
             regions[name] = frozenset().union(*(regions[child] for child in found))
-    regions[names[-1][0]] = frozenset(range(len(names[0])))  # also the pixels that strides step over
+    regions[names[-1][0]] = frozenset(range(len(names[0])))  # including pixels that strides skip
     return ReceptiveFields(regions, children)
 
 
@@ -200,7 +200,7 @@ def _edges(
 ) -> Iterator[tuple[tuple[int, int], Tensor]]:
     """Yield (lower, upper) → which positions of the upper layer an impulse at each of the lower one reaches."""
     model = _positive(network.model)
-    # Any positive input will do; its entries differ, so that no difference of them vanishes.
+    # Any positive input will do; its entries are all different, so that no difference vanishes.
     start = torch.linspace(1, 2, x.numel(), dtype=torch.float64, device=x.device).view(x.shape)
     targets = [*(layer.before for layer in layers), network.output]
     numbers = {layer.name: number for number, layer in enumerate(layers, start=1)}
@@ -208,11 +208,11 @@ def _edges(
     def run(inputs: Tensor, lower: int, factor: Tensor | None) -> list[Tensor]:
         def decide(name: str, q: Tensor) -> Tensor | None:
             number = numbers.get(name)
-            if number is None:  # max-pooling chooses as it does, and what decides nothing here stays open
+            if number is None:  # max-pooling chooses as usual, and other gates stay open
                 return None if network.kind(by_name[name]) is Kind.SELECTION else torch.ones_like(q)
             if number == lower and factor is not None:
                 return factor
-            # Layers above the impulse are shut, so that it arrives only where nothing lies in between.
+            # Layers above the impulse are shut, so it reaches only layers without another gate in between.
             return torch.zeros_like(q) if number > lower else torch.ones_like(q)
 
         with torch.no_grad():

@@ -28,7 +28,7 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
 
     Args:
         teacher: the teacher to refine.
-        keep: number of positions. 0 gives the teacher itself, on values that occur; d carries all information.
+        keep: number of positions. 0 gives the teacher itself, restricted to values that occur; d keeps all information.
 
     Returns:
         The refined teacher.
@@ -41,9 +41,9 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
         >>> refined(Teacher(string_fields(4, [2]), rules.parity), 1).sizes["h1_0"]
         4
     """
-    # The first positions of a region are among the first positions of its children: z' is computed from below, as z is.
+    # A region's first positions are among its children's first positions, so z' can be computed from below, as z is.
     if not isinstance(keep, Integral) or keep < 0:
-        raise InputError(f"keep is {keep}; it is a number of positions, 0 for none")
+        raise InputError(f"keep is {keep}; give a number of positions, 0 for none")
     fields, v = teacher.fields, teacher.inputs.values
     if fields.top not in teacher.rules:
         raise InputError(
@@ -70,11 +70,11 @@ def refined(teacher: Teacher, keep: int) -> Teacher:
 def full_information(teacher: Teacher) -> Teacher:
     """Return a teacher whose every z_α determines x_α: P(x_α | z_α) is a delta function (hierarchy, Thm. 3).
 
-    Of a data set only the contents that occur have a value, so regions may be as large as its images.
+    For a data set, only contents that occur have a value, so regions may be as large as its images.
     """
     if not isinstance(teacher.inputs, Empirical):
         return refined(teacher, teacher.fields.n_positions)
-    # With no labels of its own the new top has a rule: the joint of its children, like every other region.
+    # The new inputs have no labels, so the top gets a rule: the joint of its children, like every other region.
     plain = Empirical(teacher.inputs.support()[0], teacher.inputs.values)
     numbered = Teacher(teacher.fields, joint, plain)
     x, _ = plain.support()

@@ -50,10 +50,10 @@ def reformulate(student: LocalNetwork, events: Events, gates_from: Teacher | Non
     Batch norm takes its mean and variance over z_α, with Λ_α as weights (Eq. 83).
 
     Args:
-        student: the network; nothing of it changes.
+        student: the network, which is left unchanged.
         events: probabilities on the same receptive fields.
         gates_from: measure D_α = P(gate open | z_α) on the student at every input of this teacher (hierarchy,
-            Section 3). By default D_α = 1 where the averaged node is positive; exact if z_α determines x_α.
+            Section 3). By default D_α = 1 where the averaged node is positive, which is exact if z_α determines x_α.
 
     Returns:
         Activations, gates, gradients and the moves of all parameters.

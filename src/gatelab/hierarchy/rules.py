@@ -50,7 +50,7 @@ def lookup(table: Int[Tensor, "*children"], values: int | None = None) -> Rule:
     size = int(table.max()) + 1 if values is None else values
     if int(table.min()) < 0 or int(table.max()) >= size:
         raise InputError(
-            f"a table with entries {int(table.min())} … {int(table.max())} cannot have {size} values 0, 1, …"
+            f"the table has entries {int(table.min())} … {int(table.max())}; for {size} values give 0 … {size - 1}"
         )
     flat, children = table.flatten(), tuple(table.shape)
     return Rule(lambda z: flat.to(z.device)[encode(z, children)], children, size)
@@ -86,8 +86,8 @@ def joint(context: RuleContext) -> Rule:
     if context.seen is None:
         raise SupportTooLargeError(
             f"region '{context.region}': its children take {count:,} values together, more than the limit of "
-            f"{ENUMERATION_LIMIT:,}; use a coarser rule, smaller regions, or inputs.Empirical, of which only the "
-            "combinations that occur are numbered"
+            f"{ENUMERATION_LIMIT:,}; use a coarser rule, smaller regions, or inputs.Empirical, which numbers only "
+            "the combinations that occur"
         )
     known = torch.unique(context.seen, dim=0)
     return Rule(lambda z: places(known.to(z.device), z), context.children, len(known) + 1)
@@ -152,7 +152,7 @@ def per_factor(combine: Combine) -> RuleMaker:
 
 
 def quantised_convolution(bits: int, generator: torch.Generator | None = None) -> RuleMaker:
-    """Make one layer of a CNN whose ``bits`` channels are cut to signs.
+    """Make one layer of a CNN whose ``bits`` channels are reduced to signs.
 
     Children's values enter as bits ±1; channel c of the region is on if Σ w_c · bits > 0. Regions in one layer of the
     hierarchy share w, as in a convolution.

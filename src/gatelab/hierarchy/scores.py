@@ -19,8 +19,9 @@ from gatelab.hierarchy.teacher import Teacher
 class Matching:
     """Nodes of a region matched with the teacher's factors, or events, there.
 
-    The matrix says how well each node stands for each factor, between 0 and 1. ``nodes`` are those assigned to the
-    factors, each at most once, −1 where there are too few. The score is the mean over factors, 0 for those without.
+    The matrix holds, between 0 and 1, how well each node represents each factor. ``nodes`` are those assigned to the
+    factors, each at most once, or −1 where there are too few. The score is the mean over factors; one without a node
+    counts 0.
     """
 
     matrix: Float[Tensor, "n t"]
@@ -47,20 +48,20 @@ def disentanglement_score(
     *,
     over_inputs: bool = False,
 ) -> StudentScore:
-    """Score how far each hidden region's nodes stand for single binary factors of z_α (Definition 3).
+    """Score how well each hidden region's nodes represent single binary factors of z_α (Definition 3).
 
     Definition 3 is about F_α = E[f | z_α]. The matrix holds Var(E[f_j | factor i]) / Var(E[f_j | z_α]): the share of
     what node j says about z_α that factor i alone explains. A score of 1 means that every factor has a node whose mean
     depends on this factor and on nothing else of z_α.
 
     With ``over_inputs`` the share is of Var(f_j), the variance over the inputs. That is the score above times the share
-    of the node's variance that z_α explains, and so also rises when a node merely comes to depend on z_α.
+    of the node's variance that z_α explains, so it also rises when a node merely comes to depend on z_α.
 
     Args:
         student: with any number of nodes.
         teacher: z_α must take 2^k values in the hidden regions.
         x: a sample; every input of the teacher by default.
-        over_inputs: whether the whole variance of a node counts, or only that of its mean given z_α.
+        over_inputs: whether the whole variance of a node counts, or only the variance of its mean given z_α.
 
     Returns:
         The score of each hidden region, and their mean ``overall``.
@@ -118,7 +119,7 @@ def selectivity(
         deviations = _variance(f, p).sqrt().unsqueeze(1) * _variance(events, p).sqrt()
         scores[region] = match(_share(covariance.clamp(min=0), deviations))
     if not scores:
-        raise InputError("in every hidden region z has one value only, so there is no event to be selective to")
+        raise InputError("in every hidden region z has only one value, so there is no event to be selective to")
     return StudentScore(scores)
 
 
@@ -129,7 +130,7 @@ def gradient_selectivity(observation: Observation, region: str) -> Float[Tensor,
     """
     mass = torch.bincount(observation.z[region], observation.probability, minlength=observation.sizes[region])
     weighted = observation.weighted_gradient(region)
-    # An event that always occurs leaves no others; the least number stands for their mass, so that 0 / 0 becomes 0.
+    # An event that always occurs leaves no others; the smallest positive number stands for their mass: 0 / 0 is 0.
     others = (weighted.sum(dim=0) - weighted) / (1 - mass).clamp(min=torch.finfo(mass.dtype).tiny).unsqueeze(1)
     return (observation.gradient(region) - others).T
 

@@ -21,7 +21,7 @@ from gatelab.models.init import check_counts, glorot_
 
 
 class Norm(StrEnum):
-    """Where batch norm stands in a region."""
+    """Where batch norm is applied in a region."""
 
     NONE = "none"
     AFTER_LINEAR = "after the linear map"
@@ -34,7 +34,7 @@ class NodeOptions:
 
     Attributes:
         relu: whether a gate follows.
-        norm: where batch norm stands.
+        norm: where batch norm is applied.
         bias: whether nodes have biases.
         eps: batch norm's ε; 0 is the theory's value and refuses nodes that do not vary.
 
@@ -58,7 +58,7 @@ class NodeOptions:
 class RegionState(NamedTuple):
     """One region's nodes at every input: weighted sums f^raw, the gate's input and output, f for the parents, and f'.
 
-    Batch norm, where there is any, stands between ``raw`` and ``gated`` or between ``active`` and ``output``. f' is 1
+    Batch norm, if there is any, acts between ``raw`` and ``gated`` or between ``active`` and ``output``. f' is 1
     where the gate is open, else 0; it is 1 everywhere in a region without ReLUs, which has no gates.
     """
 
@@ -87,7 +87,7 @@ class LocalNetwork(nn.Module):
         encodings: leaf → (values, nodes) table of its nodes' outputs; the identity where missing.
         hidden: options of the hidden regions; ReLU and bias by default.
         top: options of the top region; linear with bias by default.
-        loss: what the outputs are compared with; the squared error by default.
+        loss: the loss at the top; the squared error by default.
         dtype: of the parameters.
         generator: for the Glorot-uniform weights; biases start at 0.
 
@@ -214,10 +214,10 @@ def student_for(
     """Build a student with the teacher's receptive fields and classes.
 
     Args:
-        teacher: whose regions, values and number of outputs the student takes.
+        teacher: gives the student's regions, values and number of outputs.
         nodes: n_α for every hidden region, or by name.
         hidden: options of the hidden regions.
-        loss: what the outputs are compared with; the squared error by default.
+        loss: the loss at the top; the squared error by default.
         dtype: of the parameters.
         generator: for the weights.
 
@@ -252,6 +252,6 @@ def _widths(fields: ReceptiveFields, nodes: int | Mapping[str, int], outputs: in
     if empty:
         raise InputError(
             f"regions {', '.join(empty)} have {widths[empty[0]]} nodes, so nothing passes; "
-            "give each a whole number, at least one"
+            "give each a whole number, at least 1"
         )
     return widths

@@ -31,7 +31,7 @@ class Teacher:
         inputs: the distribution of x; uniform bits by default.
         top: the rule or rule maker of the top region, if it differs.
         labels: class of each value of z_ω; by default the value itself.
-        targets: the output wanted of the student's top nodes, a row for each value of z_ω; one-hot labels by default.
+        targets: the target of the student's top nodes, a row for each value of z_ω; one-hot labels by default.
 
     Example:
         >>> from gatelab.hierarchy import rules, string_fields
@@ -67,7 +67,7 @@ class Teacher:
         n_values = self.sizes[fields.top]
         for what, given in (("labels", labels), ("targets", targets)):
             if given is not None and len(given) != n_values:
-                raise InputError(f"there are {len(given)} {what} for the {n_values} values of '{fields.top}'")
+                raise InputError(f"there are {len(given)} {what}; give one for each of {n_values} values at the top")
         if labels is not None and (labels.is_floating_point() or int(labels.min()) < 0):
             raise InputError(f"labels are {labels.dtype} from {labels.min().item():g}; give whole numbers from 0")
         if targets is not None and (targets.ndim != 2 or not bool(torch.isfinite(targets).all())):
@@ -103,7 +103,7 @@ class Teacher:
         return self.labels.to(x.device)[self(x)[self.fields.top]]
 
     def target(self, x: Int[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """Return the output wanted of the student for each input."""
+        """Return the target output for each input."""
         return self.targets.to(x.device)[self(x)[self.fields.top]]
 
     def contents(self, region: str, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
@@ -121,7 +121,7 @@ class Teacher:
         return encode(x[:, positions], (self.inputs.values,) * len(positions))
 
     def numbered_contents(self, region: str, x: Int[Tensor, "n d"]) -> Int[Tensor, " n"]:
-        """Return a number for the content x_α of a region, equal for equal contents: a region may be of any size."""
+        """Return a number for the content x_α of a region, equal for equal contents; the region may have any size."""
         return numbered(x[:, list(self.fields.positions(region))])
 
     def _made(self, chosen: Mapping[str, Rule | RuleMaker]) -> dict[str, Rule]:
@@ -158,7 +158,7 @@ class Teacher:
         return rules
 
     def _seen_leaves(self) -> dict[str, Int[Tensor, " n"]]:
-        """Return the leaves' variables in the data; empty if the inputs are no data set."""
+        """Return the leaves' variables in the data; empty if the inputs are not a data set."""
         if not isinstance(self.inputs, Empirical):
             return {}
         x, _ = self.inputs.support()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class TopLoss(StrEnum):
-    r"""What the top's nodes are compared with.
+    r"""The loss at the top's nodes.
 
     SQUARED is the paper's: L = ½ E‖T − F_ω‖², G_ω = T − F_ω. CROSS_ENTROPY puts a softmax on top (hierarchy, Section 3:
     "top level nodes, just below the softmax layer"): L = −E Σ T log softmax(F_ω), G_ω = T − softmax(F_ω) for targets T

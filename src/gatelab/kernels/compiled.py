@@ -9,8 +9,8 @@ from typing import Any
 def compiled(module: str) -> Any:
     """Return a module of compiled functions, or None where Numba cannot be imported.
 
-    Importing Numba takes half a second, which nobody should pay who only looks at a spectrum. And Numba does not
-    support a new version of Python as soon as torch does; every caller has a slower way without it.
+    Importing Numba takes half a second, which callers that only compute a spectrum should not pay. Numba also supports
+    new versions of Python later than torch does; every caller has a slower way without it.
     """
     try:
         return import_module(module)

@@ -1,6 +1,6 @@
-r"""Kernels of infinitely wide convolutional ReLU networks, flattened or with global average pooling (CNTK).
+r"""Kernels of infinitely wide convolutional ReLU networks (CNTK: convolutional NTK), flattened or globally pooled.
 
-The recursion of Arora et al. (2019, "On exact computation with an infinitely wide neural net"), stride 1 and zero
+The recursion of Arora et al. (2019, "On exact computation with an infinitely wide neural net") with stride 1 and zero
 padding, and its form for fixed random gates. With S(p, p') at positions p of x and p' of x', the k × k filter taps o,
 T S(p, p') = Σ_o S(p + o, p' + o)/k², and κ₀, κ₁ the maps of a ReLU layer on normalised covariances,
 
@@ -24,7 +24,7 @@ from gatelab.errors import InputError
 from gatelab.kernels.tiles import tiles
 from gatelab.observe import examples
 
-_ENTRIES = 2**18  # of a covariance over pairs of examples and positions, computed at once: 2 MiB fit in a cache
+_ENTRIES = 2**18  # entries of a covariance computed at a time: 2 MiB fit in a cache
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class ConvolutionalKernels:
     Attributes:
         nngp: covariance of the output over random weights.
         ntk: the tangent kernel (CNTK).
-        fixed_gates: the values' tangent kernel under fixed random gates (FRNPF), with the same scales.
+        fixed_gates: the values' tangent kernel under fixed random gates (fixed random neural path features, FRNPF),
+            with the same scales.
     """
 
     nngp: Float[Tensor, "n m"]
@@ -58,7 +59,7 @@ def convolutional_kernels(
         x: images.
         y: other images; None means x.
         convolutions: number of convolutions.
-        pooled: whether the readout averages over positions first; else it reads all of them.
+        pooled: whether the readout averages over positions first; otherwise it reads all of them.
         filter_size: k, odd.
 
     Returns:
@@ -70,7 +71,7 @@ def convolutional_kernels(
         (1.0, 3.0)
     """
     if convolutions < 1 or filter_size % 2 == 0:
-        raise InputError(f"convolutions = {convolutions}, filter_size = {filter_size}: need ≥ 1, and an odd filter")
+        raise InputError(f"convolutions = {convolutions}, filter_size = {filter_size}; give ≥ 1 and an odd size")
     rows = examples(x).detach().double()
     columns = rows if y is None else examples(y, name="y").detach().double()
     if rows.shape[1:] != columns.shape[1:]:
@@ -97,7 +98,7 @@ def _block(x: Tensor, y: Tensor, convolutions: int, k: int, pooled: bool) -> Flo
             tangent, values = _taps(both_open * tangent, k, pooled) + covariance, _taps(both_open * values, k, pooled)
         scale = norms[:, None, :, :, None, None] * others[:, None, None] if pooled else norms[:, None] * others
         cosine = (covariance / scale.where(scale > 0, 1.0)).clamp(-1, 1)
-        # Rounding must not open an angle between an image and itself: arccos(1 − ε) is √(2ε).
+        # Rounding must not create an angle between an image and itself: arccos(1 − ε) is √(2ε).
         cosine = cosine.where(1 - cosine > 8 * torch.finfo(cosine.dtype).eps, 1.0)
         both_open = 1 - cosine.arccos() / pi
         activated = scale * (((1 - cosine) * (1 + cosine)).sqrt() / pi + both_open * cosine)
@@ -106,7 +107,7 @@ def _block(x: Tensor, y: Tensor, convolutions: int, k: int, pooled: bool) -> Flo
 
 
 def _norms(x: Float[Tensor, "n c h w"], convolutions: int, k: int) -> Iterator[Float[Tensor, "n h w"]]:
-    """√Σ_l(p, p) of each image, layer by layer; a ReLU scaled by √2 leaves it as it is."""
+    """√Σ_l(p, p) of each image, layer by layer; a ReLU scaled by √2 does not change it."""
     own = x.square().sum(dim=1)
     for _ in range(convolutions):
         own = F.avg_pool2d(own[:, None], k, 1, k // 2)[:, 0]

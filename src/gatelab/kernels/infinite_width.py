@@ -15,8 +15,8 @@ from gatelab.kernels.tiles import bytes_of, evaluate, fill, refuse_too_large, ti
 from gatelab.observe import examples
 
 _NEAR = 1e-3  # how close to ±1 a cosine may come before arccos loses more than three digits
-_PAIRS = 4096  # pairs of examples taken at once there
-_SMALL_ANGLE = 0.1  # below which the series has all digits
+_PAIRS = 4096  # pairs of such examples computed at a time
+_SMALL_ANGLE = 0.1  # below this angle the series is exact to all digits
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class InfiniteWidthKernels:
     r"""The two standard limits of a network with d weight layers, weights N(0, 1), hidden layers scaled by √(2/w).
 
     Attributes:
-        nngp: covariance of the output over random weights, :math:`\Sigma^{(d)}`.
+        nngp: the NNGP (neural network Gaussian process) kernel, the covariance of the output over random weights,
+            :math:`\Sigma^{(d)}`.
         ntk: the tangent kernel, :math:`\tilde K^{(d)}`.
     """
 
@@ -72,7 +73,8 @@ class InfiniteWidthKernel:
 
     def about(self) -> dict[str, Any]:
         """Return what distinguishes this kernel from others, as plain data."""
-        other = {} if self.last_layer == 1 else {"last_layer": self.last_layer}  # stores of Eq. 2 stay what they were
+        # Nothing is added for Eq. 2, so that older stores remain valid.
+        other = {} if self.last_layer == 1 else {"last_layer": self.last_layer}
         return {"kind": "infinite", "depth": self.depth, **other}
 
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "_InfiniteWidthTiles":
@@ -160,12 +162,13 @@ def infinite_width_kernels(
 def fixed_gates_ntk(
     x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int
 ) -> Float[Tensor, "n m"]:
-    r"""Compute the limit of the values' tangent kernel under fixed random gates (FRNPF), for values of variance 2/w.
+    r"""Compute the limit of the values' tangent kernel under fixed random gates, for values of variance 2/w.
 
     .. math:: K^V \to d\, \Sigma \odot \prod_{l=1}^{d-1} \kappa_0(\theta_l), \quad \kappa_0(\theta) = (\pi - \theta)/\pi
 
-    d σ^{2(d−1)} H of npk, Theorem 5.1, with the overlap of each layer at its mean; θ_l as in the ReLU network that
-    makes the gates. Unlike a ReLU network's, the values keep the inner product of the inputs.
+    This is the setting FRNPF (fixed random neural path features): d σ^{2(d−1)} H of npk, Theorem 5.1, with the overlap
+    of each layer at its mean, and θ_l as in the ReLU network that makes the gates. Unlike those of a ReLU network,
+    the values keep the inner product of the inputs.
 
     Args:
         x: examples; axes behind the first are flattened.
@@ -187,10 +190,10 @@ def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
         raise InputError(f"depth is {depth!r}; it counts weight layers: give a whole number, at least 1")
     width = examples(x).flatten(1).shape[1]
     if not width:
-        raise InputError(f"x has shape {tuple(x.shape)}: its examples hold no values")
+        raise InputError(f"x has shape {tuple(x.shape)}: its examples are empty; give at least one value each")
     other = width if y is None else examples(y, name="y").flatten(1).shape[1]
     if width != other:
-        raise InputError(f"x has {width} values per example, y has {other}")
+        raise InputError(f"x has {width} values per example, y has {other}; give both the same number")
     if y is not None and y.dtype != x.dtype:
         raise InputError(f"x is {x.dtype}, y is {y.dtype}; use y.to({x.dtype})")
 
@@ -220,12 +223,12 @@ def angle_maps(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], layers: int) ->
 
 
 def _angles(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> tuple[Tensor, Tensor]:
-    """The angle θ between any two examples, and π − θ, each to its last digits; π/2 for an example that is zero."""
+    """The angle θ between any two examples, and π − θ, each to full precision; π/2 for an example that is zero."""
     u, v = (rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) for rows in (x, y))
     cosine = (u @ v.T).clamp(-1, 1)
     theta = cosine.arccos()
     phi = pi - theta
-    # arccos loses half of the digits near ±1; there 2 atan2(‖u − v‖, ‖u + v‖) takes over, pair by pair.
+    # arccos loses half of the digits near ±1; there 2 atan2(‖u − v‖, ‖u + v‖) is used, pair by pair.
     for i, j in (part.T for part in (cosine.abs() > 1 - _NEAR).nonzero().split(_PAIRS)):
         apart, together = (u[i] - v[j]).norm(dim=1), (u[i] + v[j]).norm(dim=1)
         theta[i, j], phi[i, j] = 2 * torch.atan2(apart, together), 2 * torch.atan2(together, apart)

@@ -41,8 +41,8 @@ def overlap_kernel(
 
     Raises:
         PathCountOverflowError: a raw count is larger than float64 holds.
-        UnsupportedModelError: a layer has position axes, or the gates are not those of one chain of layers; the overlap
-            then depends on the architecture, which :class:`OverlapKernel` knows.
+        UnsupportedModelError: a layer has position axes, or the layers do not form a chain; the overlap then depends on
+            the architecture, which :class:`OverlapKernel` knows.
 
     Example:
         >>> ones = GatePattern({"relu": torch.ones(2, 3, dtype=torch.bool)})
@@ -73,8 +73,8 @@ def overlap_kernel(
 class OverlapKernel(Brief):
     """The overlap Λ of a model's gates, for any number of examples; see :func:`overlap_kernel`.
 
-    Where layers form a chain, packed bits tell the overlap. Where signals branch and meet again (skips, concatenation),
-    it is the path kernel of an input of ones, divided by the number of inputs: open paths per starting node.
+    Where layers form a chain, packed bits give the overlap. Where signals branch and meet again (skips, concatenation),
+    it is the path kernel of an input of ones, divided by the number of inputs: the open paths per starting node.
 
     Attributes:
         model: a network of dense layers, whose gates are captured.

@@ -1,4 +1,4 @@
-"""Tiles of the overlap: packed bits are counted, soft gates multiplied as matrices."""
+"""Tiles of the overlap: counts of packed bits, and matrix products of soft gates."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from gatelab.network.capture import Capture
 
 POPCOUNT = "gatelab.kernels.popcount"
 # Examples per forward pass when gates are captured: the activations of a whole block of rows would take more memory
-# than everything that is kept of it.
+# than its gates.
 CAPTURED_AT_A_TIME = 256
 
 
@@ -188,12 +188,12 @@ def _refuse_positions(gates: GatePattern) -> None:
             )
         if isinstance(layer.slope, tuple) and layer.numbers is None:
             raise UnsupportedModelError(
-                f"layer '{name}' has a slope for each channel (PReLU), which bits do not tell; use "
+                f"layer '{name}' has a slope for each channel (PReLU), which bits do not hold; use "
                 "gatelab.kernels.OverlapKernel(model) or neural_path_kernel(model, x)"
             )
     if not gates.is_chain:
         raise UnsupportedModelError(
-            "the gates are not those of one chain of layers: signals branch and meet again, or a unit has two gates. "
-            "Then the gates alone do not tell which paths are open; use gatelab.kernels.OverlapKernel(model) or "
+            "the layers do not form one chain: signals branch and meet again, or a unit has two gates. The gates alone "
+            "then do not determine which paths are open; use gatelab.kernels.OverlapKernel(model) or "
             "neural_path_kernel(model, x)"
         )

@@ -58,8 +58,8 @@ def overlap_block(rows, columns, starts, scale, plain, row_offset, column_offset
         rows: (n, words) uint64, the packed gates of all layers side by side.
         columns: (words, m) uint64, the other examples, transposed.
         starts: (layers + 1,) the first word of each layer.
-        scale: (layers,) factor of the count; its dtype is that of the result.
-        plain: (layers,) whether closed gates let nothing through, so that the offsets are zero.
+        scale: (layers,) factor of the count; its dtype is the result's dtype.
+        plain: (layers,) whether closed gates pass nothing, so that the offsets are zero.
         row_offset: (layers, n) added per row.
         column_offset: (layers, m) added per column.
     """

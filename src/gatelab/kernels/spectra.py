@@ -25,7 +25,7 @@ def cumulative_eigenvalues(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
 def trace_normalised(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     """Scale a kernel to a mean diagonal of 1 (halfspace, Figures 3 and 4).
 
-    A kernel with trace zero, that of closed gates, is returned as it is.
+    A kernel with trace zero (all gates closed) is returned unchanged.
 
     Example:
         >>> trace_normalised(torch.tensor([[3.0, 1.0], [1.0, 1.0]])).tolist()
@@ -63,7 +63,7 @@ def label_alignment(kernel: Float[Tensor, "n n"], labels: Shaped[Tensor, " n"] |
     ideal = columns @ columns.T
     norms = torch.linalg.matrix_norm(kernel) * torch.linalg.matrix_norm(ideal)
     if norms.item() == 0:
-        raise InputError("the kernel, or the labels, are all zero: there is no alignment")
+        raise InputError("the kernel or the labels are all zero, so there is no alignment")
     return ((kernel * ideal).sum() / norms).item()
 
 
@@ -113,7 +113,7 @@ def _negligible(eigenvalues: Tensor) -> float:
 
 
 def _refuse_indefinite(eigenvalues: Float[Tensor, " n"], precision: float) -> None:
-    """Refuse a negative eigenvalue that is no rounding of a kernel known to ``precision``."""
+    """Refuse a negative eigenvalue that exceeds the rounding of a kernel known to ``precision``."""
     rounding = 10 * max(100, len(eigenvalues)) * precision * eigenvalues.abs().max().item()
     if eigenvalues[0].item() < -rounding:
         raise InputError(
@@ -131,7 +131,7 @@ def symmetric_kernel(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         what = f"a tensor of {kernel.dtype}" if isinstance(kernel, Tensor) else type(kernel).__name__
         raise InputError(f"the kernel is {what}; give a floating-point tensor, (n, n)")
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] == 0:
-        raise InputError(f"the kernel has shape {tuple(kernel.shape)}; its spectrum needs a square one, (n, n)")
+        raise InputError(f"the kernel has shape {tuple(kernel.shape)}; a spectrum needs a square kernel, (n, n)")
     broken = (~torch.isfinite(kernel)).nonzero()
     if len(broken):
         row, column = broken[0].tolist()
@@ -141,8 +141,8 @@ def symmetric_kernel(kernel: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     gap = (kernel - kernel.T).abs().max().item()
     if gap > 1e3 * torch.finfo(kernel.dtype).eps * kernel.abs().max().item():
         raise InputError(
-            f"the kernel and its transpose differ by {gap:.3g}; give that of one set of examples with itself, or "
-            "(K + K.T) / 2"
+            f"the kernel and its transpose differ by {gap:.3g}; give the kernel of one set of examples with itself, "
+            "or (K + K.T) / 2"
         )
     return kernel
 
@@ -152,7 +152,7 @@ def _columns(kernel: Tensor, labels: Tensor) -> Tensor:
         raise InputError(f"labels are {type(labels).__name__}; give a tensor, (n,) or (n, k)")
     columns = labels.reshape(labels.shape[0], -1) if labels.ndim else labels.reshape(1, 1)
     if columns.shape[0] != kernel.shape[0]:
-        raise InputError(f"the kernel has n = {kernel.shape[0]}, the labels n = {columns.shape[0]}")
+        raise InputError(f"the kernel has n = {kernel.shape[0]}, the labels n = {columns.shape[0]}; they must agree")
     bad = (~torch.isfinite(columns)).any(dim=1).nonzero()
     if len(bad):
         raise InputError(f"the label of example {bad[0].item()} is NaN or infinite ({len(bad)} like it)")

@@ -1,8 +1,8 @@
-r"""Exact mean and variance of the tangent kernel over ±σ weights, the gates fixed: the law behind npk, Theorem D.1.
+r"""Exact mean and variance of the tangent kernel over ±σ weights with fixed gates: the law behind npk, Theorem D.1.
 
 K = Σ_l K_l over weight layers, and K_l(s, s') is the mean of f(s) f(s') over an independent draw of signs in place of
-W_l. So E[K_l K_m] is a mean of α α' β β', where the strand α = f(s), α' = f(s') has its layer l drawn anew and the
-strand β, β' its layer m. Layer by layer only four sums matter,
+W_l. So E[K_l K_m] is a mean of α α' β β', where layer l of the strand α = f(s), α' = f(s') is redrawn, and layer m of
+the strand β, β'. Layer by layer only four sums matter,
 
 .. math::
     U = E[(α·α')(β·β')], \quad V = E[(α·β)(α'·β')], \quad X = E[(α·β')(α'·β)], \quad R = E \sum_k α_k α'_k β_k β'_k
@@ -13,8 +13,8 @@ T = U + V + X − 2R, a layer that both strands share gives
 .. math::
     U' = σ^4 [c(c-1) U + cT], \; V' = σ^4 [(aa' - c) V + cT], \; X' = σ^4 [c(c-1) X + cT], \; R' = σ^4 cT
 
-and a layer that is drawn anew for one of them U' = c²U, V' = X' = R' = cU, times σ² for the strand that keeps it. The
-printed proof of Theorem D.1 counts paths that share weights; the term cT is paths that only share a node.
+and a layer that is redrawn for one of them gives U' = c²U, V' = X' = R' = cU, times σ² for the strand that keeps it.
+The printed proof of Theorem D.1 counts paths that share weights; the term cT counts paths that share only a node.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class _Strands:
 
 
 def tangent_moments(x: Float[Tensor, "n d"], gates: GatePattern, sigma: float) -> TangentMoments:
-    r"""Compute E[K] and Var[K] of a bias-free chain with one output, its gates fixed, its weights ±σ.
+    r"""Compute E[K] and Var[K] of a bias-free chain with one output, fixed gates and weights ±σ.
 
     .. math:: E[K] = d\,σ^{2(d-1)} Σ ⊙ Λ, \qquad \mathrm{Var}[K] = \sum_{l,m} E[K_l K_m] - E[K]^2
 
@@ -98,7 +98,7 @@ def tangent_moments(x: Float[Tensor, "n d"], gates: GatePattern, sigma: float) -
     norms = squares.sum(dim=1)
     start = _Strands(gram.square(), norms[:, None] * norms, gram.square(), squares @ squares.T)
     depth = len(both)
-    # The sums over all pairs of layers, by how many strands have had a layer drawn anew. For l < m, K_l K_m and K_m K_l
+    # The sums over all pairs of layers, by how many strands have had a layer redrawn. For l < m, K_l K_m and K_m K_l
     # have the same mean.
     none, one, two = start, start.scaled(0.0), start.scaled(0.0)
     for common, separate in zip(both, each, strict=True):

@@ -25,7 +25,7 @@ Kept = TypeVar("Kept")
 
 @runtime_checkable
 class TileFunction(Protocol[Kept]):
-    """A kernel on given examples: what it keeps of a block of examples, and a pure function of two such blocks."""
+    """A kernel on given examples: what it caches for a block of examples, and a pure function of two such caches."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -38,15 +38,15 @@ class TileFunction(Protocol[Kept]):
         ...
 
     def rows(self, x: Shaped[Tensor, "n ..."]) -> Kept:
-        """Compute what is kept of some examples."""
+        """Compute what is cached for some examples."""
         ...
 
     def bytes_kept(self, rows: Kept) -> int:
-        """Return the memory that this takes."""
+        """Return the bytes that the cache takes."""
         ...
 
     def bytes_working(self, rows: Kept, size: int) -> int:
-        """Return the memory that a block of ``size`` × ``size`` takes at most, beside its result and its rows."""
+        """Return the most bytes that a block of ``size`` × ``size`` takes besides its result and its rows."""
         ...
 
     def block(self, left: Kept, right: Kept) -> Shaped[Tensor, "n m *outputs"]:
@@ -56,10 +56,10 @@ class TileFunction(Protocol[Kept]):
 
 @runtime_checkable
 class HasMethod(Protocol):
-    """A tile function that tells how it computes."""
+    """A tile function that describes its method."""
 
     def method(self, x: Shaped[Tensor, "n ..."]) -> list[str]:
-        """Return how entries will be computed, in words, judged by a few examples."""
+        """Describe how entries will be computed, judging by a few examples."""
         ...
 
 
@@ -91,7 +91,7 @@ def refuse_too_large(n: int, m: int, dtype: torch.dtype, outputs: tuple[int, ...
     if needed > there:
         shape = " × ".join(f"{size:,}" for size in (n, m, *outputs))
         raise InputError(
-            f"a kernel of {shape} entries in {dtype} takes {in_words(needed)}, and there are {in_words(there)} of "
+            f"a kernel of {shape} entries in {dtype} takes {in_words(needed)}, but there are only {in_words(there)} of "
             "memory; compute it on disk: gatelab.kernels.compute(PathKernel(model), x, store='K.zarr'), likewise "
             "OverlapKernel, TangentKernel and InfiniteWidthKernel, or the command gatelab kernel"
         )

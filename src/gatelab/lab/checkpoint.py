@@ -1,4 +1,4 @@
-"""The state of a training, in memory and on disk, so that training can go on where it stopped."""
+"""The state of training, in memory and on disk, so that training can continue where it stopped."""
 
 import json
 from dataclasses import dataclass, field
@@ -45,12 +45,12 @@ class Checkpoint:
             for name, tensor in part(tensors, "optimiser/").items():
                 number, _, key = name.partition("/")
                 moments.setdefault(int(number), {})[key] = tensor
-            # Learning rate and momentum are the configuration's; a checkpoint holds only what training has moved.
+            # Learning rate and momentum come from the configuration; a checkpoint holds only what training has changed.
             optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
             return TrainingState(about["epoch"], about["history"], about["best_score"], part(tensors, "best/"))
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise RunError(
-                f"{self._path} is not a checkpoint of this training ({error}); remove it to start that cell anew"
+                f"{self._path} is not a checkpoint of this training ({error}); remove it to restart that cell"
             ) from error
 
     def save(self, team: Team, optimiser: torch.optim.Optimizer, state: TrainingState) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
 
@@ -21,7 +22,7 @@ class Config(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_default(self, plain: Callable[["Config"], dict[str, Any]]) -> dict[str, Any]:
-        """Leave ``smoke`` out unless it is set: runs that were started before it existed go on."""
+        """Leave ``smoke`` out unless it is set, so that runs started before it existed can continue."""
         return {key: value for key, value in plain(self).items() if key != "smoke" or value}
 
 
@@ -36,10 +37,13 @@ class SeededConfig(Config):
         return [1000 * self.seed + run for run in range(self.runs)]
 
 
+C = TypeVar("C", bound=Config)
+
+
 class DataConfig(SeededConfig):
     """The settings of an experiment on a data set."""
 
-    data_root: str | None = None  # the folder to look in first
+    data_root: str | None = None  # the folder to search first
 
 
 def cell_per_run(config: SeededConfig) -> list[Cell]:
@@ -91,14 +95,29 @@ class Experiment:
         return self.read({**chosen, "smoke": True} if profile == "smoke" else chosen)
 
     def conclude(self, config: Config, results: Mapping[str, Result]) -> Findings:
-        """Return the findings, their claims decided together; those of a smoke run are not decided."""
+        """Return the findings with their claims decided together; a smoke run decides none."""
         found = self.findings(config, results)
         return replace(found, claims=decided_together(found.claims, smoke=config.smoke))
 
     def read(self, values: Mapping[str, Any]) -> Config:
         """Read a configuration from plain data."""
-        try:
-            return self.config(**values)
-        except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise InputError(f"{self.id}: {problems}. Its keys are {', '.join(self.config.model_fields)}") from error
+        return read_config(self.config, self.id, values)
+
+
+def read_config(kind: type[C], name: str, values: Mapping[str, Any]) -> C:
+    """Make a configuration; unknown keys and wrong values raise an InputError that names them."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        problems = [(".".join(map(str, e["loc"])), e["type"] == "extra_forbidden", e["msg"]) for e in error.errors()]
+        said = "; ".join(
+            f"there is no setting '{key}'{_similar(key, kind)}" if unknown else f"{key}: {message}"
+            for key, unknown, message in problems
+        )
+        listed = f". Its settings are {', '.join(kind.model_fields)}" if any(problem[1] for problem in problems) else ""
+        raise InputError(f"{name}: {said.replace('Value error, ', '')}{listed}") from error
+
+
+def _similar(key: str, kind: type[Config]) -> str:
+    found = get_close_matches(key, kind.model_fields, 1)
+    return f" (did you mean '{found[0]}'?)" if found else ""

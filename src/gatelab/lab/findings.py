@@ -14,10 +14,10 @@ class Table(Brief):
     """Rows of cells as text.
 
     Args:
-        title: stands above the table.
+        title: above the table.
         columns: the heads.
         rows: the first cell names the row.
-        note: stands below the table.
+        note: below the table.
 
     Example:
         >>> Table("Test accuracy", ("gates", "percent"), (("random", "95.9"), ("learnt", "98.1"))).rows[1]
@@ -38,7 +38,7 @@ class FigureFacts:
     """The facts of a figure; :mod:`gatelab.lab.report` draws it.
 
     Args:
-        title: stands above the figure.
+        title: above the figure.
         plot: the curves, matrices or polygons.
         caption: what the reader sees, computed from the data.
 
@@ -64,7 +64,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Animation:
-    """Pictures over time, with a title and what to see in them."""
+    """Pictures over time, with a title and a caption."""
 
     title: str
     caption: str
@@ -83,7 +83,7 @@ class Findings(Brief):
         claims: the paper's statements, with verdicts.
         notes: differences from the paper, and whatever else a reader must know.
         animations: each becomes a page of its own beside the report.
-        decided: whether the answer answers the question; a report shows one that does not in a neutral colour.
+        decided: whether the answer settles the question; a report shows an unsettled one in a neutral colour.
 
     Example:
         >>> from gatelab.lab.verdicts import share_above
@@ -102,7 +102,7 @@ class Findings(Brief):
     decided: bool = True
 
     def facts(self) -> dict[str, str]:
-        """Return what a prompt shows: the question and the answer; a notebook shows the tables, too."""
+        """Return what a prompt shows: the question and the answer; a notebook also shows the tables."""
         return {
             "title": self.title,
             "answer": self.answer,

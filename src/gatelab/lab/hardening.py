@@ -1,4 +1,4 @@
-"""A line for every report of networks with soft gates: what hard gates would cost them."""
+"""A note for reports on networks with soft gates: what hard gates would cost them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +15,7 @@ _EXAMPLES = 1000  # test examples that the gap is measured on
 
 
 def hardening_look(model: nn.Module, data: Dataset) -> Look:
-    """Compare a network with soft gates with itself under hard ones, on up to 1,000 test examples."""
+    """Compare a network that has soft gates with its hard-gated version, on up to 1,000 test examples."""
     training = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -28,11 +28,11 @@ def hardening_look(model: nn.Module, data: Dataset) -> Look:
 
 
 def hardening_note(name: str, gaps: Sequence[Look | None]) -> list[str]:
-    """Say what hard gates would cost the runs of one kind of network; nothing if its gates are bits.
+    """Describe what hard gates would cost the runs of one kind of network; empty if its gates are bits.
 
     Args:
-        name: the kind of network, such as "DLGN".
-        gaps: for each run what :func:`hardening_look` returned, or None.
+        name: the kind of network, such as "DLGN" (deep linearly gated network).
+        gaps: the result of :func:`hardening_look` for each run, or None.
 
     Returns:
         One sentence or two, or an empty list.
@@ -61,5 +61,5 @@ def hardening_note(name: str, gaps: Sequence[Look | None]) -> list[str]:
     agree = f"outputs agree to {over_runs('agreement')} (1: hard gates change nothing)"
     return [
         f"The gates of {name} are soft. Made hard, with the same weights, {', '.join([*changes, same])}; {agree}. "
-        "Half-spaces and active paths are those of the hard network."
+        "Half-spaces and active paths belong to the hard network."
     ]

@@ -1,4 +1,4 @@
-"""Fixed gates, computed once for all examples and kept as bits: the feature network then runs once, not every epoch."""
+"""Fixed gates, computed once for all examples and kept as bits, so the feature network runs once, not every epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ class _Kept:
 
 
 class FixedGates:
-    """A twin with fixed hard gates, taken apart: a feature network that gives gates, a value network that takes them.
+    """A twin with fixed hard gates, split into a feature network that gives gates and a value network that takes them.
 
     Both share their modules and parameters with the twin.
     """
 
     def __init__(self, twin: GatedTwin, gates: Sequence[Node]):
-        """Take apart a twin whose gates are these nodes; :func:`fixed_gates` says when that is possible."""
+        """Split a twin whose gates are these nodes; :func:`fixed_gates` decides when that is possible."""
         self._features = GraphNetwork(_part(twin.graph, [node.args[1] for node in gates]), twin)
         self._values = GraphNetwork(_with_bits(twin.graph, gates), twin)
         self._kept: _Kept | None = None
@@ -61,7 +61,7 @@ class FixedGates:
 
 
 def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
-    """Take a model apart if its gates are hard and do not learn, and their bits fit in memory; else return None."""
+    """Split a model if its gates are hard and fixed, and their bits fit in memory; otherwise return None."""
     if not isinstance(model, GatedTwin) or not model.fixed_gates or compiled(_COMPILED) is None:
         return None
     if not {(p.dtype, p.device.type) for p in model.parameters()} <= {(dtype, "cpu") for dtype in _NUMBERS}:
@@ -72,7 +72,7 @@ def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
         return None
     probe = GraphNetwork(_part(model.graph, [source for node in gates for source in node.args]), model)
     training = model.training
-    model.eval()  # the values' batch norm must neither see one example alone nor remember it
+    model.eval()  # the values' batch norm must not normalise by one example, nor update its statistics
     with torch.no_grad():
         shapes = [tensor.shape for tensor in probe.run(channels_last(data.inputs(data.train_x[:1])))]
     model.train(training)
@@ -85,7 +85,7 @@ def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
 
 
 def channels_last(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-    """Images with the channels of a pixel side by side, for which convolutions are fastest; other inputs unchanged."""
+    """Return images with the channels of a pixel adjacent in memory, the fastest layout for convolutions; else x."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
@@ -156,7 +156,7 @@ def _with_bits(graph: Graph, gates: Sequence[Node]) -> Graph:
 
 
 def _ancestors(nodes: Sequence[Any], only: dict[Node, Any] | None = None) -> set[Node]:
-    """The nodes and all that they depend on; a key of ``only`` depends on its value alone."""
+    """Return the nodes and everything they depend on; a key of ``only`` depends only on its value there."""
     found: set[Node] = set()
     waiting = [node for node in nodes if isinstance(node, Node)]
     while waiting:

@@ -46,7 +46,7 @@ def best_accuracy(
     def held_out(constant: float) -> float:
         try:
             predicted = answers(kernel[:cut, :cut], kernel[cut:, :cut], data.train_y[:cut], constant)
-        except InputError:  # a ridge below the rounding of this kernel; if all are, the last fit says so
+        except InputError:  # a ridge below this kernel's rounding; if all are, the last fit raises the error
             return -1.0
         return float((predicted == data.train_y[cut:]).double().mean())
 

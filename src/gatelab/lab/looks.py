@@ -1,4 +1,4 @@
-"""Looks at networks while they train. What is seen lies in files, so it survives a stop."""
+"""Observations of networks while they train, kept in files so that they survive a stop."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from gatelab.errors import RunError
 from gatelab.gates import GatePattern
 from gatelab.lab.team import Team
 from gatelab.work.files import read_json, write_json
-from gatelab.work.tensors import REMEDY, read_tensors, write_tensors
+from gatelab.work.tensors import REMEDY, read_tensors
 
 Look = dict[str, Any]  # plain data that JSON can hold
 
@@ -22,20 +22,24 @@ Look = dict[str, Any]  # plain data that JSON can hold
 class Looks:
     """Calls ``look(model, epoch, place)`` at chosen epochs and keeps what it returns.
 
-    A network's place is its number among all networks that train in a cell; only the first ``networks`` are looked at.
+    A network's place is its index among all networks that train in a cell; only the first ``networks`` are observed.
     """
 
     def __init__(self, folder: Path, epochs: Iterable[int], look: Callable[[nn.Module, int, int], Look], networks: int):
         self._folder, self._epochs, self._look, self._networks = folder, sorted(set(epochs)), look, networks
 
+    def is_due(self, epoch: int, first: int) -> bool:
+        """Whether a team whose first member has this place is looked at after this epoch."""
+        return epoch in self._epochs and first < self._networks
+
     def at(self, epoch: int, team: Team, first: int) -> None:
-        """Look at a team if this is one of the epochs; ``first`` is the place of its first member."""
+        """Observe a team if this is one of the epochs; ``first`` is the place of its first member."""
         if epoch in self._epochs:
             for place in range(first, min(first + team.size, self._networks)):
                 write_json(self._file(epoch, place), self._look(team.member(place - first), epoch, place))
 
     def seen(self) -> list[dict[str, Any]]:
-        """What was seen: for each epoch its number and, as ``members``, one look per network."""
+        """Return the observations: for each epoch its number and, as ``members``, one per network."""
         return [
             {"epoch": epoch, "members": [self._read(epoch, place) for place in range(self._networks)]}
             for epoch in self._epochs
@@ -43,7 +47,7 @@ class Looks:
 
     def _read(self, epoch: int, place: int) -> Look:
         file = self._file(epoch, place)
-        if not file.exists():  # a checkpoint of version 0.1, whose looks lie in other files
+        if not file.exists():  # the checkpoint is from version 0.1, which used other files
             raise RunError(f"{file} is missing; remove {self._folder} and run again to repeat this cell")
         return read_json(file, REMEDY)
 
@@ -61,17 +65,17 @@ def gate_looks(
     tangent: bool,
     kernels: str = "exact",
 ) -> Looks:
-    """Looks at the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
+    """Observe the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
     when = moments(epochs, every)
     files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
 
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
-        # The gates of the last look are read from disk: this process may have taken over after a stop.
+        # The previous gates are read from disk: this process may have taken over after a stop.
         earlier = [files[moment] for moment in when if moment < epoch]
         before = _read_gates(earlier[-1]) if earlier else None
         tracker = GateTracker(model, probes, labels, tangent, before, kernels=kernels)
         record, gates = tracker.record(epoch), tracker.gates
-        _write_gates(files[epoch], gates)
+        gates.save(files[epoch])
         complexity = record.complexity
         return {
             "epoch": epoch,
@@ -88,19 +92,12 @@ def gate_looks(
 
 
 def moments(epochs: int, every: int) -> list[int]:
-    """The epochs of looks: the start, every ``every`` epochs, and the end."""
+    """Return the epochs to observe: the start, every ``every`` epochs, and the end."""
     return sorted({*range(0, epochs, every), epochs})
 
 
-def _write_gates(file: Path, gates: GatePattern) -> None:
-    """Write a pattern with a checksum, which a pattern's own file does not have."""
-    plain = file.with_name(f"{file.name}.partial")
-    gates.save(plain)
-    write_tensors(file, plain.read_bytes())
-
-
 def _read_gates(file: Path) -> GatePattern:
-    read_tensors(file)  # refuses a damaged file
+    read_tensors(file)  # a damaged file is an error of the run, with the run's remedy
     return GatePattern.load(file)
 
 

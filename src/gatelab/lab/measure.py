@@ -82,7 +82,7 @@ def moved(parameters: dict[str, Tensor], velocity: dict[str, Tensor], step: floa
 
 
 class Mean:
-    """Mean of draws, and how well it is known.
+    """The mean of draws, and its standard error.
 
     Attributes:
         count: number of draws.
@@ -128,7 +128,7 @@ def random_signs(
 
 
 def tangent_kernels(model: nn.Module, x: Tensor, weights: Mapping[str, Tensor]) -> Float[Tensor, "draws n n"]:
-    """The tangent kernel of ``weights`` at each draw, by plain autograd; other parameters stay what they are.
+    """The tangent kernel of ``weights`` at each draw, by plain autograd; other parameters stay unchanged.
 
     Independent of :func:`gatelab.kernels.neural_tangent_kernel`, which handles one network at a time.
     """

@@ -1,4 +1,4 @@
-"""What training minimises, and what counts in the end: losses and metrics by name, for many networks at once."""
+"""What training minimises and how networks are evaluated: losses and metrics by name, for many networks at once."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -32,11 +32,11 @@ class Loss(StrEnum):
 
 
 class Metric(StrEnum):
-    """What a network is judged by on the test examples.
+    """How a network is evaluated on the test examples.
 
     Attributes:
         ACCURACY: the share of right classes.
-        BALANCED: the mean over classes of the share of right answers: rare classes count as much as frequent ones.
+        BALANCED: the mean over classes of the accuracy within the class: rare classes count as much as frequent ones.
         R2: R² = 1 − Σ (ŷ − y)² / Σ (ȳ − y)², for real targets; the mean over outputs.
     """
 
@@ -120,7 +120,7 @@ class Score:
         self._sums: Tensor | None = None
 
     def add(self, answers: Float[Tensor, "e b k"], labels: Num[Tensor, " b *t"]) -> None:
-        """Count a batch that all networks have seen."""
+        """Add a batch that all networks have classified."""
         if self._metric is Metric.R2:
             y = (labels if labels.ndim == 2 else labels.unsqueeze(1)).double()
             errors = (answers.double() - y).square().sum(dim=1)

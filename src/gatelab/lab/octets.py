@@ -10,8 +10,8 @@ import numba
 def keep_open(numbers, octets, out):
     """Copy the numbers whose gate is open to ``out``; write zero for the others.
 
-    The sign bit of −1 or 0 spreads over a whole number: an AND with it keeps or clears the number, infinities and NaN
-    too. LLVM turns the inner loop into vector code, which a branch would prevent.
+    The mask is −1 (all bits set) or 0: an AND with it keeps or clears a number, including infinities and NaN. LLVM
+    turns the inner loop into vector code, which a branch would prevent.
 
     Args:
         numbers: (n, units) the bits of floating-point numbers, as integers of the same size.

@@ -1,4 +1,4 @@
-"""The rules by which weights move, by name, and how their step size changes while training goes on."""
+"""Optimisers by name, and how their step size changes during training."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from gatelab.errors import InputError
 
 
 class Optimiser(StrEnum):
-    """The rule by which weights move: those of torch.optim that need nothing but gradients."""
+    """The optimisers of torch.optim that need only gradients."""
 
     SGD = "sgd"
     ADAM = "adam"
@@ -34,7 +34,7 @@ class Schedule(StrEnum):
         CONSTANT: 1.
         LINEAR: from 1 to 0.
         COSINE: half a cosine from 1 to 0.
-        STEPS: 1, then 1/10 from one half on, 1/100 from three quarters on.
+        STEPS: 1, then 1/10 from one half of training on, 1/100 from three quarters on.
     """
 
     CONSTANT = "constant"
@@ -61,13 +61,13 @@ class Schedule(StrEnum):
         return 1.0
 
 
-# All but these move each weight by its own gradients alone, so networks may be stacked into one tensor.
+# All other optimisers move each weight by its own gradients alone, so networks may be stacked into one tensor.
 _MIX_WEIGHTS = frozenset({Optimiser.ADAFACTOR})
 _CLASSES = {name.lower(): held for name, held in vars(torch.optim).items() if isinstance(held, type)}
 
 
 def can_stack_under(optimiser: Optimiser) -> bool:
-    """Whether networks that are stacked into one tensor move as they would alone."""
+    """Whether networks stacked into one tensor train exactly as they would alone."""
     return optimiser not in _MIX_WEIGHTS
 
 
@@ -78,17 +78,17 @@ def make_optimiser(
     momentum: float = 0.0,
     options: Mapping[str, float] | None = None,
 ) -> torch.optim.Optimizer:
-    """Make the optimiser that a name stands for.
+    """Make an optimiser by name.
 
     Args:
-        parameters: what it moves, or groups of that.
+        parameters: the parameters, or groups of them.
         optimiser: its name.
         rate: the learning rate.
         momentum: of SGD and RMSprop.
         options: further arguments of torch's class, such as ``weight_decay``.
 
     Raises:
-        InputError: an option does not exist, or has no allowed value.
+        InputError: an option does not exist, or its value is not allowed.
     """
     arguments: dict[str, object] = {"lr": rate, **(options or {})}
     if optimiser in (Optimiser.SGD, Optimiser.RMSPROP):

@@ -22,9 +22,9 @@ from gatelab.network.operations import Kind
 
 StateDict = dict[str, Tensor]
 
-# Act on each number alone, so an axis in front does not matter to them.
+# These act on each number separately, so a leading axis does not affect them.
 _POINTWISE = frozenset({Kind.GATE, Kind.SUM, Kind.SCALE, Kind.START})
-# From this size on, copying a stacked weight's gradient takes longer than an autograd function in Python.
+# Above this size, copying a stacked weight's gradient takes longer than an autograd function in Python.
 _LARGE_WEIGHT = 2**15
 
 
@@ -61,11 +61,11 @@ class Team(ABC):
         return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
 
     def gate_parameters(self) -> list[Tensor]:
-        """Those of them that only decide gates: the features of a deep gated network."""
+        """Return the parameters that only decide gates: the features of a deep gated network."""
         named = self._model.named_parameters()
         found: list[Tensor] = [p for name, p in named if "feature" in name.split(".") and p.requires_grad]
         if not found:
-            raise InputError("no parameters decide gates alone; slow_gates needs networks with a part named 'feature'")
+            raise InputError("no parameters decide only gates; slow_gates needs networks with a part named 'feature'")
         return found
 
     def train(self, mode: bool) -> None:
@@ -91,7 +91,7 @@ class Team(ABC):
     def member(self, number: int) -> nn.Module:
         """A copy of one member, as a module of its own."""
         module = copy.deepcopy(self._base)
-        own = module.state_dict()  # of the module's own tensors, so that a copy into it changes the module
+        own = module.state_dict()  # the module's own tensors, so copying into them changes the module
         for name, tensor in self.tensors().items():
             own[name].copy_(tensor[number])
         return module
@@ -103,8 +103,8 @@ class SteepGate:
 
     Attributes:
         module: the module that holds it.
-        name: under which name.
-        start: the gate as it was.
+        name: the attribute's name.
+        start: the original gate.
     """
 
     module: nn.Module
@@ -118,7 +118,7 @@ class SteepGate:
 
 
 def teams(models: Sequence[nn.Module]) -> list[Team]:
-    """Group models into teams: one team of all if their architecture can be batched, else one team for each.
+    """Group models into teams: a single team if their architecture can be batched, otherwise one team for each.
 
     Example:
         >>> nets = [nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)) for _ in range(4)]
@@ -131,10 +131,10 @@ def teams(models: Sequence[nn.Module]) -> list[Team]:
 
 
 class SingleTeam(Team):
-    """A team of one model, which is trained itself.
+    """A team of one model, which is trained in place.
 
-    Images have the channels of a pixel side by side if the model takes them so. Fixed hard gates of a twin are computed
-    once for all examples. Both change the order of sums at most.
+    Images have the channels of a pixel adjacent in memory if the model accepts that. Fixed hard gates of a twin are
+    computed once for all examples. Both change at most the order of sums.
     """
 
     def __init__(self, model: nn.Module):
@@ -176,7 +176,7 @@ class StackedTeam(Team):
     """Fully connected networks of one shape, their weights stacked: (members, out, in).
 
     Each member sees its own batch; every layer is one batched product, which keeps the cores busy even if each network
-    is small. The numbers equal those of training each alone, up to the order of sums inside a product.
+    is small. The results equal those of training each network alone, up to the order of sums inside a product.
     """
 
     def __init__(self, models: Sequence[nn.Module]):
@@ -186,14 +186,14 @@ class StackedTeam(Team):
             )
         shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
         if any(shape != shapes[0] for shape in shapes):
-            raise InputError("the models differ in shape; a team has one architecture")
+            raise InputError("the models differ in shape; give models of one architecture")
         own = [dict(model.named_parameters()) for model in models]
         stacks = {
             id(parameter): nn.Parameter(torch.stack([one[name].detach() for one in own]), parameter.requires_grad)
             for name, parameter in own[0].items()
         }
-        # deepcopy puts what the memo holds for an object in its place, here stacks for parameters and layers.
-        # Built once: torch.func.functional_call would swap the stacked parameters in again for every batch.
+        # deepcopy replaces an object by its entry in the memo: here, parameters and layers by their stacks. Built once:
+        # torch.func.functional_call would swap the stacked parameters in again for every batch.
         together = copy.deepcopy(models[0], stacks | _substitutes(models[0], stacks))
         super().__init__(len(models), together, copy.deepcopy(models[0]))
         self._mode = _FlattenMembers if _flattens(models[0]) else nullcontext
@@ -216,7 +216,7 @@ class StackedTeam(Team):
 
 @torch.no_grad()
 def _takes_channels_last(model: nn.Module, x: Float[Tensor, "n ..."]) -> bool:
-    """Whether a model's forward runs on images whose channels lie side by side; ``view`` may refuse what it makes."""
+    """Whether a model's forward runs on images with adjacent channels; ``view`` may fail on the resulting layout."""
     copied = copy.deepcopy(model).eval()  # a forward pass may leave a trace in the network itself
     try:
         with torch.random.fork_rng(devices=[]):
@@ -227,7 +227,7 @@ def _takes_channels_last(model: nn.Module, x: Float[Tensor, "n ..."]) -> bool:
 
 
 def can_stack(model: nn.Module) -> bool:
-    """Whether all that the model does is dense, pointwise, or flattening of the examples."""
+    """Whether the model only has dense layers, pointwise operations and flattening."""
     try:
         network = read(model)
     except (InputError, UnsupportedModelError):
@@ -237,9 +237,9 @@ def can_stack(model: nn.Module) -> bool:
 
 
 def _stacks(network: Network, node: Node) -> bool:
-    """Whether an axis in front of the examples does not matter to a node, or is allowed for by the team."""
+    """Whether a node is unaffected by an axis before the examples, or the team handles it."""
     if network.operation(node) == "linear":
-        return node.op == "call_module"  # what stands in its place is a module
+        return node.op == "call_module"  # its replacement is a module
     if network.operation(node) == "flatten":
         call = network.call(node)
         return (call["start_dim"], call["end_dim"]) == (1, -1)
@@ -256,7 +256,7 @@ def _flattens(model: nn.Module) -> bool:
 
 
 def _substitutes(model: nn.Module, stacks: Mapping[int, nn.Parameter]) -> dict[int, nn.Module]:
-    """By identity, what stands behind the axis of members where the model has a dense layer, or flattens."""
+    """Return, by identity, the replacements for dense layers and flattening, which act after the axis of members."""
     found: dict[int, nn.Module] = {}
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -281,7 +281,7 @@ class _StackedDense(nn.Module):
 
 
 class _FlattenMembers(TorchFunctionMode):
-    """Reads ``flatten`` as acting behind the axis of members."""
+    """Makes ``flatten`` act after the axis of members."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.flatten, Tensor.flatten):

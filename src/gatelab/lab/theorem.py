@@ -21,7 +21,7 @@ class Measurement:
     Args:
         checks: the numbers and their tolerances.
         plot: the facts of the figure.
-        notes: what the numbers alone do not say.
+        notes: remarks that the numbers alone do not convey.
 
     Example:
         >>> from gatelab.figures import Curve, Plot

@@ -32,20 +32,20 @@ class TrainConfig(Config):
     Args:
         epochs: passes over the data.
         batch_size: examples per step.
-        optimiser: the rule by which weights move.
+        optimiser: the optimiser's name.
         learning_rate: step size.
-        epoch_examples: how many examples an epoch sees, drawn anew each time; None means all.
+        epoch_examples: how many examples an epoch uses, redrawn each time; None means all.
         momentum: of SGD and RMSprop.
         loss: what to minimise.
         optimiser_options: further arguments of torch's optimiser, such as ``weight_decay``.
         schedule: how the step size changes.
         warm_up: the share of training in which the step size rises to the learning rate.
-        metric: what the best epoch is chosen by; None means the accuracy or, without labels, the test loss.
-        final_beta: steepness of the soft gates in the last epoch; from their own in the first it grows by a constant
-            factor each epoch, so that the best weights belong to the steepness of their epoch. None leaves gates as
-            they are.
+        metric: the criterion for the best epoch; None means the accuracy or, without labels, the test loss.
+        final_beta: steepness of the soft gates in the last epoch. It starts at the gates' own steepness and grows by a
+            constant factor each epoch, so the best weights belong to the steepness of their epoch. None leaves gates
+            unchanged.
         slow_gates: while gates steepen, the steps of their parameters shrink as 1/β. The gradient of σ(βq) grows with
-            β, so that with equal steps gates flip faster than values can follow.
+            β, so with equal steps gates would flip faster than values can follow.
 
     Example:
         >>> TrainConfig(epochs=20, optimiser="sgd", learning_rate=0.1).batch_size
@@ -69,7 +69,7 @@ class TrainConfig(Config):
     @model_validator(mode="after")
     def _slow_gates_steepen(self) -> "TrainConfig":
         if self.slow_gates and self.final_beta is None:
-            raise ValueError("slow_gates is about gates that steepen; set final_beta, too")
+            raise ValueError("slow_gates applies to gates that steepen; set final_beta as well")
         if self.slow_gates and (self.schedule is not Schedule.CONSTANT or self.warm_up):
             raise ValueError("slow_gates changes the step sizes itself; leave schedule and warm_up out")
         return self
@@ -89,15 +89,15 @@ def train(
 ) -> TrainingState:
     """Train a team in place; each member ends at its last epoch.
 
-    The order of an epoch's batches depends on seed and epoch alone. Training that was stopped and taken up again
-    therefore equals, bit for bit, training that was not.
+    The order of an epoch's batches depends only on seed and epoch. Training that was stopped and continued therefore
+    equals uninterrupted training, bit for bit.
 
     Args:
         team: the networks; see :func:`gatelab.lab.team.teams`.
         data: examples to learn from and to be tested on.
         config: how to train.
         seeds: for each member, the seed of the order of its batches.
-        augment: changes a batch of training examples, at random or not; test examples stay as they are.
+        augment: changes a batch of training examples, at random or not; test examples stay unchanged.
         checkpoint: keeps the state after every epoch.
         observe: called with the number of epochs done (0 before the first) and the team in evaluation mode.
         on_epoch: called after every epoch, when its checkpoint is written.
@@ -107,7 +107,7 @@ def train(
         The histories of losses and accuracies, and each member's weights at its best epoch.
 
     Raises:
-        InputError: the number of seeds is not that of the members, or there are no soft gates to steepen.
+        InputError: the numbers of seeds and members differ, or there are no soft gates to steepen.
 
     Example:
         >>> from gatelab.data import load
@@ -140,7 +140,7 @@ def train(
         for name, values in {"train_loss": loss, **tested}.items():
             state.history.setdefault(name, []).append(values.tolist())
         _keep_best(state, tested.get("test_score", tested.get("test_accuracy", -tested["test_loss"])), team)
-        # Observers first: a stop before the checkpoint repeats the epoch and its looks, a stop behind it loses neither.
+        # Observe first: a stop before the checkpoint repeats epoch and observation, a stop after it loses neither.
         if observe is not None:
             observe(state.epoch, team)
         if checkpoint is not None:
@@ -169,7 +169,7 @@ def train_epoch(
         answers = _answers(team, data, batch, augment)
         batch_losses = losses(answers, data.train_y[batch], config.loss)
         optimiser.zero_grad()
-        batch_losses.sum().backward()  # members share nothing: each gets its own gradient
+        batch_losses.sum().backward()  # members share no parameters, so each gets its own gradient
         optimiser.step()
         total += batch_losses.detach().to(total) * batch.shape[1]
         if on_step is not None and time.monotonic() - told > _SECONDS_BETWEEN_STEPS:
@@ -179,7 +179,7 @@ def train_epoch(
 
 
 def optimiser_of(team: Team, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser that the configuration names; the parameters of gates that slow down are its last group."""
+    """Return the configured optimiser; the parameters of gates that slow down are its last group."""
     gates = team.gate_parameters() if config.slow_gates else []
     own = {id(parameter) for parameter in gates}
     rest = [parameter for parameter in team.parameters() if id(parameter) not in own]
@@ -200,28 +200,35 @@ def _answers(
 ) -> Float[Tensor, "e b k"]:
     if augment is None:
         return team.training_answers(data, batch)
-    return team.forward(_augmented(data.inputs(data.train_x[batch]), augment))  # gates of other examples: none is kept
+    # Augmented examples have other gates, so none can be kept.
+    return team.forward(_augmented(data.inputs(data.train_x[batch]), augment))
 
 
 def _augmented(x: Float[Tensor, "e b ..."], augment: Augment) -> Float[Tensor, "e b ..."]:
     batch = x.flatten(0, 1)
-    changed = augment(batch)
+    try:
+        changed = augment(batch)
+    except Exception as error:
+        raise InputError(
+            f"augment failed on a batch of shape {tuple(batch.shape)}: {type(error).__name__}: {error}; it must "
+            "work on any batch of training examples"
+        ) from error
     if not isinstance(changed, Tensor) or changed.shape != batch.shape:
         got = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
         raise InputError(
-            f"augment returned {got} for a batch of shape {tuple(batch.shape)}; it must return the same shape"
+            f"augment returned {got} for a batch of shape {tuple(batch.shape)}; make it return the same shape"
         )
     return changed.view(x.shape)
 
 
 def _steepening(team: Team, config: TrainConfig, optimiser: torch.optim.Optimizer) -> Callable[[int], None]:
-    """A function that sets the steepness of the team's soft gates for an epoch, and perhaps the steps they take."""
+    """Return a function that sets the steepness of the team's soft gates for an epoch and, optionally, their steps."""
     final = config.final_beta
     if final is None:
         return lambda _epoch: None
     gates = team.soft_gates()
     if not gates:
-        raise InputError(f"final_beta is {final:g}, but the networks have no soft gates σ(βq); give SoftGate() to them")
+        raise InputError(f"final_beta is {final:g}, but the networks have no soft gates σ(βq); use SoftGate()")
 
     def steepen(epoch: int) -> None:
         share = epoch / max(1, config.epochs - 1)
@@ -239,7 +246,7 @@ def _multiplications(team: Team, data: Examples) -> int:
     copy = team.member(0).eval()  # a forward pass may leave a trace in the network itself
     with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
         copy(data.inputs(data.train_x[:1]))
-    return team.size * counter.get_total_flops() // 2  # torch counts the additions, too
+    return team.size * counter.get_total_flops() // 2  # torch also counts the additions
 
 
 def _order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:

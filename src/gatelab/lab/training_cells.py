@@ -1,4 +1,4 @@
-"""Training inside a cell of a run: checkpoints, looks and the best weights lie in the cell's folder."""
+"""Training inside a cell of a run; checkpoints, observations and the best weights are in the cell's folder."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ from gatelab.lab.training import Augment, TrainConfig, train
 from gatelab.work.tensors import read_tensors, write_tensors
 
 _BEST = "best.safetensors"
+Tell = Callable[[float, str], None]
 
 
 def train_cell(
@@ -31,10 +32,10 @@ def train_cell(
     keep: Collection[int] = (),
     augment: Augment | None = None,
 ) -> Result:
-    """Train models together if their architecture allows, else one by one; a single one is trained in place.
+    """Train models together if their architecture allows it, otherwise one by one; a single model is trained in place.
 
-    ``seeds`` order each model's batches. All weights after the epochs in ``keep`` are there for :func:`kept_weights`.
-    The result has each model's histories, and the title of the data: a report can be written where the data are not.
+    ``seeds`` determine the order of each model's batches. :func:`kept_weights` reads the weights after the epochs in
+    ``keep``. The result holds each model's histories and the title of the data, so a report does not need the data.
     """
     groups = teams(models) if can_stack_under(config.optimiser) else [SingleTeam(model) for model in models]
     history: dict[str, list[list[float]]] = {}
@@ -42,15 +43,19 @@ def train_cell(
     for number, team in enumerate(groups):
         first = len(best)
 
-        def on_epoch(state: TrainingState, number: int = number) -> None:
-            done = (number + state.epoch / config.epochs) / len(groups)
-            context.tell(done, f"epoch {state.epoch}/{config.epochs}, {_standing(state)}")
+        def tell(epochs: float, text: str, number: int = number) -> None:
+            which = f"network {number + 1} of {len(groups)}, " if len(groups) > 1 else ""
+            context.tell((number + epochs / config.epochs) / len(groups), which + text)
 
-        def on_step(epoch: int, share: float, number: int = number) -> None:
-            done = (number + (epoch + share) / config.epochs) / len(groups)
-            context.tell(done, f"network {number + 1} of {len(groups)}, epoch {epoch + 1}/{config.epochs}")
+        def on_epoch(state: TrainingState, tell: Tell = tell) -> None:
+            tell(state.epoch, f"epoch {state.epoch}/{config.epochs}, {_standing(state)}")
 
-        def observe(epoch: int, team: Team, first: int = first) -> None:
+        def on_step(epoch: int, share: float, tell: Tell = tell) -> None:
+            tell(epoch + share, f"epoch {epoch + 1}/{config.epochs}")
+
+        def observe(epoch: int, team: Team, first: int = first, tell: Tell = tell) -> None:
+            if looks is not None and looks.is_due(epoch, first):
+                tell(epoch, f"looking at gates and kernels after epoch {epoch}")
             if epoch in keep:
                 for place, weights in enumerate(_members(team.state(), team.size), start=first):
                     write_tensors(_kept_file(context.folder, epoch, place), save(weights))
@@ -87,7 +92,7 @@ def train_and_look(
     epochs: Iterable[int],
     look: Callable[[nn.Module, int, int], Look],
 ) -> Result:
-    """Train as :func:`train_cell` does and look at every model at some epochs; the result has ``seen`` besides."""
+    """Train like :func:`train_cell` and observe every model at some epochs; the result also has ``seen``."""
     looks = Looks(context.folder, epochs, look, len(models))
     return {**train_cell(models, seeds, data, config, context, looks=looks), "seen": looks.seen()}
 
@@ -104,7 +109,7 @@ def train_and_track(
     tangent: bool = True,
     keep: Collection[int] = (),
 ) -> Result:
-    """Train as :func:`train_cell` does and track the first model's gates; the result has ``records`` besides.
+    """Train like :func:`train_cell` and track the first model's gates; the result also has ``records``.
 
     ``probes`` are examples and their labels; without ``tangent`` no tangent kernel is computed.
     """

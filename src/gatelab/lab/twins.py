@@ -1,4 +1,4 @@
-"""A network of a seed and its gated twins, as Table 2 of npk and a study train them."""
+"""The network of a seed and its gated twins, for Table 2 of npk and for studies."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ def network(factory: Factory, seed: int) -> nn.Module:
 
 
 def twin(factory: Factory, regime: Regime, seed: int, beta: float, gates: StateDict | None = None) -> nn.Module:
-    """The network of a seed as a DGN; its gates from ``gates``, or drawn independently of the network's weights."""
+    """Make the DGN (deep gated network) of a seed; gates from ``gates``, or drawn independently of the weights."""
     source = None
     if gates is not None:
         source = network(factory, seed)

@@ -1,11 +1,14 @@
 """Load a user's network from a Python file, and its weights from a file beside it."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -24,7 +27,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
 
 
 def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
-    """Call a factory under a seed, and restore the global random state."""
+    """Call a factory under a seed of torch, NumPy and ``random``, and restore their global states."""
     name = getattr(factory, "__name__", factory)
     needed = _required_arguments(factory)
     if needed:
@@ -32,23 +35,36 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
             f"{name} needs arguments ({', '.join(needed)}); gatelab calls it without any. Write a function that fills "
             f"them in: def make(): return {name}({', '.join(f'{argument}=…' for argument in needed)})"
         )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _other_seeds(seed):
         torch.manual_seed(seed)
         try:
             made = factory()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
-                f"{name}() failed: {type(error).__name__}: {error}; it must work without arguments"
+                f"{name}() failed: {type(error).__name__}: {error}; make it work without arguments"
             ) from error
     if not isinstance(made, nn.Module):
-        raise InputError(f"{name} returned {type(made).__name__}; it must return an nn.Module")
+        raise InputError(f"{name} returned {type(made).__name__}; make it return an nn.Module")
     return made
+
+
+@contextmanager
+def _other_seeds(seed: int) -> Iterator[None]:
+    """Seed NumPy's and Python's global generators for a while: some networks draw their weights with them."""
+    held = np.random.get_state(), random.getstate()  # noqa: NPY002  the state that a user's code draws from
+    try:
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        yield
+    finally:
+        np.random.set_state(held[0])  # noqa: NPY002
+        random.setstate(held[1])
 
 
 def _required_arguments(factory: Any) -> list[str]:
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # no signature: a function of an extension
+    except (TypeError, ValueError):  # functions of C extensions have no signature
         return []
     named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters if p.default is p.empty and p.kind in named]
@@ -80,10 +96,14 @@ def load_weights(network: nn.Module, weights: Path) -> None:
         raise InputError(f"{weights} does not hold the weights of this network: {error}") from error
     broken = [name for name, tensor in state.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
     if broken:
-        raise InputError(f"{weights}: {', '.join(broken[:5])} hold NaN or infinite values; the training diverged")
+        raise InputError(
+            f"{weights}: {', '.join(broken[:5])} hold NaN or infinite values: it diverged; use an earlier file"
+        )
 
 
 def _read(weights: Path) -> dict[str, Tensor]:
+    if not weights.is_file():
+        raise InputError(f"there is no file {weights}; give the file with the network's weights")
     try:
         if weights.suffix == ".safetensors":
             return load_file(weights)
@@ -98,15 +118,16 @@ def _read(weights: Path) -> dict[str, Tensor]:
     for key in _INSIDE:
         if isinstance(held, Mapping) and isinstance(held.get(key), Mapping):
             held = held[key]
-    if not isinstance(held, Mapping) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
+    pairs = held.items() if isinstance(held, Mapping) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in pairs):
         raise InputError(
-            f"{weights} does not hold the weights of this network: it is no state dict; save model.state_dict()"
+            f"{weights} does not hold the weights of this network: it is not a state dict; save model.state_dict()"
         )
     return dict(held)
 
 
 def _differences(state: Mapping[str, Tensor], network: nn.Module) -> list[str]:
-    """Every name that is missing or not known, and every shape that differs."""
+    """Return every missing name, unknown name and differing shape."""
     own = network.state_dict()
     missing = [f"missing from the file: {name} {tuple(own[name].shape)}" for name in own if name not in state]
     unknown = [f"unknown to the network: {name} {tuple(state[name].shape)}" for name in state if name not in own]
@@ -115,4 +136,9 @@ def _differences(state: Mapping[str, Tensor], network: nn.Module) -> list[str]:
         for name in own
         if name in state and own[name].shape != state[name].shape
     ]
-    return missing + unknown + shapes
+    kinds = [
+        f"{name}: the file has {state[name].dtype}, the network {own[name].dtype}"
+        for name in own
+        if name in state and own[name].is_floating_point() != state[name].is_floating_point()
+    ]
+    return missing + unknown + shapes + kinds

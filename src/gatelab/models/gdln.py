@@ -31,8 +31,8 @@ class MeanReadoutNetwork(nn.Sequential):
     Args:
         dim: input dimension d.
         units: number K of hidden units.
-        activation: ReLU by default. :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero: to tell zero-mean
-            classes apart they need a bias that does not start at zero.
+        activation: ReLU by default. :class:`Erf` and ``nn.Sigmoid()`` are nearly odd about zero: to separate
+            zero-mean classes they need a bias that does not start at zero.
         bias: initial value of b₁ (b₂ starts at 0); None leaves both out.
         scale: scale of W₁.
         dtype: of the parameters.
@@ -75,7 +75,7 @@ class MeanReadoutNetwork(nn.Sequential):
         return self.hidden.weight
 
     def frozen_gates(self) -> HalfSpaceGates:
-        """Return copies of the present half-spaces W₁x + b₁ > 0 (gdln, Eq. 2, with > for ≥)."""
+        """Return copies of the current half-spaces W₁x + b₁ > 0 (gdln, Eq. 2, with > for ≥)."""
         return HalfSpaceGates(self.hidden.weight, self.hidden.bias)
 
 
@@ -146,7 +146,7 @@ class PathwayNetwork(nn.Module):
         check_counts(dim=dim, outputs=outputs)
         check_widths("node widths", node_widths, 1, "[4, 4]")
         if len(gates) != len(node_widths):
-            raise InputError(f"{len(gates)} sets of gates, node widths {list(node_widths)}; give one for each set")
+            raise InputError(f"{len(gates)} sets of gates, node widths {list(node_widths)}; give one width per set")
         for of_layer in gates:
             _check_gates(of_layer, dim)
         self.gates = nn.ModuleList(gates)

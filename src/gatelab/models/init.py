@@ -67,10 +67,10 @@ class Start(StrEnum):
 def initialise(
     model: _Network, generator: torch.Generator | None = None, start: Start | str = Start.GLOROT
 ) -> _Network:
-    """Draw the weights of every Linear and Conv layer anew.
+    """Redraw the weights of every Linear and Conv layer.
 
     Args:
-        model: the network, which is changed.
+        model: the network, changed in place.
         generator: source of the weights; None uses torch's global generator.
         start: the distribution, or its name.
 
@@ -122,10 +122,10 @@ def check_counts(**counts: int) -> None:
 
 
 def check_widths(what: str, widths: Sequence[int], least: int, example: str) -> None:
-    """Raise InputError unless these are at least ``least`` positive whole numbers, in a sequence."""
+    """Raise InputError unless ``widths`` is a sequence of at least ``least`` positive whole numbers."""
     whole = isinstance(widths, Sequence) and all(isinstance(width, Integral) for width in widths)
     if not whole or len(widths) < least or min(widths, default=1) < 1:
-        raise InputError(f"{what} are {widths!r}; give at least {least} positive whole numbers, e.g. {example}")
+        raise InputError(f"{what} are {widths!r:.200}; give at least {least} positive whole numbers, e.g. {example}")
 
 
 def dense_layers(widths: Sequence[int], bias: bool, dtype: torch.dtype | None) -> list[nn.Linear]:

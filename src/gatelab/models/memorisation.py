@@ -44,7 +44,7 @@ class MemorisationNetwork(nn.Module):
         super().__init__()
         check_counts(n=n, width=width, depth=depth)
         if depth < 2 or not 0 < mu <= 1:
-            raise InputError(f"depth = {depth}, mu = {mu}: need depth ≥ 2 and 0 < mu ≤ 1")
+            raise InputError(f"depth = {depth}, mu = {mu}; give depth ≥ 2 and 0 < mu ≤ 1")
         widths = [1, *[width] * (depth - 1), 1]
         self.value = nn.ModuleList(dense_layers(widths, False, dtype))
         open_gates = torch.rand(depth - 1, n, width, generator=generator) < mu

@@ -22,7 +22,7 @@ class NodeGates(nn.Module, ABC):
     def __init__(self, count: int):
         super().__init__()
         if not isinstance(count, Integral) or count < 1:
-            raise InputError(f"{count!r} gates; give a whole number, at least one")
+            raise InputError(f"the number of gates is {count!r}; give a whole number, at least 1")
         self.count = count
 
     @property
@@ -160,11 +160,11 @@ class CodeGates(NodeGates):
 
 
 class ChosenGates(NodeGates):
-    """Gates taken from another set by place; a repeated place makes redundant gates (gdln, Section 3.5).
+    """Gates taken from another set by index; a repeated index makes redundant gates (gdln, Section 3.5).
 
     Args:
         base: the gates to choose from.
-        places: the place in ``base`` of each gate of this set.
+        places: the index in ``base`` of each gate of this set.
 
     Example:
         >>> base = HalfSpaceGates(torch.tensor([[1.0], [-1.0]]))
@@ -178,7 +178,7 @@ class ChosenGates(NodeGates):
         if not isinstance(base, NodeGates):
             raise InputError(f"base is {type(base).__name__}; give node gates, e.g. HalfSpaceGates(normals)")
         if not places or not all(isinstance(place, Integral) and 0 <= place < base.count for place in places):
-            raise InputError(f"places are {list(places)}; there are gates 0 to {base.count - 1}")
+            raise InputError(f"places are {list(places)}; choose from gates 0 to {base.count - 1}")
         super().__init__(len(places))
         self.base = base
         self.register_buffer("places", torch.tensor(list(places)))
@@ -189,7 +189,7 @@ class ChosenGates(NodeGates):
         return self.base.inputs
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        """Return the scores at the chosen places."""
+        """Return the scores of the chosen gates."""
         return self.base(x)[:, self.places]
 
 

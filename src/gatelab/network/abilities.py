@@ -1,4 +1,4 @@
-"""What gatelab can do with a network and, where it cannot, which node stands in the way."""
+"""What gatelab can do with a network and, where it cannot, which node prevents it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def abilities(network: "Network") -> dict[str, str]:
-    """Return, for each part of gatelab, "yes" or what stands in its way."""
+    """Return, for each part of gatelab, "yes" or the node that prevents it."""
     found = {}
     for name, obstacles in _ABILITIES.items():
         nodes = list(obstacles(network))

@@ -1,4 +1,4 @@
-"""The number of examples, as a number that remembers what it is."""
+"""The number of examples, as an integer that remembers which multiple of n it is."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from typing import Any
 class BatchSize(int):
     """A whole number that is a fixed multiple of the number of examples.
 
-    A recorded forward pass has seen one batch size, but must run on any. Sizes that the model reads off its signals are
-    therefore numbers of this kind: torch takes them as ordinary integers, and the record writes them as ``factor · n``.
+    A record is made with one batch size but must run with any. Sizes that the model reads from its signals are
+    therefore of this type: torch accepts them as ordinary integers, and the record writes them as ``factor · n``.
 
     Example:
         >>> n = BatchSize(2, factor=1)
@@ -24,7 +24,7 @@ class BatchSize(int):
         return number
 
     def __mul__(self, other: Any) -> Any:
-        """Multiply; the product with a plain integer is a multiple, too."""
+        """Multiply; the product with a plain integer is again a multiple."""
         product = int(self) * other
         plain = isinstance(other, int) and not isinstance(other, BatchSize)
         return BatchSize(product, self.factor * other) if plain else product
@@ -32,7 +32,7 @@ class BatchSize(int):
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        """Divide; the quotient is a multiple if the factor can be divided."""
+        """Divide; the quotient is a multiple if the factor is divisible."""
         quotient = int(self) // other
         divides = isinstance(other, int) and not isinstance(other, BatchSize) and other and self.factor % other == 0
         return BatchSize(quotient, self.factor // other) if divides else quotient

@@ -17,8 +17,8 @@ class Call:
 
     Attributes:
         operation: its plain name.
-        arguments: what the table names, in order; nodes stand for what the graph computes, and parameters of modules
-            for themselves.
+        arguments: by the names of the table, in order: nodes for what the graph computes, and the parameters of
+            modules themselves.
     """
 
     operation: str
@@ -44,7 +44,7 @@ class Call:
 
 
 def operation_of(node: Node, modules: Mapping[str, nn.Module]) -> str:
-    """Return the plain name of what a node does; a module has the name of its function."""
+    """Return the plain name of a node's operation; a module has the name of its function."""
     if node.op == "call_module":
         return module_operation(modules[str(node.target)])
     if node.op == "call_function":

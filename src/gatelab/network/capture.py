@@ -22,12 +22,12 @@ def capture_gates(
     *,
     output: int | str | None = None,
 ) -> GatePattern:
-    """Return which gates of ``model`` are open for each example, and what soft ones multiply by.
+    """Return which gates of ``model`` are open for each example, and the factors of soft gates.
 
     Gates that are bits: ReLU, LeakyReLU, PReLU, ReLU6, Hardtanh, ``clamp`` at 0 or between two numbers,
     ``threshold(0, 0)``, max-pooling. Gates that are numbers: SiLU, GELU, Hardswish, Mish, ELU, SELU, CELU and Softplus,
     each as q · g(q); the factor in a product of two signals if it is a sigmoid, a softmax or an activation
-    (squeeze-and-excitation, GLU and its kin). :func:`gatelab.gates.gated` may be either. They may be modules or
+    (squeeze-and-excitation, GLU and its kin). :func:`gatelab.gates.gated` may be either. Gates may be modules or
     functions, in place, shared or reused. Only gates on a path to the output are returned. The name of a gate is the
     path of its module, plus a count from the second use on: ``"block.relu"``, ``"block.relu#2"``.
 
@@ -35,7 +35,7 @@ def capture_gates(
         model: any module in evaluation mode, or without batch-norm and dropout.
         x: examples, on the model's device and in its dtype.
         batch_size: how many examples to run at a time; None runs all at once.
-        output: which part of the answer the gates must lead to, if the model returns a tuple or a dict; None: all.
+        output: the part of the output that gates must lead to, if the model returns a tuple or a dict; None means all.
 
     Returns:
         The gates of all layers, in order of execution.
@@ -57,7 +57,7 @@ def capture_gates(
 
 
 class Capture:
-    """The gates of one model for set after set of examples; the model is read once, and again where it is unpickled."""
+    """The gates of one model for several sets of examples; it is read once, and again where it is unpickled."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Capture:
         return gates.hard() if self._hard else gates
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the record out: it belongs to this process."""
+        """Leave the record out: it is valid only in this process."""
         return {**self.__dict__, "_network": None}
 
 
@@ -122,12 +122,12 @@ def refuse_obstacles(network: Network) -> None:
         if known and network.kind(node) is Kind.SELECTION and node not in network.gates:
             raise UnsupportedModelError(
                 f"{network.where(node)}: the windows of its maximum differ in size, or examples have no axis of their "
-                "own, so that it is no gate; use windows of one size"
+                "own, so it is not a gate; use windows of one size"
             )
     if not network.path_gates:
         raise UnsupportedModelError(
-            f"no gates found in {type(network.model).__name__}: there is no ReLU, SiLU, kin of them or max-pooling on "
-            "the way from input to output"
+            f"no gates found in {type(network.model).__name__}: there is no ReLU, SiLU or similar gate and no "
+            "max-pooling on the way from input to output"
         )
     for gate, name in network.path_gates.items():
         before = ancestors(gate, sources=value_sources)
@@ -135,7 +135,7 @@ def refuse_obstacles(network: Network) -> None:
         if obstacles:
             more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
             raise UnsupportedModelError(
-                f"{network.where(obstacles[0])}{more} is not a gate and stands before the gate '{name}', so the "
+                f"{network.where(obstacles[0])}{more} is not a gate and comes before the gate '{name}', so the "
                 "network is not a sum over gated paths; gates are ReLU, SiLU and their kin, max-pooling, products with "
                 "a sigmoid or softmax, and gatelab.gates.gated(value, q, gate)"
             )

@@ -1,4 +1,4 @@
-"""The certificate of a record: run again on other examples beside it, it gives an example the model's own answer."""
+"""The certificate of a record: rerun among other examples, it must give each example the model's own output."""
 
 import copy
 from typing import Any
@@ -13,23 +13,23 @@ from gatelab.network.operations import tensors_in
 from gatelab.network.recording import EXAMPLES
 from gatelab.observe import stand_in, undisturbed
 
-# Rounding may differ between two examples and three; anything above this is looked at again in float64.
+# Rounding may differ between two examples and three; larger differences are checked again in float64.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-6}
 _HALF = 3e-2
 _MIXED = [1, 0, 1]  # the two examples in another order, one of them twice
-_BESIDE = len(_MIXED) + 3  # with an example of NaN before them and two behind: not the same read backwards
+_BESIDE = len(_MIXED) + 3  # with one example of NaN before them and two after: different when reversed
 
 
 @torch.no_grad()
 def certify(network: Network) -> None:
-    """Refuse a network whose record, run on the examples in another order, does not give the model's answers.
+    """Refuse a network whose record, run on the examples in another order, does not give the model's outputs.
 
-    Three things are found in this way: examples that depend on each other, chance, and operations that escape the
-    record (custom autograd functions, other libraries). Some of the other examples are NaN, which a reduction
-    over the examples passes on to all of them: mixing is found however weak it is.
+    This detects three things: examples that depend on each other, randomness, and operations that escape the record
+    (custom autograd functions, other libraries). Some of the other examples are NaN, which a reduction over the
+    examples passes on to all of them, so even weak mixing is found.
 
     Raises:
-        UnsupportedModelError: the answers differ; the message names the first node that depends on other examples.
+        UnsupportedModelError: the outputs differ; the message names the first node that depends on other examples.
     """
     pair, answer = network.recording.examples, network.recording.answer
     _refuse_other_axes(network, answer)
@@ -38,7 +38,7 @@ def certify(network: Network) -> None:
 
 
 def _look_again(network: Network) -> None:
-    """Compare a float64 copy, where neither rounding nor a change of weights meanwhile can be the reason."""
+    """Compare a float64 copy, which rules out rounding and weights that changed in the meantime."""
     pair = network.recording.examples.double()
     try:
         model = copy.deepcopy(network.model).double()
@@ -50,8 +50,8 @@ def _look_again(network: Network) -> None:
         raise UnsupportedModelError(_reason(network, model, pair))
     if not _repeats(model, pair, answer):
         raise UnsupportedModelError(
-            f"{type(network.model).__name__} answers two examples otherwise when there are three of them: its forward "
-            "depends on chance or on the number of examples; make each answer depend on its example alone"
+            f"{type(network.model).__name__} gives two examples other outputs beside a third one: its forward "
+            "depends on chance or on the number of examples; make each output depend on its example alone"
         )
 
 
@@ -65,12 +65,12 @@ def _refuse_other_axes(network: Network, answer: Any) -> None:
         if not tensor.ndim or len(tensor) != EXAMPLES:
             raise UnsupportedModelError(
                 f"{type(network.model).__name__} returns shape {tuple(tensor.shape)} for {EXAMPLES} examples; return "
-                "one answer for each, with the examples on the first axis"
+                "one output for each, with the examples on the first axis"
             )
 
 
 def _repeats(model: nn.Module, pair: Tensor, answer: Any) -> bool:
-    """Whether the model answers two examples beside a third one as it did without; rounding may flip a gate."""
+    """Whether the model gives two examples the same outputs with and without a third; rounding may flip a gate."""
     with undisturbed(stand_in(model), pair) as run, torch.no_grad():
         again = run(torch.cat([pair, pair[:1]]))
     loose = 100 * _TOLERANCES.get(pair.dtype, _HALF)
@@ -82,7 +82,7 @@ def _repeats(model: nn.Module, pair: Tensor, answer: Any) -> bool:
 
 
 def _differs(network: Network, model: nn.Module, pair: Tensor, answer: Any) -> bool:
-    """Whether the record gives examples in another order and number other answers than the model gave the pair."""
+    """Whether the record, on examples in another order and number, gives other outputs than the model gave the pair."""
     nodes = [node for node in network.end.all_input_nodes if node.meta.get("data")]
     tolerance = _TOLERANCES.get(pair.dtype, _HALF)
     doubted: list[str] = []
@@ -93,7 +93,7 @@ def _differs(network: Network, model: nn.Module, pair: Tensor, answer: Any) -> b
 
     try:
         values = network.interpreter.run(model, nodes, _beside_others(pair), look)
-    except (RuntimeError, IndexError, ValueError):  # the record holds something of the size of two examples
+    except (RuntimeError, IndexError, ValueError):  # the record contains a size fixed to two examples
         return True
     return any(
         not _as_alone(both, mixed, tolerance) for mixed, both in zip(values, _in_order(network, answer), strict=True)
@@ -101,7 +101,7 @@ def _differs(network: Network, model: nn.Module, pair: Tensor, answer: Any) -> b
 
 
 def _in_place(q: Tensor, tolerance: float) -> bool:
-    """Whether a gate sees the examples where :func:`_beside_others` put them; rounding may say no without need."""
+    """Whether a gate has the examples where :func:`_beside_others` put them; rounding may cause a false no."""
     if not q.ndim or len(q) != _BESIDE:
         return True
     first, _, again = q[1 : 1 + len(_MIXED)]
@@ -109,7 +109,7 @@ def _in_place(q: Tensor, tolerance: float) -> bool:
 
 
 def _gates_differ(network: Network, model: nn.Module, pair: Tensor, names: list[str]) -> bool:
-    """Whether what decides one of these gates is another number beside other examples, or stands in another place."""
+    """Whether the input of one of these gates has another value or position among other examples."""
     nodes = [network.gating(node).q for node, name in network.gates.items() if name in names]
     alone = network.interpreter.run(model, nodes, pair)
     beside = network.interpreter.run(model, nodes, _beside_others(pair))
@@ -124,7 +124,7 @@ def _beside_others(pair: Tensor) -> Tensor:
 
 
 def _as_alone(alone: Tensor, beside: Tensor, tolerance: float) -> bool:
-    """Whether a node gives the pair ``alone`` the values that it gives it among :func:`_beside_others`."""
+    """Whether a node gives the pair the same values ``alone`` as among :func:`_beside_others`."""
     if not alone.ndim or not len(alone) or len(alone) % EXAMPLES or beside.shape[0] * EXAMPLES != _BESIDE * len(alone):
         return beside.shape == alone.shape and _distance(beside, alone) <= tolerance
     expected = alone.unflatten(0, (EXAMPLES, -1))[_MIXED].flatten(0, 1)  # examples may have several rows each
@@ -134,7 +134,7 @@ def _as_alone(alone: Tensor, beside: Tensor, tolerance: float) -> bool:
 
 
 def _in_order(network: Network, answer: Any) -> list[Tensor]:
-    """The tensors of an answer in the order of the nodes that hold them, each once."""
+    """Return the tensors of an output in the order of the nodes that hold them, each once."""
     found: dict[Node, Tensor] = {}
 
     def walk(node: Any, value: Any) -> None:
@@ -163,7 +163,7 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _reason(network: Network, model: nn.Module, pair: Tensor) -> str:
-    """What is wrong: the first node that gives an example another value in another order and number of examples."""
+    """Return the reason: the first node that gives an example another value among examples in another order."""
     nodes = [node for node in network.nodes if node.op != "output" and "shape" in node.meta]
     try:
         together = network.interpreter.run(model, nodes, pair)
@@ -182,7 +182,7 @@ def _reason(network: Network, model: nn.Module, pair: Tensor) -> str:
                 "examples; compute each example by itself, with the examples on the first axis"
             )
     return (
-        f"the recorded operations of {type(network.model).__name__}, run again, do not give the model's answer: "
+        f"the recorded operations of {type(network.model).__name__}, run again, do not give the model's output: "
         "something in forward depends on chance or escapes the record (a custom autograd function, another library); "
         "use torch's operations"
     )

@@ -63,7 +63,7 @@ def dense_chain(model: nn.Module, x: Tensor | None = None, *, gates: bool = True
 
     Args:
         model: the network.
-        x: examples, if the network is to be read on these.
+        x: examples on which to read the network; made up if None.
         gates: whether a gate must stand between weight layers; a deep linear network has none.
 
     Returns:
@@ -100,7 +100,7 @@ def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
             gate = None
         elif network.operation(node) == "linear":
             raise UnsupportedModelError(
-                f"{network.where(node)}: its weight is computed (a parametrization, pruning, a buffer), so that its "
+                f"{network.where(node)}: its weight is computed (a parametrization, pruning, a buffer), so its "
                 "paths cannot be listed; make it a parameter, e.g. torch.nn.utils.parametrize.remove_parametrizations"
             )
         elif not _passes(network, node):
@@ -121,7 +121,7 @@ def chain_of(network: Network, *, gates: bool = True) -> DenseChain:
 
 
 def value_chain(network: Network) -> list[Node]:
-    """Return the nodes that values pass from the input to the output, in order, without both ends.
+    """Return the nodes that values pass from the input to the output, in order, excluding both ends.
 
     Raises:
         UnsupportedModelError: values branch and join again (a sum, a concatenation), or the model has several outputs.

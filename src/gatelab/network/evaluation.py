@@ -10,8 +10,8 @@ from torch.fx import Graph, Node, map_arg
 
 from gatelab.network.nodes import ancestors
 
-# Called with a gate's name and its pre-activation q. Returns what the gate multiplies by, or a function of what passes
-# it; None runs the gate as it is.
+# Called with a gate's name and its pre-activation q. Returns the gate's factor, or a function of the value that passes
+# it; None runs the gate unchanged.
 Decide = Callable[[str, Tensor], Tensor | Callable[[Tensor], Any] | None]
 
 
@@ -30,7 +30,7 @@ def held(node: Node, model: nn.Module, dtype: torch.dtype | None = None) -> Any:
 
 
 def call(node: Node, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Run a node's operation on these arguments, and leave them as they are."""
+    """Run a node's operation on these arguments without changing them."""
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
         if getattr(module, "inplace", False):
@@ -108,11 +108,11 @@ class Interpreter:
             model: provides the weights.
             targets: the nodes.
             x: the input.
-            decide: decides each gate; None runs the gates as they are.
+            decide: decides each gate; None runs the gates unchanged.
             instead: functions that replace the operations of some nodes (not of gates).
-            given: values of some nodes that are known already; what only they depend on does not run.
+            given: known values of some nodes; nodes that only these depend on do not run.
         """
-        with torch.autocast(x.device.type, enabled=False):  # the caller's would change results without a word
+        with torch.autocast(x.device.type, enabled=False):  # the caller's autocast would silently change results
             return self._run(model, targets, x, decide, instead or {}, given or {})
 
     def _run(
@@ -158,7 +158,7 @@ class Interpreter:
         return self._order([target], known)[0]
 
     def _order(self, targets: Sequence[Node], known: Collection[Node] = ()) -> tuple[list[Node], list[list[Node]]]:
-        """The nodes to run, and after each of them the nodes whose values nobody needs any more."""
+        """Return the nodes to run, and after each of them the nodes whose values are no longer needed."""
         key = tuple(targets), frozenset(known)
         if key not in self._orders:
             needed = ancestors(*targets, sources=lambda node: () if node in key[1] else node.all_input_nodes) - key[1]

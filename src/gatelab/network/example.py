@@ -12,18 +12,18 @@ from gatelab.observe import stand_in
 
 Shape = tuple[int, ...]
 
-# Sizes of images that people use come first, then others; small rectangles last.
+# Common image sizes first, then others; small rectangles last.
 _COMMON = (32, 28, 224, 64, 16, 8, 4, 96, 128, 48, 256, 227, 299, 512)
 _SIDES = tuple(dict.fromkeys((*_COMMON, *range(1, 65), *range(72, 257, 8))))
 _RECTANGLES = tuple((high, wide) for high in range(1, 17) for wide in range(1, 17) if high != wide)
 _LARGER = 32  # pixels by which a second image is larger
-_LAYERS = 3  # the input reaches one of the first layers that the model names
+_LAYERS = 3  # the input is assumed to reach one of the model's first layers
 
 
 def made_up_examples(model: nn.Module) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield random examples that the model may take, the likeliest first, and larger ones that it takes as well.
+    """Yield random examples that the model may accept, likeliest first, and larger ones that it also accepts.
 
-    The weights tell the number of input features or channels. The size of an image is found by trial on the "meta"
+    The weights give the number of input features or channels. The size of an image is found by trial on the "meta"
     device, where nothing is computed; a model that cannot run there is tried on a common size.
     """
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
@@ -69,7 +69,7 @@ def _sides(axes: int) -> Iterator[Shape]:
 
 
 class _Trial:
-    """Runs a model on the shapes of examples alone."""
+    """Runs a model on shapes only, without computing values."""
 
     def __init__(self, model: nn.Module):
         self._model = model
@@ -96,6 +96,6 @@ class _Trial:
         dtype = next(tensor.dtype for tensor in self._held.values() if tensor.is_floating_point())
         try:
             answer = functional_call(self._copy, self._held, (torch.empty(2, *shape, device="meta", dtype=dtype),))
-        except Exception:  # any error of the user's code: another size may do
+        except Exception:  # any error in the user's code: another size may work
             return False
         return all(tensor.ndim > 0 and tensor.shape[0] == 2 for tensor in tensors_in(answer))

@@ -1,4 +1,4 @@
-"""Products of two signals: how much of a gate each of them is, and between which ends it lies."""
+"""Products of two signals: which of them is the gate, and its range."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ from gatelab.gates.functions import FactorGate
 from gatelab.network.calls import Call, call_of
 from gatelab.network.operations import DIFFERENCES, PRODUCTS, QUOTIENTS, SHAPED_LIKE, SQUASHING, Kind
 
-# What a gate may pass before it multiplies a signal.
+# Operations that a gate may pass before it multiplies a signal.
 _TRANSPARENT = frozenset({Kind.REARRANGEMENT, Kind.SPATIAL, Kind.SUM, Kind.SCALE, Kind.PASSING, Kind.DROPOUT})
 _ENDS = {"sigmoid": (0.0, 1.0), "softmax": (0.0, 1.0), "hardsigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
 
 
 class Rank(IntEnum):
-    """How much of a gate a signal is. In a product the signal of the higher rank gates the other."""
+    """How gate-like a signal is. In a product, the signal of the higher rank gates the other."""
 
     VALUE = 0
     ACTIVATION = 1  # relu(a) * b, SwiGLU
@@ -28,11 +28,11 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Factor:
-    """What a signal is as a gate.
+    """A signal regarded as a gate.
 
     Attributes:
-        rank: how much of a gate it is.
-        ends: the values that it takes as what it squeezes goes to −∞ or +∞, the lower first; None if unknown.
+        rank: how gate-like it is.
+        ends: its limits as its argument goes to −∞ and +∞, the lower first; None if unknown.
     """
 
     rank: Rank
@@ -52,14 +52,14 @@ _VALUE = Factor(Rank.VALUE)
 
 
 def factor_of(node: Node, modules: Mapping[str, nn.Module]) -> Factor:
-    """Return how much of a gate a signal is, behind constants, rearrangements, and sums and products of gates."""
+    """Return how gate-like a signal is, looking through constants, rearrangements, sums and products of gates."""
     if node.op not in ("call_module", "call_function", "call_method"):
         return _VALUE
     call = call_of(node, modules)
     if call.operation in SQUASHING or call.kind is Kind.GATE:
         return _squashed(call)
     sources = [source for source in node.all_input_nodes if source.meta.get("data")]
-    if call.operation in SHAPED_LIKE:  # the other one only lends its shape
+    if call.operation in SHAPED_LIKE:  # the other signal only gives its shape
         return factor_of(sources[0], modules)
     factors = [factor_of(source, modules) for source in sources] if call.kind in _TRANSPARENT else []
     if len(factors) == 2 and (call.operation in PRODUCTS or call.kind is Kind.SUM):
@@ -87,7 +87,7 @@ def _squashed(call: Call) -> Factor:
 
 
 def _passed(call: Call, factor: Factor) -> Factor:
-    """A gate behind an operation with constants."""
+    """Return a gate after an operation with constants."""
     if factor.rank < Rank.BOUNDED:
         return factor
     if call.kind is Kind.SCALE:

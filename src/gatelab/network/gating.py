@@ -1,4 +1,4 @@
-"""Gates as the table knows them: what passes, what decides, and how."""
+"""Gates: which node passes, which node decides, and how."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Gating:
         slope: what a closed gate passes: a number, or the node or parameter of a PReLU's slopes.
         bounds: the bounds outside of which the gate is constant, or None.
         pool: the windows of a max-pooling, or None.
-        gate: the function that gives what the gate multiplies by, if that is more than a bit; None if it is a bit.
-        decoupled: whether the gate belongs to a deep gated network, whose features are another network's.
+        gate: the function that gives the gate's factor, if the gate is soft; None if it is a bit.
+        decoupled: whether the gate belongs to a deep gated network, where another network decides.
     """
 
     kind: GateKind
@@ -45,7 +45,7 @@ class Gating:
 
     @property
     def is_constant_somewhere(self) -> bool:
-        """Whether the gate adds a constant, from which paths may start: outside of bounds, or f(0) of a Softplus."""
+        """Whether the gate adds a constant, from which paths may start: outside its bounds, or f(0) of a Softplus."""
         return self.bounds is not None or (isinstance(self.gate, ActivationGate) and self.gate.constant != 0)
 
     def offset(self, q: Tensor) -> Tensor:
@@ -66,14 +66,14 @@ class Gating:
         return q > (self.gate.threshold if isinstance(self.gate, FactorGate) else 0)
 
     def hardened(self, q: Tensor, slope: Slope) -> Tensor:
-        """Return what the gate would multiply by if it were hard, from the values of the node that decides."""
+        """Return the factor of the hardened gate, from the values of the node that decides."""
         if isinstance(self.gate, FactorGate | ActivationGate):
             low, high = self.gate.ends
             return torch.where(self.opened(q), high, low).to(q.dtype)
         return factors_of(self.opened(q), slope, q.dtype)
 
     def layer(self, q: Tensor, slope: Slope, shape: tuple[int, ...]) -> GateLayer:
-        """Return the gates, in packed form and as numbers; ``shape`` is that of the units, which factors may serve."""
+        """Return the gates, packed and as numbers; ``shape`` is that of the units; factors may broadcast."""
         opened = self.opened(q)
         if self.gate is None:
             return GateLayer.of(opened, self.kind, slope)
@@ -81,12 +81,12 @@ class Gating:
 
 
 def is_piecewise_linear(gating: Gating) -> bool:
-    """Whether the network is affine where such a gate is constant; soft gates count as hard, smooth activations not."""
+    """Whether the network is affine where such a gate is constant; soft gates count as hard, not smooth activations."""
     return gating.gate is None or gating.decoupled
 
 
 def gating_of(node: Node, modules: Mapping[str, nn.Module]) -> Gating | None:
-    """Return how a node gates, or None if it is no gate."""
+    """Return how a node gates, or None if it is not a gate."""
     if node.op not in ("call_module", "call_function", "call_method"):
         return None
     name = operation_of(node, modules)
@@ -120,7 +120,7 @@ def slopes(weight: Tensor, q_axes: int) -> Slope:
     if weight.numel() == 1:
         return float(weight.detach())
     if q_axes < 2:
-        raise UnsupportedModelError("a PReLU with a slope for each channel needs a channel axis behind the examples")
+        raise UnsupportedModelError("a PReLU with a slope for each channel needs a channel axis after the examples")
     return tuple(weight.detach().flatten().tolist())
 
 

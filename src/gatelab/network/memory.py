@@ -1,4 +1,4 @@
-"""Tensors that share memory: who wrote where, and what a reader sees afterwards."""
+"""Tensors that share memory: what was written where, and what a reader gets afterwards."""
 
 from collections import defaultdict
 from dataclasses import dataclass

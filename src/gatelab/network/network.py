@@ -1,4 +1,4 @@
-"""A model, read once: its operations, what each does to paths, and where it stands in the source."""
+"""A model, read once: its operations, what each does to paths, and its line in the source."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Network:
         graph: its operations, as a torch.fx graph whose nodes know their shapes, modules and lines.
         modules: the model's modules by path.
         gates: the name of each gate, as in a GatePattern.
-        recording: the two examples on which it was read, and the model's answer.
+        recording: the two examples on which it was read, and the model's output.
 
     Example:
         >>> import torch
@@ -62,7 +62,7 @@ class Network:
         return [node for node in self.graph.nodes if node in needed and node.op != "get_attr" and not is_shape(node)]
 
     def abilities(self) -> dict[str, str]:
-        """Return, for each part of gatelab, "yes" or the node that stands in its way, with its line in the source."""
+        """Return, for each part of gatelab, "yes" or the node that prevents it, with its line in the source."""
         return abilities(self)
 
     def draw(self, path: str | Path | None = None) -> str:
@@ -125,13 +125,13 @@ class Network:
 
     @cached_property
     def is_chain(self) -> bool:
-        """Whether every path passes every layer, one after another, so that the gates tell which paths are open."""
+        """Whether every path passes every layer, one after another, so the gates determine which paths are open."""
         passed, just_gated = ancestors(self.end, sources=value_sources), False
         for node in self.graph.nodes:
             if node.op == "placeholder" or node not in passed or not (node.meta.get("data") or node.op == "output"):
                 continue
             sources = [source for source in value_sources(node) if source.meta.get("data")]
-            if node.op == "output":  # several answers may only part behind the last gate
+            if node.op == "output":  # several outputs may separate only after the last gate
                 behind = [ancestors(source, sources=value_sources) & set(self.gates) for source in sources]
                 return all(gates == behind[0] for gates in behind)
             if len(sources) > 1 or used_twice(node) or (node in self.gates and just_gated):
@@ -141,7 +141,7 @@ class Network:
 
     @cached_property
     def interpreter(self) -> Interpreter:
-        """What runs the graph, under the network's own gates or chosen ones."""
+        """The interpreter that runs the graph, with the network's own gates or chosen ones."""
         gates = {node: (name, self.gating(node).value, self.gating(node).q) for node, name in self.gates.items()}
         return Interpreter(self.graph, gates, self.recording.examples.dtype)
 
@@ -162,7 +162,7 @@ class Network:
         return node.meta["gating"]
 
     def slope(self, node: Node, model: nn.Module | None = None) -> Slope:
-        """Return what a gate passes when it is closed; for a PReLU its present slopes, in ``model`` if given."""
+        """Return what a gate passes when it is closed; for a PReLU its current slopes, in ``model`` if given."""
         slope = self.gating(node).slope
         if isinstance(slope, Tensor) and model is not None:
             slope = model.get_parameter(f"{node.target}.weight")
@@ -174,7 +174,7 @@ class Network:
         """Whether a node is neither a gate nor affine in the data."""
         if node.op in ("placeholder", "output") or not node.meta.get("data") or node in self.gates:
             return False
-        several = "shape" not in node.meta  # the nodes that pick one of several results know their dtype
+        several = "shape" not in node.meta  # nodes that pick one of several results know its dtype
         return self.kind(node) is not Kind.START and not (
             is_affine(node, self.modules) or (several and self.kind(node) is Kind.SELECTION)
         )
@@ -194,8 +194,8 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
     Args:
         model: any module in evaluation mode, or without batch-norm and dropout.
         x: examples; the first and the last are run. Without examples gatelab makes up two of a shape that the model
-            takes: its first dense layer tells the shape, or the size of a square image is found by trial.
-        output: which part of its answer to read, if the model returns a tuple or a dict.
+            accepts: its first dense layer gives the shape, or the size of a square image is found by trial.
+        output: which part of its output to read, if the model returns a tuple or a dict.
 
     Returns:
         The network.
@@ -251,17 +251,17 @@ def _recorded(model: nn.Module, x: Tensor | None) -> Recording:
         except InputError as error:
             failure = error
     raise InputError(
-        f"no shape of examples is known that {type(model).__name__} takes; pass examples as x="
+        f"found no shape of examples that {type(model).__name__} accepts; pass examples as x="
     ) from failure
 
 
 def gate_names(graph: Graph, modules: Mapping[str, nn.Module]) -> dict[Node, str]:
     """Return the name of each gate: the path of its module, or of the module around it and its operation, and a count.
 
-    Each gate's node notes how it decides, under "gating".
+    Each gate's node records how it decides, under "gating".
 
     Args:
-        graph: the graph, with the nodes that the output does not need.
+        graph: the graph, including nodes that the output does not need.
         modules: the model's modules by path.
     """
     calls: Counter[str] = Counter()
@@ -282,7 +282,7 @@ def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str:
         return str(node.target)
     path = module_path(node)
     around = operation(module_operation(modules[path])).kind
-    if path and around in (Kind.GATE, Kind.SELECTION):  # a gate module that does more, such as one with hooks
+    if path and around in (Kind.GATE, Kind.SELECTION):  # a gate module with further operations, such as one with hooks
         return path
     return ".".join(filter(None, (path, operation_of(node, modules))))
 
@@ -293,7 +293,7 @@ def _refuse_active_chance(graph: Graph, modules: Mapping[str, nn.Module]) -> Non
             call = call_of(node, modules)
             if call.drops_units or call.mixes_examples:
                 raise InputError(
-                    f"{describe(node, modules)}: {call.operation} runs in training mode, so that the answer for one "
+                    f"{describe(node, modules)}: {call.operation} runs in training mode, so the output for one "
                     "example depends on chance or on the other examples; pass training=self.training and call "
                     "model.eval()"
                 )
@@ -313,9 +313,7 @@ def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
                     refuse_unless_finite(f"{path}.{name}", value)
             variance = module._buffers.get("running_var")
             if variance is not None and float(variance.min()) + getattr(module, "eps", 0.0) <= 0:
-                raise InputError(
-                    f"'{path}.running_var' is negative, so that the model has no answer; load its statistics"
-                )
+                raise InputError(f"'{path}.running_var' is negative, so the model has no output; load its statistics")
         elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
             refuse_unless_finite(path, value)
 

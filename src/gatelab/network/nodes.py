@@ -1,4 +1,4 @@
-"""Read single nodes of a graph: their place in the source, their sources, their parameters."""
+"""Read single nodes of a graph: their line in the source, their inputs, their parameters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Modules = Mapping[str, nn.Module]
 
 
 def is_shape(node: Node) -> bool:
-    """Whether a node holds sizes, not values: x.size(0), and anything computed from it."""
+    """Whether a node holds a size rather than values: x.size(0), or anything computed from it."""
     if node.op not in ("call_function", "call_method"):
         return False
     sources = node.all_input_nodes

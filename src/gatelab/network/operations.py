@@ -33,7 +33,7 @@ class Kind(Enum):
     PASSING = "passes"  # copies and conversions
     LINEAR = "linear"  # affine in all its tensors together, without a rule for paths
     PRODUCT = "product"  # linear in each of its tensors: matmul, einsum
-    HEAD = "head"  # may stand behind the last weight layer
+    HEAD = "head"  # allowed after the last weight layer
     START = "constant start"  # values start at ones
     OBSTACLE = "obstacle"
 
@@ -54,7 +54,7 @@ _TRANSPOSED = _CONVOLUTION.replace("dilation=1 groups=1", "output_padding=0 grou
 _WINDOWS = "(input kernel_size stride=None padding=0 dilation=1 ceil_mode=False return_indices=False)"
 _AVERAGE = "(input kernel_size stride=None padding=0 ceil_mode=False count_include_pad=True divisor_override=None)"
 
-# In each row the arguments of the operations before them, with their defaults.
+# Each row: names of operations, then their arguments in brackets, with defaults.
 _TABLE = {
     Kind.WEIGHT: f"""
         linear (input weight bias=None)
@@ -126,7 +126,7 @@ _TABLE = {
     Kind.OBSTACLE: "glu (input dim=-1) hardsigmoid tanh (input)",
 }
 
-# Squeeze a signal between bounds, so that it is the gate in a product with another one.
+# These squeeze a signal between bounds, so it is the gate in a product with another signal.
 SQUASHING = frozenset("sigmoid softmax hardsigmoid tanh relu6 hardtanh clamp clip".split())
 SHAPED_LIKE = frozenset("expand_as view_as reshape_as type_as".split())  # take shape or dtype from another signal
 PRODUCTS = frozenset("mul rmul imul multiply".split())
@@ -134,9 +134,9 @@ QUOTIENTS = frozenset("div truediv itruediv divide true_divide".split())
 DIFFERENCES = frozenset("sub isub subtract rsub".split())
 TRANSPOSED = frozenset(f"conv_transpose{axes}d" for axes in (1, 2, 3))
 CONVOLUTIONS = frozenset(f"conv{axes}d" for axes in (1, 2, 3)) | TRANSPOSED
-# Pass a value of the data to Python, where it may decide what runs next.
+# These pass a value of the data to Python, where it may decide what runs next.
 READS = frozenset("bool item int float index tolist numpy array equal allclose is_nonzero".split())
-# Create a tensor with the shape of the argument, but not its values.
+# These create a tensor with the shape of the argument, but not its values.
 SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full".split())
 SIZES = frozenset("size shape dim ndim numel ndimension dtype device".split())
 
@@ -170,7 +170,7 @@ class Operation:
 
 
 def _parsed(table: Mapping[Kind, str]) -> dict[str, Operation]:
-    """Read the rows: names of operations, and behind them their arguments in brackets."""
+    """Parse the rows: names of operations, then their arguments in brackets."""
     found: dict[str, Operation] = {}
     waiting: list[str] = []
     for kind, text in table.items():
@@ -212,7 +212,7 @@ def operation_name(function: Callable[..., Any]) -> str:
 
 
 def module_operation(module: nn.Module) -> str:
-    """Return the plain name of what one of torch's own modules does; its class if the table does not know it."""
+    """Return the plain name of the operation of one of torch's modules; its class if the table does not have it."""
     if isinstance(module, _BatchNorm):
         return "batch_norm"
     if isinstance(module, _DropoutNd):
@@ -222,7 +222,7 @@ def module_operation(module: nn.Module) -> str:
 
 
 def argument_names(function: Any, name: str) -> tuple[str, ...]:
-    """Return the names of a function's arguments in order; ``name`` is that of its operation."""
+    """Return the names of a function's arguments in order; ``name`` is the name of its operation."""
     return _OTHER_ORDER.get(function, operation(name).arguments) if callable(function) else operation(name).arguments
 
 

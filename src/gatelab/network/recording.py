@@ -20,19 +20,19 @@ from gatelab.network.running import called_through, is_one_operation, source_lin
 from gatelab.network.tensors import Constant, TensorNodes
 from gatelab.observe import RANDOM
 
-EXAMPLES = 2  # with one example, ``squeeze()`` would take the batch axis away
+EXAMPLES = 2  # with one example, ``squeeze()`` would remove the batch axis
 
 _SIZES = frozenset({"shape", "size"})
 _RESHAPING = frozenset({"view", "reshape", "expand"})
-# What writes leave behind, where they have no form of their own that does not write.
+# The results of in-place writes that have no out-of-place form.
 _OVERWRITING: dict[str, Callable[..., tuple[str, Any, Any, Any]]] = {
     "zero_": lambda old: ("call_function", torch.zeros_like, (old,), {}),
     "fill_": lambda old, value: ("call_function", torch.full_like, (old, value), {}),
     "copy_": lambda old, new, *_: ("call_method", "expand_as", (new, old), {}),
 }
-# Take the axis away along which branches were stacked.
+# These remove the axis along which branches were stacked.
 _JOINING_BRANCHES = frozenset({"mean", "sum", "getitem", "select", "unbind"})
-# Python's operators, where fx knows them better under this name.
+# Python's operators that fx knows under another name.
 _OPERATORS = {
     "__getitem__": operator.getitem,
     "__add__": operator.add,
@@ -43,7 +43,7 @@ _OPERATORS = {
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded: all operations in order, the two examples, and the model's answer to them."""
+    """What was recorded: all operations in order, the two examples, and the model's output for them."""
 
     graph: Graph
     examples: Tensor
@@ -59,13 +59,13 @@ def record(model: nn.Module, x: Tensor) -> Recording:
 
     Args:
         model: a stand-in of the user's model, in evaluation mode; its hooks are used while it runs.
-        x: examples; the first and the last are run, or a single one beside itself, scaled.
+        x: examples; the first and the last are run, or a single one and a scaled copy of it.
 
     Raises:
         UnsupportedModelError: control flow depends on values, or a signal cannot be followed.
         InputError: the model cannot run on x.
     """
-    other = x[-1:] if len(x) > 1 else 0.75 * x  # not the same one twice: it is to be seen whether examples mix
+    other = x[-1:] if len(x) > 1 else 0.75 * x  # not the same example twice, so that mixing shows
     pair = torch.cat([x[:1], other]).detach()
     recorder = _Recorder(model, pair.clone())
     answer = recorder.run()
@@ -92,27 +92,27 @@ class _Recorder(TorchFunctionMode):
         self.graph = Graph()
         self._tensors = TensorNodes(self.graph, model, self._refuse, self._note)
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
-        self._inside: nn.Module | None = None  # the module of torch that is running, itself one node
+        self._inside: nn.Module | None = None  # the torch module that is running, recorded as one node
         self._refusal: UnsupportedModelError | None = None
         placeholder = self.graph.placeholder("x")
         self._note(placeholder, x)
         self._tensors.remember(x, placeholder)
 
     def run(self) -> Any:
-        """Run the model, write the graph, and return the answer."""
+        """Run the model, write the graph, and return the output."""
         try:
             with called_through(self._model, self._watched), torch.no_grad(), self:
                 output = start(self._model, self._input)
         except (UnsupportedModelError, InputError):
             raise
         except Exception as error:
-            # Tensor's operators turn some errors into "unsupported operand"; the first refusal says more.
+            # Tensor's operators turn some errors into "unsupported operand"; the first refusal is more specific.
             if self._refusal is not None:
                 raise self._refusal from None
             raise InputError(
                 f"{type(self._model).__name__} does not take examples of shape {tuple(self._input.shape[1:])}: {error}"
             ) from error
-        if self._refusal is not None:  # and the model went on: x.__iadd__ answers NotImplemented
+        if self._refusal is not None:  # the model continued anyway: x.__iadd__ returns NotImplemented
             raise self._refusal
         if not any(self._tensors.of(tensor) for tensor in tensors_in(output)):
             raise UnsupportedModelError(
@@ -215,9 +215,9 @@ class _Recorder(TorchFunctionMode):
     def _call(
         self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[str, Any, Any, Any]:
-        """The call as fx writes it, out of place."""
+        """Return the call in fx's form, out of place."""
         if name in RANDOM:
-            raise self._refuse(name, f"{name} draws random numbers, so that the answers depend on chance")
+            raise self._refuse(name, f"{name} draws random numbers, so the outputs depend on chance")
         if name in _RESHAPING:
             args = self._with_batch_size(args)
         args, kwargs = with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
@@ -237,7 +237,7 @@ class _Recorder(TorchFunctionMode):
             return _OVERWRITING[own](*written)
         plain = own if own.startswith("__") else own.rstrip("_")
         if own != plain and not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain)):
-            raise self._refuse(name, f"{own} has no form that leaves its argument as it is; compute a new tensor")
+            raise self._refuse(name, f"{own} has no out-of-place form; compute a new tensor")
         wrapped = getattr(func, "__module__", "") == "torch._tensor" and hasattr(Tensor, plain)  # h ** 2
         if wrapped or getattr(Tensor, own, None) is func or hasattr(func, "__objclass__"):
             return "call_method", plain, written, options
@@ -256,7 +256,7 @@ class _Recorder(TorchFunctionMode):
         return (signal, tuple(sizes)) if whole else (signal, *sizes)
 
     def _sizes(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return sizes in which the number of examples can be told from other numbers."""
+        """Return sizes in which the number of examples is marked as such."""
         sizes, tensor = func(*args, **kwargs), args[0]
         factor = self._factor(tensor)
         if factor is None or tensor.ndim == 0:
@@ -290,7 +290,7 @@ class _Recorder(TorchFunctionMode):
         self._note_rows(node, name, sources, result)
 
     def _note_rows(self, node: Node, name: str, sources: list[Node], result: Any) -> None:
-        """Note how many rows each example has on the first axis, unless branches were stacked in front of it."""
+        """Record how many rows each example has on the first axis, unless branches were stacked before it."""
         behind_branches = any(source.meta.get("stacked") for source in sources)
         with_rows = node.op == "placeholder" or any(source.meta.get("factor") for source in sources)
         if name == "stack":

@@ -1,4 +1,4 @@
-"""Operations in other words: products with matrices as dense layers, GLUs as products, writes as concatenations."""
+"""Rewrite operations: matrix products as dense layers, GLUs as products, writes into channels as concatenations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -145,7 +145,7 @@ def _is_matrix(value: object) -> bool:
 
 
 def _transposed(graph: Graph, weight: Node) -> Node:
-    """The transpose of a fixed matrix: what was transposed, if it was."""
+    """Return the transpose of a fixed matrix: the original, if the matrix is a transpose itself."""
     source = weight.args[0] if weight.args else None
     swaps = operation_of(weight, {}) == "transpose" and set(weight.args[1:]) in ({0, 1}, {-1, -2}, {0, -1}, {1, -2})
     if isinstance(source, Node) and (operation_of(weight, {}) in _TRANSPOSES or swaps):

@@ -12,14 +12,14 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-# Whose frames are not the user's: torch, and decorators that check types.
+# Packages whose frames are not the user's: torch, and decorators that check types.
 _WRAPPERS = tuple(str(Path(module.__file__ or "").parent) for module in (torch, jaxtyping))
 _RECORDER = str(Path(__file__).parent)
 _CALL = "_compiled_call_impl"  # the attribute that a module runs in place of its own call, if it is there
 
 
 def start(model: nn.Module, x: Tensor) -> Any:
-    """Call a model; frames further out are not its code."""
+    """Call a model; its code is in the frames inside this one."""
     return model(x)
 
 
@@ -61,7 +61,7 @@ def is_of_torch(module: nn.Module) -> bool:
 
 
 def is_one_operation(module: nn.Module) -> bool:
-    """Whether a module is one of torch's own, does nothing but its own forward, and is therefore one node."""
+    """Whether a module is one of torch's own and runs only its own forward, so that it is one node."""
     return (
         is_of_torch(module)
         and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)

@@ -20,7 +20,7 @@ Refuse = Callable[[str, str], Exception]  # the operation, and what is wrong wit
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor that forward makes without its input: by which call, and whether chance had a part in it."""
+    """A tensor that forward makes without its input: the call that made it, and whether it is random."""
 
     function: Any = None
     args: tuple[Any, ...] = ()
@@ -33,7 +33,7 @@ _UNKNOWN = Constant()
 
 @dataclass(frozen=True)
 class _Known:
-    """The node whose values a tensor holds, and the state of its memory when that was noted."""
+    """The node whose values a tensor holds, and the state of its memory at that time."""
 
     node: Node
     mark: int
@@ -47,7 +47,7 @@ class TensorNodes:
         graph: the graph that is being written.
         model: the model that runs.
         refuse: makes the error that refuses an operation.
-        describe: notes shape and source of a new node, given the tensor that it returns.
+        describe: records the shape and source of a new node, given the tensor that it returns.
     """
 
     def __init__(self, graph: Graph, model: nn.Module, refuse: Refuse, describe: Callable[[Node, Tensor], None]):
@@ -59,7 +59,7 @@ class TensorNodes:
         self._n: Node | None = None
         buffers = list(model.named_buffers(remove_duplicate=False))
         self._parameters = {address_of(parameter) for parameter in model.parameters()} - {0}
-        # The first name of a shared parameter is the last to be entered here, and stays.
+        # Reversed, so that the first name of a shared parameter is entered last and stays.
         parameters = reversed(list(model.named_parameters(remove_duplicate=False)))
         self._names = {id(tensor): name for name, tensor in (*buffers, *parameters)}
 
@@ -81,15 +81,15 @@ class TensorNodes:
         self._known[tensor] = _Known(node, self._writes.mark(tensor), tensor._version)
 
     def note_constant(self, tensor: Tensor, constant: Constant) -> None:
-        """Note how a tensor was made that does not depend on the input."""
+        """Record how a tensor that does not depend on the input was made."""
         self._made[tensor] = constant
 
     def made_by_chance(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether random numbers went into one of these tensors."""
+        """Whether one of these tensors depends on random numbers."""
         return any(self._made.get(tensor, _UNKNOWN).by_chance for tensor in tensors)
 
     def note_writes(self, node: Node, tensors: Iterable[Tensor], versions: Iterable[int]) -> None:
-        """Tell later readers about the tensors that an operation has overwritten: their versions have changed."""
+        """Record the tensors that an operation has overwritten, which have new versions, for later readers."""
         for tensor, version in zip(tensors, versions, strict=True):
             if tensor._version != version:
                 self._writes.add(tensor, node)
@@ -177,11 +177,11 @@ class TensorNodes:
         )
 
     def _constant(self, tensor: Tensor) -> Node:
-        """A tensor that forward makes: by its call if the size depends on the examples, else by its values."""
+        """Return a node for a tensor that forward makes: by call if its size depends on the examples, else by value."""
         made = self._made.get(tensor, _UNKNOWN)
         if made.by_chance:
             name = operation_name(made.function)
-            raise self._refuse(name, f"{name} draws random numbers, so that the answers depend on chance")
+            raise self._refuse(name, f"{name} draws random numbers, so the outputs depend on chance")
         if holds_batch_size((made.args, made.kwargs)):
             written, options = self.argument((made.args, made.kwargs))
             node = self._graph.call_function(made.function, written, options)

@@ -1,4 +1,4 @@
-"""What stands between two layers of gates, as one explicit matrix: convolutions, poolings and batch-norms unfolded."""
+"""Everything between two layers of gates as one explicit matrix: convolutions, poolings and batch-norms unfolded."""
 
 from collections.abc import Mapping
 from math import prod
@@ -13,7 +13,7 @@ from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool
 from gatelab.network.chain import DenseChain, DenseLayer, value_chain
 from gatelab.network.network import Network
 
-MOST_ENTRIES = 2**26  # of one matrix
+MOST_ENTRIES = 2**26  # the largest number of entries of one matrix
 
 
 @torch.inference_mode(False)  # derivatives are needed, whatever the caller's mode
@@ -22,7 +22,7 @@ def affine_map(
 ) -> tuple[Float[Tensor, " units"], dict[Node, Float[Tensor, "units d"]]]:
     """Return a node as an affine function of others: its constant, and a matrix for each source.
 
-    A matrix entry is a derivative, so a dense layer's or a convolution's is the weight itself, not rounded.
+    A matrix entry is a derivative, so for a dense layer or a convolution it is the weight itself, without rounding.
 
     Args:
         network: the network that was read.
@@ -101,7 +101,7 @@ def _between(network: Network, node: Node, before: Node, inputs: tuple[int, ...]
 
 def _windows(pool: MaxPool | AdaptiveMaxPool, shape: tuple[int, ...]) -> Tensor:
     fixed = pool.windows(torch.empty(shape, device="meta")) if isinstance(pool, AdaptiveMaxPool) else pool
-    assert fixed is not None  # windows of different sizes are no gate
+    assert fixed is not None  # windows of different sizes are not gates
     return fixed.positions(tuple(shape[2:]))
 
 

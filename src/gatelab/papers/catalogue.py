@@ -1,7 +1,7 @@
 """Every experiment and theorem by name, without importing any of them.
 
-``find_experiment("npk-table2")`` imports the one module that holds it, so that a command starts as fast with twenty
-papers as with one. A new theorem or experiment is a line here; a test compares the tables with the modules.
+``find_experiment("npk-table2")`` imports only the module that holds it, so a command starts as fast with twenty
+papers as with one. A new theorem or experiment is a line here; a test compares these tables with the modules.
 """
 
 from difflib import get_close_matches
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from gatelab.errors import InputError
 
-if TYPE_CHECKING:  # a wrong name is refused without loading torch
+if TYPE_CHECKING:  # so that a wrong name is refused without loading torch
     from gatelab.lab.experiment import Experiment
     from gatelab.lab.theorem import Theorem
 
-# Module below gatelab.papers → what it holds, in the order in which lists show them.
+# Module below gatelab.papers → what it holds, in the order of the printed lists.
 _EXPERIMENTS = {
     "npk.table2": "npk-table2",
     "npk.figure3": "npk-figure3-stages npk-figure3-dynamics npk-figure3-kernels",
@@ -88,10 +88,10 @@ def find_experiment(name: str) -> "Experiment":
     """Import and return one experiment.
 
     Raises:
-        InputError: there is none of that name; the message lists the names.
+        InputError: there is no experiment of that name; the message lists the names.
     """
     if name not in _HOMES_OF_EXPERIMENTS:
-        raise InputError(f"there is no experiment '{name}'; there are {', '.join(_HOMES_OF_EXPERIMENTS)}")
+        raise InputError(f"there is no experiment '{name}'; the experiments are {', '.join(_HOMES_OF_EXPERIMENTS)}")
     module = import_module(_HOMES_OF_EXPERIMENTS[name])
     return next(experiment for experiment in module.EXPERIMENTS if experiment.id == name)
 

@@ -34,13 +34,13 @@ def experiment(
     quick: Profile | None = None,
     paper: Profile | None = None,
 ) -> Experiment:
-    """An experiment with the three profiles; one that is not given has the configuration's own values."""
+    """Make an experiment with the three profiles; a profile that is not given uses the configuration's defaults."""
     profiles = {"smoke": smoke, "quick": quick or {}, "paper": paper or {}}
     return Experiment(identifier, title, config, profiles, cells, work, findings)
 
 
 def numbers(values: Iterable[float]) -> Sample:
-    """A plain number per run, not a share in percent."""
+    """Make a sample with one plain number per run, not a share in percent."""
     return Sample(tuple(values), percent=False)
 
 
@@ -59,29 +59,29 @@ def runs_of(kind: str, results: Mapping[str, Result]) -> list[Result]:
 
 
 def over(runs: Sequence[Any], count: int, read: Callable[[Any, int], float]) -> list[Sample]:
-    """A plain number per run at each of ``count`` places: ``read(run, place)``."""
+    """Make samples of ``read(run, place)``, a plain number per run, for each of ``count`` places."""
     return [numbers(read(run, place) for run in runs) for place in range(count)]
 
 
 def training(config: Config, **options: Any) -> TrainConfig:
-    """How an experiment trains: by those of its settings that :class:`TrainConfig` has, and by ``options``."""
+    """Return how an experiment trains: from its settings that :class:`TrainConfig` shares, and from ``options``."""
     shared = {name: getattr(config, name) for name in TrainConfig.model_fields if name in type(config).model_fields}
     return TrainConfig(**shared | options)
 
 
 def first_of_each_class(data: Dataset, images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The first ``count`` examples of each class of a part of the data, class after class, and their labels."""
+    """Return the first ``count`` examples of each class, class by class, and their labels."""
     chosen = torch.cat([(labels == label).nonzero()[:count, 0] for label in range(len(data.classes))])
     return data.inputs(images[chosen]), labels[chosen]
 
 
 def line(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:
-    """Points that a line joins."""
+    """Make a curve whose points are joined by a line."""
     return Curve(label, _floats(x), _floats(y), line=True)
 
 
 def dots(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:
-    """Points alone, such as predicted against measured values."""
+    """Make a curve of separate points, such as predicted against measured values."""
     return Curve(label, _floats(x), _floats(y))
 
 
@@ -93,7 +93,7 @@ Part = Table | FigureFacts | Claim | Animation | str
 
 
 def findings(title: str, answer: str, *parts: Part) -> Findings:
-    """Findings from their parts, each kind in its order; a text is a note."""
+    """Make findings from their parts, which keep their order within each kind; a plain text is a note."""
 
     def of(kind: type) -> tuple[Any, ...]:
         return tuple(part for part in parts if isinstance(part, kind))
@@ -104,19 +104,19 @@ def findings(title: str, answer: str, *parts: Part) -> Findings:
 def figure(
     title: str, x_label: str, y_label: str, curves: Iterable[Curve], caption: str = "", **axes: Any
 ) -> FigureFacts:
-    """A figure with one pair of axes; ``axes`` are further options of :class:`gatelab.figures.Plot`."""
+    """Make a figure with one pair of axes; ``axes`` are further options of :class:`gatelab.figures.Plot`."""
     return FigureFacts(title, Plot(x_label, y_label, tuple(curves), **axes), caption)
 
 
 def power_law(x_label: str, y_label: str, x: Sequence[float], y: Sequence[float], exponent: float, name: str) -> Plot:
-    """Measured values with their fitted power, beside the power ``exponent``, which ``name`` names, from the first."""
+    """Plot measured values with their fitted power, and the power law ``exponent``, named ``name``, from the first."""
     fitted = dots(f"measured, exponent {fitted_power(x, y):.2f}", x, y)
     ideal = line(name, x, [y[0] * (size / x[0]) ** exponent for size in x])
     return Plot(x_label, y_label, (fitted, ideal), log=True)
 
 
 def measurement(plot: Picture, *checks: Check, note: str = "") -> Measurement:
-    """What was measured for a theorem: a picture, the checks, and perhaps what the numbers alone do not say."""
+    """Make the measurement of a theorem: a picture, the checks, and an optional note."""
     return Measurement(checks, plot, (note,) if note else ())
 
 
@@ -126,10 +126,10 @@ def equality(what: str, found: Tensor, predicted: Tensor, label: str, note: str 
 
 
 def agrees(what: str, found: Tensor, predicted: Tensor, tolerance: float, because: str) -> Check:
-    """Check that two quantities agree as well as ``because`` allows; an identity has a check of its own."""
+    """Check that two quantities agree to a tolerance that ``because`` justifies; for identities use ``identity``."""
     return Check(f"{what}, rel. error", relative_error(found, predicted), tolerance, because)
 
 
 def at_least(what: str, value: float, least: float, because: str) -> Check:
-    """Check that a value is not smaller than ``least``: mostly a contrast, without which a theorem shows nothing."""
+    """Check that a value is at least ``least``: mostly a contrast that shows that the theorem was really tested."""
     return Check(f"−({what})", -value, -least, because)

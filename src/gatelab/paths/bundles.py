@@ -1,4 +1,4 @@
-"""List the paths of any small network, those that share their weights as one bundle."""
+"""List the paths of any small network; paths that share their weights form one bundle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,11 +24,11 @@ class PathBundles:
 
     .. math:: \phi_x(b) = \sum_{p \in b} x(I_0(p)) \prod_l G_x(l, I_l(p)), \qquad v(b) = \prod_l \Theta(b, l)
 
-    A convolution shifts paths that share their weights; in a fully connected network each path is a bundle. As there,
-    ŷ = ⟨φ, v⟩, H = ⟨φ, φ'⟩ and K = φᵀ𝒱φ'. What is no weight or bias of a dense or convolutional layer is a part of φ:
-    gates, averages, batch-norm in evaluation mode, constants.
+    A convolution shifts paths that share their weights; in a fully connected network each path is a bundle. In both,
+    ŷ = ⟨φ, v⟩, H = ⟨φ, φ'⟩ and K = φᵀ𝒱φ'. Everything except the weights and biases of dense and convolutional layers is
+    part of φ: gates, averages, batch-norm in evaluation mode, constants.
 
-    Bundles are in the order of their weights: by layer as the network runs, then by place in the parameter. The weights
+    Bundles are ordered by their weights: by layer as the network runs, then by position in the parameter. The weights
     of a dense last layer give each bundle a value for each output. Without such a layer a bundle ends at one output; at
     the others its value is zero.
 
@@ -52,8 +52,8 @@ class PathBundles:
         """List the bundles.
 
         Args:
-            model: a network as :func:`gatelab.top_paths` takes it; its weights are parameters.
-            x: examples of the size for which to list; their values do not matter.
+            model: a network that :func:`gatelab.top_paths` accepts; its weights are parameters.
+            x: examples of the size for which to list bundles; their values do not matter.
             limit: the largest number of paths to list.
 
         Raises:
@@ -71,14 +71,14 @@ class PathBundles:
         for name in self.parameters:
             self._first[name] = count
             count += held[name].numel()
-        self._one, self._none = count, count + 1  # what a bundle has instead of a weight: 1, or 0
+        self._one, self._none = count, count + 1  # indices that stand for a weight of 1 and of 0
         self._list()
 
     def __len__(self) -> int:
         return len(self._index)
 
     def weights(self, bundle: int, output: int = 0) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Return the names of the parameters that a bundle passes on its way to an output, with the place in each."""
+        """Return the names of the parameters that a bundle passes on its way to an output, with the index in each."""
         held, found = dict(self._model.named_parameters()), []
         for number in self._index[bundle, output].tolist():
             if number < self._one:
@@ -93,7 +93,7 @@ class PathBundles:
             return self.values_of(dict(self._model.named_parameters()))
 
     def values_of(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, "bundles k"]:
-        """Return the same with other parameters in the place of the model's own."""
+        """Return the same for other parameters in place of the model's own."""
         flat = torch.cat([parameters[name].flatten() for name in self.parameters])
         return torch.cat([flat, flat.new_tensor([1.0, 0.0])])[self._index.to(flat.device)].prod(dim=2)
 
@@ -102,7 +102,7 @@ class PathBundles:
         x = examples(x, self._model)
         if x.shape[1:] != self._size:
             raise InputError(
-                f"an example has the shape {tuple(x.shape[1:])}, the bundles are those of {tuple(self._size)}; their "
+                f"an example has shape {tuple(x.shape[1:])}, the bundles were listed for {tuple(self._size)}; their "
                 "number depends on the size, so list them for these examples"
             )
         with torch.device("cpu"):
@@ -113,7 +113,7 @@ class PathBundles:
         return torch.from_numpy(listed.T).to(x)
 
     def _ends(self, each: Sequence[Sequence[PathLayer]]) -> tuple[Keys, Partial | None, np.ndarray]:
-        """The paths to the outputs, or to a dense last layer, whose bias is a path of its own behind all others."""
+        """The paths to the outputs, or to a dense last layer, whose bias is a separate path after all others."""
         keys = Keys()
         made = spread(self._layers[:-1] if self._head else self._layers, each, self._first, keys)
         ends = made[self._head.source] if self._head else made[-1]
@@ -123,7 +123,7 @@ class PathBundles:
 
     @property
     def _head(self) -> LinkFilter | None:
-        """The last layer, if it is dense and acts on the whole of what is before it."""
+        """The last layer, if it is dense and reads all units of the layer before it."""
         (part, *others) = (*self._layers[-1].connections, None)
         plain = isinstance(part, LinkFilter) and others == [None] and not part.is_image and part.columns.shape == (1, 1)
         return part if plain and isinstance(part, LinkFilter) and part.names[0] is not None else None
@@ -137,7 +137,7 @@ class PathBundles:
         if len(counts) > len(passed):
             assert self._head is not None
             bias = self._first[str(self._head.names[1])]
-            passed.append(((self._none,), -1))  # behind all weights
+            passed.append(((self._none,), -1))  # after all weights
             rows[passed[-1]] = [[bias + output] for output in outputs]
         listed = sorted(rows)
         place = {way: number for number, way in enumerate(listed)}
@@ -177,7 +177,7 @@ def _parameters(layers: Sequence[PathLayer]) -> tuple[str, ...]:
 
 
 def _guard(layers: Sequence[PathLayer], head: LinkFilter | None, limit: int) -> None:
-    """Refuse to list more than ``limit`` paths; those that only a dense last layer sets apart count once."""
+    """Refuse to list more than ``limit`` paths; paths that differ only in a dense last layer count once."""
     if not isinstance(limit, int):
         raise InputError(f"limit is {limit!r}; it must be a whole number of paths")
     counts: list[Tensor] = []

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# Results and products held at a time while the largest are sought. They fit in a cache, which makes a layer of 64
-# channels and 64 × 64 positions three times faster.
+# Products held at a time while the largest is sought. They fit in a cache, which makes a layer of 64 channels and
+# 64 × 64 positions three times faster.
 RESULTS, PRODUCTS = 2**15, 2**18
 
 Connected = tuple[np.ndarray, np.ndarray]  # the units that one unit reads, and the weights of these connections
@@ -64,14 +64,14 @@ class LinkFilter:
 
     Attributes:
         source: the number of the layer that is read.
-        weight: one row for each output channel; in a row the taps of one input channel stand side by side.
+        weight: one row for each output channel; within a row, the taps of one input channel are adjacent.
         inputs: the number of the input unit with this channel and position.
         columns: the position that each output position reads at each tap; −1 outside the image.
         outputs: the number of the output unit with this channel and position.
         groups: the number of groups of channels.
         is_image: whether it is a convolution.
-        transposed: whether it is a transposed one, whose parameter has the input channels first.
-        names: the names of its weight and its bias among the model's parameters; None where it is none of them.
+        transposed: whether it is a transposed convolution, whose parameter has the input channels first.
+        names: the names of its weight and its bias among the model's parameters; None for one that is not a parameter.
     """
 
     source: int
@@ -104,7 +104,7 @@ class LinkFilter:
         return self._by_unit((there @ read).transpose(0, 1).flatten(1, 2))
 
     def readers(self, inputs: int) -> Int[Tensor, " inputs"]:
-        """Return one for each input: it is told where paths go in the layer, so that they need not be counted."""
+        """Return 1 for each input: this layer records where a path goes, so its readers need not be counted."""
         return torch.ones(inputs, dtype=torch.int64)
 
     def of(self, unit: int) -> Connected:
@@ -112,7 +112,7 @@ class LinkFilter:
         return self._of(unit, self._arrays[0])
 
     def entries_of(self, unit: int) -> Connected:
-        """Return the units that one unit reads, and the place of each connection's weight in its parameter."""
+        """Return the units that one unit reads, and the index of each connection's weight in its parameter."""
         return self._of(unit, self._entries)
 
     def _of(self, unit: int, weight: np.ndarray) -> Connected:
@@ -125,7 +125,7 @@ class LinkFilter:
         return units.ravel(), weight[output].reshape(size, -1)[:, there].ravel()
 
     def channel_of(self, unit: int) -> int:
-        """Return the output channel of a unit: the place of its bias in the parameter."""
+        """Return the output channel of a unit, which is the index of its bias in the parameter."""
         return int(self._arrays[3][unit]) // len(self.columns)
 
     def _windows(self, signals: Float[Tensor, "b inputs"]) -> Float[Tensor, "g b k q"]:
@@ -155,15 +155,16 @@ class LinkFilter:
 
 @dataclass(frozen=True, eq=False)
 class PathLayer:
-    """One operation of a network, as paths see it.
+    """One operation of a network, in terms of paths.
 
     Attributes:
         name: its module, or its module and its operation.
         shape: the shape of what it returns for one example.
         connections: what its units read.
-        constant: the part of their values that depends on nothing they read: biases, and the input itself.
+        constant: the part of their values that does not depend on what they read: biases, and the input itself.
         starts: whether the constants are input nodes.
-        landmark: whether a path is told by the units that it passes here.
+        landmark: whether the unit passed here is part of a path's description.
+        gate: the name of its gates in a GatePattern; None if it has none.
     """
 
     name: str
@@ -172,6 +173,7 @@ class PathLayer:
     constant: Float[Tensor, " units"]
     starts: bool = False
     landmark: bool = False
+    gate: str | None = None
 
     @property
     def is_image(self) -> bool:

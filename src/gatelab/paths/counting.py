@@ -8,14 +8,14 @@ from gatelab.paths.example import one_example
 from gatelab.paths.rules import layers_of
 from gatelab.paths.top import ends
 
-BASE = 2**32  # of the digits: a sum of 2²¹ of them is exact in float64
+BASE = 2**32  # base of the digits: a sum of 2²¹ digits is exact in float64
 
 
 def count_paths(model: nn.Module, x: Float[Tensor, "..."], output: int | None = None) -> int:
-    """Return the number of paths that contribute to the output for one input: how many ``top_paths`` could list.
+    """Return the number of paths that contribute to the output for one input, the most that ``top_paths`` could list.
 
     A path from an input node or a bias contributes if its gates are open (or have a slope), and neither its weights nor
-    its start are zero. :func:`gatelab.regions.count_active_paths` counts the paths between the gates alone, whatever
+    its start are zero. :func:`gatelab.regions.count_active_paths` counts only paths between gates, whatever
     the weights and the input are.
 
     Args:
@@ -51,7 +51,7 @@ def _added(one: Float[Tensor, "a units"], other: Float[Tensor, "b units"]) -> Fl
 
 
 def _carried(numbers: Float[Tensor, "a units"]) -> Float[Tensor, "b units"]:
-    """Let every digit be smaller than the base."""
+    """Carry digits until each is smaller than the base."""
     digits, carry = [], numbers.new_zeros(numbers.shape[1])
     for row in numbers:
         whole = row + carry

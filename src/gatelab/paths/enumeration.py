@@ -35,8 +35,8 @@ class PathIndex:
     def __post_init__(self) -> None:
         if not self.widths or min(self.widths) < 1 or len(self.biased) != len(self.widths):
             raise InputError(
-                f"widths are {self.widths}, biased {self.biased}; give positive widths without that of the output, and "
-                "for each of them whether the weights that read it have a bias"
+                f"widths are {self.widths}, biased {self.biased}; give positive widths without the output's, and for "
+                "each whether the weight layer that reads it has a bias"
             )
 
     @classmethod
@@ -81,7 +81,7 @@ class PathIndex:
         """Return the number of the path that passes ``units``; the inverse of :meth:`locate`."""
         widths = self.widths[start:]
         if start not in self.starts or len(units) != len(widths):
-            raise InputError(f"no path starts at layer {start} and passes {len(units)} units in widths {self.widths}")
+            raise InputError(f"no path from layer {start} passes {len(units)} units in widths {self.widths}")
         before = sum(self.count_from(other) for other in self.starts if other < start)
         within = 0
         for unit, width in zip(units, widths, strict=True):

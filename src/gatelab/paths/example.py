@@ -8,7 +8,7 @@ from gatelab.observe import examples, observable, refuse_unless_finite, stand_in
 
 
 def one_example(model: nn.Module, x: Tensor) -> Tensor:
-    """Return x with a batch axis of length one, however the caller wrote it.
+    """Return x with a batch axis of length one, whether or not the caller gave one.
 
     Raises:
         InputError: x holds several examples, or does not fit the model.
@@ -21,7 +21,7 @@ def one_example(model: nn.Module, x: Tensor) -> Tensor:
     for name, parameter in model.named_parameters():
         refuse_unless_finite(name, parameter)
     if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_nested or x.ndim == 0:
-        return examples(x, model)  # refuses it
+        return examples(x, model)  # raises the error
     failure: Exception | None = None
     for candidate in (x, x.unsqueeze(0), x.reshape(1, -1))[x.ndim == 1 :]:
         shaped = examples(candidate, model)
@@ -35,7 +35,7 @@ def one_example(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def _failure(model: nn.Module, x: Tensor) -> Exception | None:
-    """What torch says if the model does not run on x."""
+    """Return torch's error if the model does not run on x, or None."""
     model = stand_in(model)
     copies = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}  # forward may write
     try:

@@ -27,9 +27,9 @@ class MixtureOfExperts:
         g_\pi(x) = w_{L, i_{L-1}} \Big[\prod_{\ell=2}^{L-1} w_{\ell, i_\ell, i_{\ell-1}}\Big]
         (w_{1, i_1}^\top x + b_{1, i_1})
 
-    See halfspace, Table 1. The gates are those of the ReLU network or of the deep linearly gated network (DLGN). x is 1
-    in a piecewise constant DLGN, and f is 1 in a deep linear network. A closed gate of a LeakyReLU counts with its
-    slope, a soft gate with its number, unless hard gates are asked for.
+    See halfspace, Table 1. The gates are the network's own, of a ReLU network or a deep linearly gated network (DLGN).
+    x is 1 in a piecewise constant DLGN, and f is 1 in a deep linear network. A closed LeakyReLU gate counts with its
+    slope, a soft gate with its number, unless hard gates are requested.
 
     A path is the unit passed in each hidden layer, (i₁, …, i_{L−1}). If a later layer l has a bias, there are also
     constant experts that start there, with the shorter paths (i_l, …, i_{L−1}). They are numbered after the others, by
@@ -54,7 +54,7 @@ class MixtureOfExperts:
 
     @property
     def count(self) -> int:
-        """Number of experts, m^(L−1) without biases behind the first layer."""
+        """Number of experts, m^(L−1) without biases after the first layer."""
         return self.index.count
 
     def gating(
@@ -119,7 +119,7 @@ def mixture_of_experts(
     Args:
         model: a ReLU network, a deep gated or deep linearly gated network, or a deep linear network; fully connected,
             or any other chain of layers, such as a convolutional network.
-        x: examples on which to read the model, needed if its layers do not tell the size of its images.
+        x: examples on which to read the model, needed if its layers do not determine the size of its images.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
 
     Returns:

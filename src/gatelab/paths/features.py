@@ -31,7 +31,8 @@ def neural_path_features(
     Proposition 2.1), whether its gates G are bits or numbers.
 
     Args:
-        model: a small network of dense and convolutional layers, gates and whatever :func:`gatelab.top_paths` takes.
+        model: a small network of dense and convolutional layers, gates, and other operations that
+            :func:`gatelab.top_paths` accepts.
         x: examples.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         limit: the largest number of paths to list.
@@ -76,11 +77,11 @@ def neural_path_values(
 
     .. math:: v(p) = \prod_{l=1}^{d} \Theta(l, I_{l-1}(p), I_l(p))
 
-    It depends on the weights alone, so that there is no choice of ``gates``.
+    It depends only on the weights, so there is no argument ``gates``.
 
     Args:
         model: a small network; see :func:`neural_path_features`.
-        x: examples, needed unless the network is fully connected: their size decides which paths there are.
+        x: examples, needed unless the network is fully connected: their size determines the paths.
         limit: the largest number of paths to list.
 
     Returns:
@@ -153,7 +154,7 @@ def _products(index: PathIndex, nodes: Shaped[Tensor, "n d"], gates: list[Tensor
 
 
 def outer(rows: Shaped[Tensor, "n a"], factor: Shaped[Tensor, "n b"]) -> Shaped[Tensor, "n ab"]:
-    """Return all products of an entry of ``rows`` with one of ``factor``, per example, the first in major order."""
+    """Return, per example, all products of an entry of ``rows`` (slowest) with an entry of ``factor`` (fastest)."""
     return (rows.unsqueeze(-1) * factor.unsqueeze(1)).flatten(1)
 
 
@@ -166,7 +167,7 @@ def input_nodes(x: Tensor, model: nn.Module, chain: DenseChain) -> Float[Tensor,
     """Return the values of the input nodes: x flattened, or ones in a network with constant input."""
     x = examples(x, model).flatten(1)
     if x.shape[1] != chain.widths[0]:
-        raise InputError(f"x has {x.shape[1]} values per example, the first layer takes {chain.widths[0]}")
+        raise InputError(f"x has {x.shape[1]} values per example, but the first layer takes {chain.widths[0]}")
     return torch.ones_like(x) if chain.constant_input else x
 
 

@@ -51,7 +51,7 @@ def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilte
 
 
 def _names(reading: PathReading, node: Node) -> tuple[str | None, str | None]:
-    """The first names of weight and bias, which several layers may share; None if they are no parameters."""
+    """The first names of weight and bias, which several layers may share; None if they are not parameters."""
     own = {id(parameter): name for name, parameter in reading.network.model.named_parameters()}
     call = reading.network.call(node)
     weight, bias = (own.get(id(reading.value(call[name]))) for name in ("weight", "bias"))
@@ -77,7 +77,7 @@ def _by_channel(shape: tuple[int, ...]) -> Int[Tensor, "c p"]:
 def _plain_reads(
     shape: tuple[int, ...], out: tuple[int, ...], weight: Tensor, options: dict[str, Any]
 ) -> Int[Tensor, "q taps"]:
-    """Convolve the numbers of the positions with one unit filter for each tap: the result tells what is read."""
+    """Convolve the numbers of the positions with one unit filter for each tap; the result shows what each tap reads."""
     del out
     numbers, taps = _numbered(shape), weight[0, 0].numel()
     padding = options["padding"]
@@ -97,7 +97,7 @@ def _transposed_reads(
     taps, axes = weight[0, 0].numel(), weight.ndim - 2
     stride, padding, dilation = (per_axis(options[name], axes) for name in ("stride", "padding", "dilation"))
     units = torch.eye(taps).double().view(1, taps, *weight.shape[2:])
-    # A module may be asked for an output size, so the padding there follows from the size.
+    # A caller may request an output size, from which the padding then follows.
     rest = tuple(
         out[2 + axis]
         - ((shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + dilation[axis] * (weight.shape[2 + axis] - 1) + 1)
@@ -108,7 +108,7 @@ def _transposed_reads(
 
 
 def _numbered(shape: tuple[int, ...]) -> Float[Tensor, "rows 1 ..."]:
-    """Positions that carry their number; 0 is no position."""
+    """Return an image whose positions hold their numbers, from 1; 0 means no position."""
     rows, _, *size = shape
     return torch.arange(1, rows * prod(size) + 1).double().view(rows, 1, *size)
 

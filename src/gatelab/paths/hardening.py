@@ -18,7 +18,7 @@ RUN_AT_A_TIME = 1024
 
 @dataclass(frozen=True)
 class HardeningGap:
-    """A network beside itself with hard gates, on the same examples.
+    """A network compared with itself under hard gates, on the same examples.
 
     Attributes:
         soft_loss: the mean loss with the network's own gates; None without labels.
@@ -53,18 +53,18 @@ class HardeningGap:
 def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None = None) -> HardeningGap:
     """Compare a network with the one whose gates are hard, with the same weights.
 
-    Half-spaces, regions and active paths are those of the hard network. Where the gap is large, they say little about
-    the network that was trained. A hard gate is what a soft one tends to as it steepens: 1 where its pre-activation is
-    positive and 0, or its slope, elsewhere. A factor such as that of squeeze-and-excitation jumps between the ends of
-    its range, at the middle of it: a sigmoid between 0 and 1, a tanh between −1 and 1. An activation as a factor, as
-    in SwiGLU, has no upper end and becomes the bit of its sign. Every soft gate is replaced, those of a feature
-    network too, so a SiLU network becomes the ReLU network of the same weights.
+    Half-spaces, regions and active paths belong to the hard network. Where the gap is large, they say little about
+    the network that was trained. A hard gate is the limit of a steep soft gate: 1 where its pre-activation is
+    positive and 0, or its slope, elsewhere. A factor, such as in squeeze-and-excitation, jumps from one end of its
+    range to the other at the middle: a sigmoid from 0 to 1, a tanh from −1 to 1. An activation as a factor, as
+    in SwiGLU, has no upper end and becomes the bit of its sign. Every soft gate is replaced, including those of a
+    feature network, so a SiLU network becomes the ReLU network with the same weights.
 
     Args:
         model: any network whose gates :func:`gatelab.capture_gates` finds.
         x: examples.
         y: classes (integers), for the cross-entropy and the accuracy, or numbers of the shape of the outputs, for the
-            mean squared error; None compares outputs alone.
+            mean squared error; None compares only the outputs.
 
     Returns:
         Losses, accuracies and the agreement of the outputs.
@@ -81,7 +81,7 @@ def hardening_gap(model: nn.Module, x: Float[Tensor, "n ..."], y: Tensor | None 
     """
     network = read(model, x)
     certify(network)
-    refuse_obstacles(network)  # else a tanh, whose gate is not found, would count as nothing to harden
+    refuse_obstacles(network)  # otherwise a tanh, which is not a gate, would look like nothing to harden
     x = examples(x, network.model)
     rows = list(batches(len(x), RUN_AT_A_TIME))
     soft, hard = (torch.cat([_outputs(network, x[part], hard) for part in rows]) for hard in (False, True))
@@ -115,19 +115,23 @@ def _outputs(network: Network, x: Tensor, hard: bool) -> Float[Tensor, "n k"]:
 def _targets(y: Tensor | None, outputs: Float[Tensor, "n k"]) -> Tensor | None:
     if y is None:
         return None
-    if not isinstance(y, Tensor) or len(y) != len(outputs):
+    if not isinstance(y, Tensor) or not y.ndim or len(y) != len(outputs) or y.is_complex():
         raise InputError(f"y must be a tensor with one label for each of {len(outputs)} examples")
+    if y.device != outputs.device or y.layout != torch.strided:
+        raise InputError(
+            f"y is a tensor of {y.layout} on {y.device}, the outputs are on {outputs.device}; give a dense tensor there"
+        )
     if not y.is_floating_point():
         if y.ndim != 1 or outputs.shape[1] < 2 or int(y.min()) < 0 or int(y.max()) >= outputs.shape[1]:
             raise InputError(
-                f"y holds classes of shape {tuple(y.shape)}, and the network has {outputs.shape[1]} outputs; give one "
+                f"y holds classes of shape {tuple(y.shape)}, but the network has {outputs.shape[1]} outputs; give one "
                 "class below that number for each example, or numbers for a squared error"
             )
         return y.long()
     if not bool(torch.isfinite(y).all()):
         raise InputError("y holds NaN or infinite values; clean the labels")
     if y.reshape(len(y), -1).shape != outputs.shape:
-        raise InputError(f"y has shape {tuple(y.shape)}, the outputs {tuple(outputs.shape)}; give the wanted outputs")
+        raise InputError(f"y has shape {tuple(y.shape)}, the outputs {tuple(outputs.shape)}; give equal shapes")
     return y.reshape(outputs.shape).double()
 
 

@@ -1,4 +1,4 @@
-"""One example in a network: shapes, values and gates, as the rules of paths ask for them."""
+"""One example in a network: the shapes, values and gates that the rules of paths need."""
 
 from math import prod
 from typing import Any
@@ -16,19 +16,19 @@ from gatelab.network.evaluation import run_node
 from gatelab.network.network import Network, read
 from gatelab.network.operations import Kind
 
-COPIES = 2  # with one example, ``squeeze()`` would take the batch axis away
+COPIES = 2  # with one example, ``squeeze()`` would remove the batch axis
 
 
 class PathReading:
-    """What the rules ask for, about one example.
+    """What the rules need to know about one example.
 
-    The network runs on two copies of the example; the second one shows whether examples stay apart.
+    The network runs on two copies of the example; the second shows whether examples stay independent.
 
     Attributes:
         x: the copies.
         network: the model as it was read.
         pattern: its gates; None if it has none.
-        numbers: the number of the layer that a node is.
+        numbers: node → the number of its layer.
         values: what each node returns for the copies.
         all_open: whether to let every path pass, whatever the gates are for this example.
     """
@@ -40,7 +40,7 @@ class PathReading:
         self.all_open = all_open
         self.x = torch.cat([x] * COPIES)
         self.network = read(model, self.x)
-        refuse_unless_paths_pass(self.network)  # before capture, which says less about what is in the way
+        refuse_unless_paths_pass(self.network)  # before capture, whose message is less specific
         certify(self.network)
         self.pattern = gates_of(self.network, self.x) if self.network.path_gates else None
         if is_hard(gates) and self.pattern is not None:
@@ -121,5 +121,5 @@ def refuse_unless_paths_pass(network: Network) -> None:
     if unknown:
         raise UnsupportedModelError(
             f"paths do not pass {'; '.join(unknown[:8])}. The output is a sum over paths only if all operations before "
-            "a final softmax or sigmoid are linear or gates: replace these, or ask for a part of the model"
+            "a final softmax or sigmoid are linear or gates: replace these, or pass a part of the model"
         )

@@ -56,11 +56,12 @@ def layers_of(
                 constant=torch.zeros(reading.units(node)).double() if constant is None else constant.double().cpu(),
                 starts=kind is Kind.START,
                 landmark=kind in (Kind.START, Kind.WEIGHT, Kind.SPATIAL),
+                gate=network.gates.get(node),
             )
         )
         if node is network.output:
             return layers
-    raise UnsupportedModelError("the output does not depend on the input; paths lead from the one to the other")
+    raise UnsupportedModelError("the output does not depend on the input, so there are no paths; check forward")
 
 
 def _name(reading: PathReading, node: Node) -> str:
@@ -82,7 +83,7 @@ def _start(reading: PathReading, node: Node) -> Read:
 def _weight(reading: PathReading, node: Node) -> Read:
     source: Any = node.args[0]
     if not reading.is_data(source) or sum(map(reading.is_data, node.all_input_nodes)) > 1:
-        raise reading.refuse(node, "its weight depends on the data, so that its paths have no fixed values")
+        raise reading.refuse(node, "its weight depends on the data, so its paths have no fixed values")
     filtered, bias = filter_of(reading, node, source)
     return [filtered], bias
 
@@ -118,7 +119,7 @@ def _selection(reading: PathReading, node: Node) -> Read:
 
 
 def _rearrangement(reading: PathReading, node: Node) -> Read:
-    """Let each unit carry its number, so that the result tells where it went; 0 is no unit."""
+    """Let each unit carry its number, so that the result shows where it went; 0 means no unit."""
     sources = _signals(reading, node)
     signals, before = {}, 0
     for source in sources:
@@ -149,7 +150,7 @@ def _signals(reading: PathReading, node: Node) -> list[Node]:
         elif reading.network.kind(source) is Kind.REARRANGEMENT:
             found += _signals(reading, source)
         else:
-            raise reading.refuse(source, "it returns several tensors; let it return one")
+            raise reading.refuse(source, "it returns several tensors; make it return one")
     return found
 
 

@@ -22,7 +22,7 @@ class _Ways:
     r"""The ways from a unit back towards the input, best first.
 
     Attributes:
-        shares: the largest \|contribution\| by each way, divided by that of the best way.
+        shares: the largest \|contribution\| by each way, relative to the best way.
         weights: the weight of each connection, or the constant itself.
         sources: the layers they lead to; START for a constant.
         units: the units they lead to.
@@ -42,7 +42,7 @@ class _Branch:
         largest: the \|contribution\| of the largest of them.
         product: the product of the weights that they share.
         passed: the layer and the unit where the end begins; the ways lead on from there.
-        end: the branch that this one extends; None behind the output.
+        end: the branch that this one extends; None at the output.
         ways: how paths go on.
     """
 
@@ -65,11 +65,11 @@ class _Branch:
 class PathSearch:
     r"""Finds paths in order of \|contribution\|.
 
-    First pass, from input to output: the largest \|contribution\| of a partial path into each unit, which is exact,
-    because the largest product is a weight times the largest product before it. Second pass, from output to input: a
-    path is followed along the best ways, and every other way off it is put on a heap with the size of the best path
-    that takes it. The largest entry of the heap is therefore the next path, and each entry taken is a path found: k
-    paths take O(k · depth) steps behind the first pass, whose cost is that of one run of the network.
+    The first pass, from input to output, finds the largest \|contribution\| of a partial path into each unit. It is
+    exact, because the largest product is a weight times the largest product before it. The second pass, from output to
+    input, follows a path along the best ways, and puts every other way off it on a heap, with the size of the best
+    path that takes it. The largest entry of the heap is therefore the next path, and each entry taken is a path found:
+    after the first pass, which costs as much as one run of the network, k paths take O(k · depth) steps.
 
     Args:
         layers: the layers in order; the last is the output.
@@ -88,7 +88,7 @@ class PathSearch:
         sizes = self._reach[-1][units]
         last = np.full(len(units), len(self._layers) - 1)
         ways = self._sorted(sizes, np.ones(len(units)), last, units)
-        order = count()  # of two equal entries the older one is taken
+        order = count()  # of two equal entries, take the older one
         heap: list[tuple[float, int, _Branch, int]] = []
 
         def wait(branch: _Branch, rank: int) -> None:
@@ -124,7 +124,7 @@ class PathSearch:
         return ways
 
     def _sorted(self, sizes: np.ndarray, weights: np.ndarray, sources: np.ndarray, units: np.ndarray) -> _Ways:
-        """The k best ways that contribute; no more can be needed."""
+        """Return the k best ways that contribute; no more can be needed."""
         best = np.argsort(-sizes, kind="stable")[: self._k]
         best = best[sizes[best] > 0]
         shares = sizes[best] / sizes[best[0]] if len(best) else sizes[best]

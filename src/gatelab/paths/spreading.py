@@ -1,4 +1,4 @@
-"""Spread partial paths through the layers of a network; partial paths with the same weights and end are one."""
+"""Spread partial paths through the layers of a network; paths with the same weights and the same end are merged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ ROOT = 0  # the key of a partial path without weights
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """Partial paths into the units of a layer, sorted by unit; all with one key and one unit are one row.
+    """Partial paths into the units of a layer, sorted by unit; those with the same key and unit share a row.
 
     Attributes:
         unit: where they end.
@@ -35,7 +35,7 @@ class Partial:
         return cls(ends[0], ends[1], total)
 
     def at(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each of some units, all rows that end there: places among ``units``, and rows."""
+        """Return all rows that end at one of some units: indices into ``units``, and the rows."""
         first, last = (np.searchsorted(self.unit, units, side) for side in ("left", "right"))
         lengths = last - first
         place = np.repeat(np.arange(len(units)), lengths)
@@ -44,7 +44,7 @@ class Partial:
 
 
 class Keys:
-    """Numbers the sequences of weights that partial paths pass. A weight is a number, too: its place in all of them."""
+    """Numbers the sequences of weights that partial paths pass. A weight is its index among all weights."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
@@ -77,9 +77,9 @@ def spread(
 
     Args:
         structure: the layers with all gates open: which connections there are.
-        each: the layers for each example: what the connections are multiplied by.
-        first: by name of a parameter, the number of its first weight.
-        keys: numbers what is passed; the same structure gives the same numbers in the same order.
+        each: the layers for each example: the factors of the connections.
+        first: name of a parameter → the index of its first weight.
+        keys: numbers the sequences of weights; the same structure gives the same numbers in the same order.
     """
     made: list[Partial] = []
     for number, layer in enumerate(structure):
@@ -121,7 +121,7 @@ def _filtered(
     """The connections of a weight layer: unit, the unit that it reads, and the weight."""
     if part.names[0] is None:
         raise UnsupportedModelError(
-            f"'{name}': its weight is no parameter, so that paths have no value of their own; make it one, e.g. by "
+            f"'{name}': its weight is not a parameter, so its paths have no value; make it one, e.g. by "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
     reads = [part.entries_of(unit) for unit in range(units)]

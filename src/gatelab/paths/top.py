@@ -40,7 +40,7 @@ class Path:
 
     ``print(path)`` shows the layers, channels and positions that it passes. A path passes one unit in each weight layer
     and in each average on its way. Where a unit feeds several others that are not in such a layer, as at a skip
-    connection, the next unit is given too: it tells the paths apart. Each connection makes a path of its own, so two
+    connection, the next unit is listed too, to distinguish the paths. Each connection makes a separate path, so two
     paths may pass the same units if two weights join the same two units (padding that repeats units, h + h).
 
     Attributes:
@@ -52,6 +52,7 @@ class Path:
             constant between this layer and the next (the shift of a batch-norm). In the second case ``units`` begins
             with the unit that this bias feeds; it is empty for a bias of the output.
         places: the layers passed and the index of the unit in each of them, from the start to the output.
+        gates: the gates passed, named as in a GatePattern, and the index of the unit in what each gate returns.
     """
 
     units: tuple[int, ...]
@@ -59,6 +60,7 @@ class Path:
     output: int = 0
     start: int = 0
     places: tuple[Place, ...] = field(default=(), repr=False)
+    gates: tuple[Place, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         names = ["bias"] * (self.start > 0) + [str(place) for place in self.places]
@@ -72,7 +74,7 @@ def top_paths(
 
     The result is exact, and no other paths are listed: one run through the network finds the largest contribution into
     each unit, and :class:`~gatelab.paths.search.PathSearch` follows the paths from the output in order. Contributions
-    are computed in float64. All contributions together, those of biases included, are the output.
+    are computed in float64. All contributions together, including those of biases, add up to the output.
 
     Args:
         model: a network of dense and convolutional layers, gates, batch-norm in evaluation mode, poolings, sums,
@@ -98,7 +100,7 @@ def top_paths(
         (0, 0) x[0] → 0[0] → 2[0]: -1
     """
     if not isinstance(k, int) or k < 1:
-        raise InputError(f"k is {k!r}; it must be a whole number, at least 1")
+        raise InputError(f"k is {k!r}; give a whole number, at least 1")
     with torch.device("cpu"):  # the search runs there, whatever the caller's default device
         layers = layers_of(model, one_example(model, x), gates)
         found = PathSearch(layers, k).paths(ends(layers[-1], output))
@@ -116,7 +118,7 @@ def ends(last: PathLayer, output: int | None) -> list[int]:
 
 
 class _Landmarks:
-    """Tells paths by the units that set them apart."""
+    """Describes paths by the units that distinguish them."""
 
     def __init__(self, layers: list[PathLayer]):
         self._layers = layers
@@ -137,14 +139,17 @@ class _Landmarks:
             # A unit with one reader leads to one unit only.
             if self._layers[layer].landmark or self._readers[before][origin] > 1:
                 kept.append((layer, unit))
-        passes = ((self._layers[layer], unit) for layer, unit in kept)
-        places = tuple(
-            Place(layer.name, _index(layer.shape, unit), self._images and len(layer.shape) > 1)
-            for layer, unit in passes
+        places = tuple(self._place(layer, unit, self._layers[layer].name) for layer, unit in kept)
+        gates = tuple(
+            self._place(layer, unit, name) for layer, unit in passed if (name := self._layers[layer].gate) is not None
         )
         units = tuple(unit for _, unit in kept[:-1])
         start = 0 if self._layers[first].starts else max(1, self._weight_layers[first])
-        return Path(units, contribution, output, start, places)
+        return Path(units, contribution, output, start, places, gates)
+
+    def _place(self, number: int, unit: int, name: str) -> Place:
+        layer = self._layers[number]
+        return Place(name, _index(layer.shape, unit), self._images and len(layer.shape) > 1)
 
 
 def _index(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:

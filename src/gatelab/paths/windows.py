@@ -12,7 +12,7 @@ from gatelab.paths.connections import LinkTable, table_of
 from gatelab.paths.reading import PathReading
 
 BLOCK = 2**22  # entries of a block of images with one unit each
-LIMIT = 2**30  # connections to try
+LIMIT = 2**30  # the largest number of connections to try
 
 
 def linear_table(reading: PathReading, node: Node, source: Node) -> LinkTable:
@@ -26,7 +26,7 @@ def linear_table(reading: PathReading, node: Node, source: Node) -> LinkTable:
     inputs, units = prod(size), prod(reading.shape(node)) // blocks
     if inputs * units > LIMIT:
         raise reading.refuse(
-            node, f"it may join any of {inputs} units with any of {units}, too many to try; pool each channel by itself"
+            node, f"it may join any of {inputs} units with any of {units}, too many to try; pool channels separately"
         )
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     step = max(1, BLOCK // max(inputs, units))

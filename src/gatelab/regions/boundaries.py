@@ -47,18 +47,22 @@ def boundary(
     starts: Int[Tensor, " starts"],
     maps: Float[Tensor, "regions classes 3"],
     graph: RegionGraph | None,
+    region: Int[Tensor, " polygons"] | None = None,
 ) -> Boundary:
     """Return where the largest of several functions changes, within regions and, if they jump, between them.
 
     Args:
-        corners: the corners of the regions.
-        starts: where each region's corners begin.
+        corners: the corners of convex polygons.
+        starts: where each polygon's corners begin.
         maps: the functions of each region.
         graph: the regions' graph; None if the functions are continuous.
+        region: the region of each polygon; None if the polygons are the regions.
     """
     loops: Any = import_module("gatelab.regions.contouring")
     polygons = corners.double().cpu().numpy(), starts.cpu().numpy()
-    found = [loops.contours(*polygons, np.ascontiguousarray(maps.cpu().numpy()))]
+    own = maps if region is None else maps[region]
+    pieces, owners, classes = loops.contours(*polygons, np.ascontiguousarray(own.cpu().numpy()))
+    found = [(pieces, owners if region is None else region.cpu().numpy()[owners], classes)]
     if graph is not None and bool(graph.inner.any()):
         pairs, ends = graph.pairs[graph.inner], graph.vertices[graph.ends[graph.inner]]
         at_ends = torch.cat([torch.ones_like(ends[..., :1]), ends], 2).to(maps)  # (edges, ends, 3)

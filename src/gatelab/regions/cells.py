@@ -18,20 +18,31 @@ from torch import Tensor
 from gatelab.errors import TooManyPathsError
 from gatelab.observe import batches
 from gatelab.regions.cutting import Cut, Cutter, Known, part_of
-from gatelab.regions.graph import Cuts
+from gatelab.regions.domain import Domain
+from gatelab.regions.graph import BORDER, SEAM, Cuts
 from gatelab.regions.replay import Replay
+from gatelab.regions.steps import Gated
 
-BLOCK_ENTRIES = 2**19  # pre-activations of a block of regions; small blocks stay in the cache
+BLOCK_ENTRIES = 2**18  # pre-activations of a block of regions; small blocks stay in the cache
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some polygons, the states of their gates, and what is known of their pre-activations."""
+    """Some polygons, the states of their gates, and what is known of their pre-activations.
+
+    Attributes:
+        corners: (corners, 3), see ``splitting``.
+        starts: where each polygon's corners begin, and where the last one's end.
+        states: the states of all layers so far.
+        known: the pre-activations of layers that later ones read.
+        gated: the last layer's, if a step leads from it to the next.
+    """
 
     corners: NDArray[np.float64]
     starts: NDArray[np.int64]
     states: dict[str, Tensor]
     known: Known
+    gated: Gated | None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -42,26 +53,29 @@ class Block:
         states = {name: state[rows] for name, state in self.states.items()}
         index = parents[rows]
         own = {name: (part_of(q, index), part_of(size, index)) for name, (q, size) in known.items()}
-        return Block(self.corners[first:last], self.starts[rows.start : rows.stop + 1] - first, states, own)
+        starts, gated = self.starts[rows.start : rows.stop + 1] - first, self.gated and self.gated.some(rows)
+        return Block(self.corners[first:last], starts, states, own, gated)
 
 
 class Cells:
-    """Cuts a convex polygon of a plane.
+    """Cuts the convex parts of a domain of a plane.
 
     Args:
         replay: the network.
         simplex: the inputs at (0, 0), (1, 0) and (0, 1), in coordinates in which the domain fits [−1, 1]².
-        domain: the corners of the domain in these coordinates, counter-clockwise.
+        domain: the domain in these coordinates.
         limit: the largest number of polygons to make.
     """
 
-    def __init__(self, replay: Replay, simplex: Float[Tensor, "3 ..."], domain: NDArray[np.float64], limit: int):
+    def __init__(self, replay: Replay, simplex: Float[Tensor, "3 ..."], domain: Domain, limit: int):
         self._gates, self._limit, self._cutter = replay.gates, limit, Cutter(replay, simplex)
-        sides = len(domain)
-        self._layers, self._units = [np.full(sides, -1)], [np.arange(sides)]  # of every cut
-        self._cuts, self._count, self._width = sides, 1, 1
+        corners, starts = domain.polygons()
+        sides, seams = len(domain.corners), len(domain.seams())
+        self._layers = [np.full(sides, BORDER), np.full(seams, SEAM)]  # of every cut
+        self._units = [np.arange(sides), np.arange(seams)]
+        self._cuts, self._count, self._width = sides + seams, len(domain.parts), 1
         self._done: list[tuple[Block, Tensor]] = []
-        self._descend(Block(np.c_[domain, np.arange(float(sides))], np.array([0, sides]), {}, {}), 0)
+        self._descend(Block(corners, starts, {}, {}, None), 0)
 
     def result(self) -> tuple[NDArray[np.float64], NDArray[np.int64], dict[str, Tensor], Tensor, Cuts]:
         """Return all corners and starts, the states of gates, the output on the simplex, and the cuts."""
@@ -76,38 +90,51 @@ class Cells:
     def _descend(self, block: Block, level: int) -> None:
         """Cut a block by the gates from one level on."""
         if level == len(self._gates):
-            values = self._cutter.outputs(block.states, block.known)
-            self._done.append((block, values.expand(len(block), -1, -1)))
+            self._done.append((block, self._outputs(block)))
             return
         for part in self._parts(block, level):
             self._descend(part, level + 1)
 
+    def _outputs(self, block: Block) -> Float[Tensor, "regions k 3"]:
+        step = self._cutter.step(len(self._gates))
+        if step is None or block.gated is None:
+            return self._cutter.outputs(block.states, block.known).expand(len(block), -1, -1)
+        return torch.from_numpy(step.lines(block.gated)).to(self._cutter.replay.device).transpose(1, 2)
+
     def _parts(self, block: Block, level: int) -> Iterator[Block]:
         """Cut every polygon where the gates of a level change; yield the parts in blocks."""
-        name = self._gates[level]
-        cut = self._cutter.cut(name, block.states, block.known)
-        corners, starts, parents, made, doubts = self._split(block, cut)
+        name, cut = self._gates[level], self._cut(block, level)
+        corners, starts, parents, made, doubts, above = self._split(block, cut)
         if doubts.any():
             cut = self._cutter.corrected(name, cut, block.states, np.flatnonzero(doubts))
-            corners, starts, parents, made, _ = self._split(block, cut)
+            corners, starts, parents, made, _, above = self._split(block, cut)
         self._layers.append(np.full(len(made), level))
         self._units.append(self._cutter.unit(name, made))
         self._cuts += len(made)
         self._refuse_too_many(len(parents) - len(block), name)
-        where = (corners, starts, parents, cut.lines, cut.errors)
-        state = self._cutter.state(
-            name, loops().winners(*where, cut.windows) if len(cut.windows) else loops().above(*where)
-        )
+        state = self._cutter.state(name, above)
         index = torch.as_tensor(parents).to(state.device)
-        parts = Block(corners, starts, {other: own[index] for other, own in block.states.items()} | {name: state}, {})
-        needed = self._cutter.needed(level + 1)
-        known = {other: own for other, own in (block.known | {name: (cut.q, cut.sizes)}).items() if other in needed}
-        self._width = max(self._width, cut.q[0, 0].numel())
+        states = {other: own[index] for other, own in block.states.items()} | {name: state}
+        gated = None if self._cutter.step(level + 1) is None else Gated(cut.lines, cut.errors, parents, above)
+        parts, needed = Block(corners, starts, states, {}, gated), self._cutter.needed(level + 1)
+        known = {other: own for other, own in block.known.items() if other in needed}
+        if name in needed:
+            known[name] = self._cutter.known(name, cut)
+        self._width = max(self._width, cut.q.shape[2])
         for rows in batches(len(parts), max(1, BLOCK_ENTRIES // (3 * self._width))):
             yield parts.some(rows, index, known)
 
+    def _cut(self, block: Block, level: int) -> Cut:
+        name, step = self._gates[level], self._cutter.step(level)
+        if step is None or block.gated is None:
+            return self._cutter.cut(name, block.states, block.known)
+        return self._cutter.stepped(name, step, block.gated)
+
     def _split(self, block: Block, cut: Cut) -> Any:
-        return loops().split(block.corners, block.starts, cut.lines, cut.errors, cut.windows, self._cuts)
+        where = block.corners, block.starts, cut.lines, cut.errors
+        if len(cut.windows):
+            return import_module("gatelab.regions.winning").divide(*where, cut.windows, self._cuts)
+        return loops().split(*where, self._cuts)
 
     def _refuse_too_many(self, more: int, name: str) -> None:
         self._count += more

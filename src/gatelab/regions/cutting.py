@@ -1,5 +1,6 @@
 """The lines, or planes, along which a layer of gates cuts the regions that the layers before it have left."""
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from gatelab.regions.exact import ExactNetwork, TooLargeError
 from gatelab.regions.replay import Replay, affine
 from gatelab.regions.rounding import UNIT, Magnitudes
 from gatelab.regions.states import BoundedStates, States, WinnerStates
+from gatelab.regions.steps import Gated, Step, step_to
 
 Known = dict[str, tuple[Tensor, Tensor]]  # the q of gates on the simplex, and their magnitudes
 
@@ -21,19 +23,19 @@ class Cut:
     """The lines along which one layer of gates cuts, for each of some regions or for all of them (one row).
 
     Attributes:
-        lines: (regions or 1, lines, 1 + dimensions), constants and slopes.
+        lines: (regions or 1, 1 + dimensions, lines), constants and slopes.
         errors: (regions or 1, lines), how far a height over the line may be from the truth.
         windows: (windows, taps), the lines that compete in each window of a max-pooling, −1 where there is none;
             without windows every line cuts for itself.
-        q: the pre-activations on the simplex.
-        sizes: their magnitudes.
+        q: the pre-activations as (regions or 1, 1 + dimensions, units), without the bounds of gates that have two.
+        sizes: their magnitudes, (regions or 1, units).
     """
 
     lines: NDArray[np.float64]
     errors: NDArray[np.float64]
     windows: NDArray[np.int64]
-    q: Tensor
-    sizes: Tensor
+    q: NDArray[np.float64]
+    sizes: NDArray[np.float64]
 
 
 class Cutter:
@@ -41,17 +43,23 @@ class Cutter:
 
     Args:
         replay: the network.
-        simplex: the inputs at the origin and at the unit points of the coordinates of a line, plane or space.
+        simplex: the inputs at the origin and at the unit points of the coordinates of a line, plane or space. The
+            coordinate of a line is in [0, 1], those of a plane or space in [−1, 1].
     """
 
     def __init__(self, replay: Replay, simplex: Float[Tensor, "corners ..."]):
         self.replay, self.simplex = replay, simplex
         self._magnitudes, self._exact = Magnitudes(replay), ExactNetwork(replay, simplex)
         plan, gates = replay.plan, replay.gates
-        self._shares = {name: self._magnitudes.share(name) for name in gates}
+        # The error that a gate takes over from the gates before it counts in units of its own share.
+        own = [self._magnitudes.share(name) for name in gates]
+        self._shares = dict(zip(gates, np.maximum.accumulate(own).tolist(), strict=True))
+        dimensions = len(simplex) - 1
+        self._reach = 1 if dimensions == 1 else 1 + 2 * dimensions  # Σ |barycentric coordinates| is at most this
         self._sources = {name: set(plan.sources(plan.q(name))) for name in gates}
         self._output_sources = set(plan.sources(plan.output))
         self._deciding = {name: plan.deciding_gates(name) for name in gates}
+        self._steps: dict[str | None, Step | None] = {}
 
     def cut(self, name: str, states: States, known: Known) -> Cut:
         """Return the lines of a layer of gates in regions with these states.
@@ -64,36 +72,66 @@ class Cutter:
         states = self._before(name, states)
         known = {source: known[source] for source in self._sources[name] if source in known}
         q = self.replay.on_simplex(self.simplex, states, name, {source: q for source, (q, _) in known.items()})
-        return self._lines(name, q, self._magnitudes.of(name, self.simplex, states, known))
+        sizes = self._magnitudes.of(name, self.simplex, states, known)
+        return self._lines(name, affine(q).cpu().numpy(), sizes.flatten(1).cpu().numpy())
+
+    def step(self, level: int) -> Step | None:
+        """Return the step to a level's gates (after the last: to the output) from those before, if one matrix does."""
+        gates = (*self.replay.gates, None)
+        if level == 0:
+            return None
+        if gates[level] not in self._steps:
+            source, inputs = gates[level - 1], tuple(self.simplex.shape[1:])
+            self._steps[gates[level]] = None if source is None else step_to(self.replay, source, gates[level], inputs)
+        return self._steps[gates[level]]
+
+    def stepped(self, name: str, step: Step, gated: Gated) -> Cut:
+        """Return the lines of a layer of gates behind a step."""
+        lines, errors = step.lines(gated), step.errors(gated)
+        return Cut(lines, errors, _NO_WINDOWS, lines, errors / (self._reach * self._shares[name]))
 
     def corrected(self, name: str, cut: Cut, states: States, doubtful: NDArray[np.int64]) -> Cut:
         """Return the lines with those of doubtful regions from exact arithmetic, rounded once.
 
-        Where matrices are too large for that, the signs are those of float64, as in the network itself: bounds of
-        rounding errors grow with depth, and a height within its bound is no zero.
+        Where matrices are too large for that, the signs are those of float64, as in the network itself, and a warning
+        says so: bounds of rounding errors grow with depth, and a height within its bound need not be zero.
         """
         states = self._before(name, states)
-        q, sizes = cut.q.clone(), cut.sizes.clone()
+        q, sizes = cut.q.copy(), np.broadcast_to(cut.sizes, (len(cut.q), cut.sizes.shape[1])).copy()
         for row in [0] if len(q) == 1 else doubtful.tolist():
             own = {other: state[row : row + 1] for other, state in states.items()}
             try:
-                lines = self._exact.lines(name, own).to(q)
+                lines = self._exact.lines(name, own).cpu().numpy()
             except TooLargeError:
+                warnings.warn(
+                    f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its "
+                    "matrices are too large to decide them exactly; they are those of float64, so that regions as thin "
+                    "as that error may be missing. Another plane or other bounds may avoid it",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
                 return replace(cut, errors=np.zeros_like(cut.errors))
-            values = torch.cat([lines[:, :1], lines[:, :1] + lines[:, 1:]], 1)
-            q[row] = values.T.view(q.shape[1:])
-            sizes[row] = 2 * UNIT / self._shares[name] * q[row].abs().amax(0)
+            q[row] = lines.T
+            sizes[row] = 2 * UNIT / self._shares[name] * np.abs(lines).sum(1)
         return self._lines(name, q, sizes)
 
     def outputs(self, states: States, known: Known) -> Float[Tensor, "regions k corners"]:
         """Return the output as affine functions."""
-        return affine(
-            self.replay.on_simplex(self.simplex, states, None, {source: q for source, (q, _) in known.items()})
-        )
+        values = self.replay.on_simplex(self.simplex, states, None, {source: q for source, (q, _) in known.items()})
+        return affine(values).transpose(1, 2)
+
+    def known(self, name: str, cut: Cut) -> tuple[Tensor, Tensor]:
+        """Return what later layers need of a layer's cut: its q at the corners of the simplex, and their sizes."""
+        values, shape = cut.q.copy(), tuple(self.replay.plan.q(name).meta["shape"][1:])
+        values[:, 1:] += values[:, :1]
+        q, sizes = (torch.from_numpy(own).to(self.replay.device) for own in (values, cut.sizes))
+        return q.unflatten(2, shape), sizes.unflatten(1, shape)
 
     def needed(self, level: int) -> set[str]:
-        """Return the layers whose pre-activations are read by layers from a level on, or by the output."""
-        return set().union(self._output_sources, *(self._sources[name] for name in self.replay.gates[level:]))
+        """Return the layers whose pre-activations are read, other than by a step, from a level on or by the output."""
+        reading = [(self._sources[name], place) for place, name in enumerate(self.replay.gates)]
+        reading.append((self._output_sources, len(self.replay.gates)))
+        return set().union(*(own for own, place in reading[level:] if self.step(place) is None))
 
     def state(self, name: str, above: NDArray[np.bool_] | NDArray[np.int64]) -> Tensor:
         """Return the states of a layer, from which lines each region lies above, or from the winners of windows."""
@@ -116,21 +154,25 @@ class Cutter:
     def _before(self, name: str, states: States) -> dict[str, Tensor]:
         return {other: states[other] for other in self._deciding[name]}
 
-    def _lines(self, name: str, q: Tensor, sizes: Tensor) -> Cut:
-        gate, lines = self.replay.gate(name), np.ascontiguousarray(affine(q).cpu().numpy())
-        errors = self._shares[name] * sizes.flatten(1).cpu().numpy()
-        windows = np.empty((0, 0), np.int64)
+    def _lines(self, name: str, q: NDArray[np.float64], sizes: NDArray[np.float64]) -> Cut:
+        gate, lines, windows = self.replay.gate(name), q, _NO_WINDOWS
+        errors = self._reach * self._shares[name] * sizes
         if isinstance(gate, WinnerStates):
-            channels, inputs = q.shape[2], q[0, 0, 0].numel()
+            channels = self.replay.plan.q(name).meta["shape"][1]
             table = gate.positions.flatten(0, -2)
-            numbers = torch.where(table >= 0, table + inputs * torch.arange(channels)[:, None, None], -1)
+            numbers = torch.where(
+                table >= 0, table + q.shape[2] // channels * torch.arange(channels)[:, None, None], -1
+            )
             windows = numbers.flatten(0, 1).numpy()
         elif isinstance(gate, BoundedStates):
-            bounds = np.repeat([gate.low, gate.high], lines.shape[1])
-            lines, errors = np.concatenate([lines, lines], 1), np.concatenate([errors, errors], 1)
-            lines[..., 0] -= bounds
+            bounds = np.repeat([gate.low, gate.high], lines.shape[2])
+            lines, errors = np.concatenate([lines, lines], 2), np.concatenate([errors, errors], 1)
+            lines[:, 0] -= bounds
             errors += UNIT * np.abs(bounds)
         return Cut(lines, errors, windows, q, sizes)
+
+
+_NO_WINDOWS = np.empty((0, 0), np.int64)
 
 
 def part_of(values: Tensor, rows: Tensor) -> Tensor:

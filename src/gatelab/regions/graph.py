@@ -16,6 +16,8 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 
+BORDER, SEAM = -1, -2  # layers of cuts that no gate made
+
 
 @dataclass(frozen=True)
 class Cuts:
@@ -23,7 +25,8 @@ class Cuts:
 
     Attributes:
         sides: the cut on which the side from each corner to the next lies.
-        layer: the number of the gate layer that made each cut; −1 for a side of the domain.
+        layer: the number of the gate layer that made each cut; BORDER for a side of the domain, SEAM for a side that
+            two convex parts of the domain share.
         unit: the unit that made each cut, by its number in the layer; for a side of the domain its own number.
     """
 
@@ -136,7 +139,7 @@ def region_graph(
     """
     loops: Any = import_module("gatelab.regions.joining")
     edges, same = loops.neighbours(
-        np.c_[scaled, cuts.sides], starts, len(cuts.layer), int((cuts.layer < 0).sum()), one_to_one
+        np.c_[scaled, cuts.sides], starts, len(cuts.layer), int((cuts.layer == BORDER).sum()), one_to_one
     )
     first, outline = np.unique(same, return_inverse=True)
     left, right, cut, begin, end = edges.T

@@ -106,7 +106,7 @@ def pieces_of(
         states = {other: own[rows] for other, own in states.items()} | {name: state}
         known = {
             other: (part_of(q, rows), part_of(size, rows))
-            for other, (q, size) in (known | {name: (cut.q, cut.sizes)}).items()
+            for other, (q, size) in (known | {name: cutter.known(name, cut)}).items()
         }
     constant, slope = cutter.outputs(states, known).expand(len(ends), -1, -1).unbind(2)
     slope = slope / (high - low)
@@ -127,9 +127,9 @@ def _pieces(
         cut = cutter.corrected(name, cut, states, np.flatnonzero(doubts))
     parts, parents = _cut(ends, cut)
     own = np.zeros(len(parts), np.int64) if len(cut.lines) == 1 else parents
-    heights = cut.lines[own, :, 0] + cut.lines[own, :, 1] * parts.mean(1)[:, None]
+    heights = cut.lines[own, 0] + cut.lines[own, 1] * parts.mean(1)[:, None]
     if not len(cut.windows):
-        at_ends = np.abs(cut.lines[own, :, :1] + cut.lines[own, :, 1:] * ends[parents][:, None, :])
+        at_ends = np.abs(cut.lines[own, 0, :, None] + cut.lines[own, 1, :, None] * ends[parents][:, None, :])
         zero = (at_ends <= cut.errors[own][..., None]).all(2)  # all over the interval: a part may be too short
         return parts, parents, cutter.state(name, (heights > 0) & ~zero), cut
     winners = _winners(heights, cut.errors[own], cut.windows)
@@ -147,14 +147,14 @@ def _crossing(cut: Cut) -> tuple[np.ndarray, np.ndarray]:
         return cut.lines, cut.errors
     pairs = [(a, b) for window in cut.windows.tolist() for a, b in combinations([t for t in window if t >= 0], 2)]
     one, other = np.array(pairs, np.int64).reshape(-1, 2).T
-    return cut.lines[:, one] - cut.lines[:, other], cut.errors[:, one] + cut.errors[:, other]
+    return cut.lines[..., one] - cut.lines[..., other], cut.errors[:, one] + cut.errors[:, other]
 
 
 def _doubts(ends: np.ndarray, cut: Cut) -> np.ndarray:
     """Which intervals have an end over which the height of a line may be zero, but is not known to TOUCH."""
     lines, errors = _crossing(cut)
-    near = TOUCH * np.abs(lines[..., 1])
-    heights = np.abs(lines[..., 0, None] + lines[..., 1, None] * ends[:, None, :]).min(2)
+    near = TOUCH * np.abs(lines[:, 1])
+    heights = np.abs(lines[:, 0, :, None] + lines[:, 1, :, None] * ends[:, None, :]).min(2)
     return ((heights <= errors + near) & (errors > near)).any(1)
 
 
@@ -164,7 +164,7 @@ def _cut(ends: np.ndarray, cut: Cut) -> tuple[np.ndarray, np.ndarray]:
     lines = np.broadcast_to(lines, (len(ends), *lines.shape[1:]))
     parts, parents = [], []
     for number, (low, high) in enumerate(ends):
-        constant, slope = lines[number].T
+        constant, slope = lines[number]
         touch = TOUCH * np.abs(slope) + errors[number if len(errors) > 1 else 0]
         at_low, at_high = constant + slope * low, constant + slope * high
         cuts = (np.minimum(at_low, at_high) < -touch) & (np.maximum(at_low, at_high) > touch)

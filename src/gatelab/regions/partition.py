@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
@@ -17,26 +16,27 @@ from gatelab.gates.bits import one
 from gatelab.printing import Brief
 from gatelab.regions.boundaries import Boundary, boundary
 from gatelab.regions.cells import Cells, loops
+from gatelab.regions.domain import Box, Domain, domain_of
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
-from gatelab.regions.plane import Bounds, Plane, checked_bounds
+from gatelab.regions.plane import Bounds, Frame, Plane
 from gatelab.regions.replay import Replay
+from gatelab.regions.seams import ConvexParts, mended
 from gatelab.regions.states import States
 from gatelab.regions.units import Unit, path_units, unit_number
-
-Box = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, repr=False)
 class Partition(Brief):
-    """A rectangle of a plane, cut into convex polygons; on each the network is one affine map.
+    """A rectangle or polygon of a plane, cut into polygons; on each the network is one affine map.
 
-    A region is where all gates are constant: each pattern of gates that occurs belongs to exactly one region. Regions
-    overlap only in their borders, where some q is zero and its gate therefore closed. The network may be the same map
-    on two neighbours, if nothing passes the gate between them.
+    A region is where all gates are constant: each pattern of gates that occurs belongs to exactly one region, a convex
+    polygon. If the domain has dents, a region may have them too, and a pattern whose polygon the domain's border
+    divides has several regions. Regions overlap only in their borders, where some q is zero and its gate therefore
+    closed. The network may be the same map on two neighbours, if nothing passes the gate between them.
 
     Attributes:
         plane: the plane; the coordinates (s, t) below are on it.
-        bounds: the rectangle.
+        bounds: the rectangle, or the rectangle around the polygon.
         corners: corners of all polygons, one polygon after another, each counter-clockwise.
         starts: where each region's corners begin, and where the last region's end.
         maps: output k on a region is maps[r, k] · (1, s, t).
@@ -46,6 +46,7 @@ class Partition(Brief):
         cuts: where the polygons' sides come from.
         states: the state of every gate in each region (see :mod:`gatelab.regions.states`); for half-space gates these
             are the bits of ``gates``.
+        parts: the convex parts of which regions consist; None if all regions are convex.
     """
 
     plane: Plane
@@ -58,6 +59,7 @@ class Partition(Brief):
     replay: Replay = field(repr=False)
     cuts: Cuts = field(repr=False)
     states: States = field(repr=False)
+    parts: ConvexParts | None = field(default=None, repr=False)
 
     def facts(self) -> dict[str, str]:
         """Return what a prompt and a notebook show."""
@@ -91,13 +93,22 @@ class Partition(Brief):
 
     @cached_property
     def centres(self) -> Float[Tensor, "regions 2"]:
-        """The mean of each region's corners, a point inside the region."""
-        return self._sums(self.corners) / self.starts.diff().unsqueeze(1)
+        """A point inside each region: the mean of its corners; with dents, that of its largest convex part's."""
+        if self.parts is None:
+            return self._sums(self.corners) / self.starts.diff().unsqueeze(1)
+        parts, frame = self.parts, self._frame
+        means = np.add.reduceat(parts.corners, parts.starts[:-1]) / np.diff(parts.starts)[:, None]
+        here, following = parts.corners, np.arange(1, len(parts.corners) + 1)
+        following[parts.starts[1:] - 1] = parts.starts[:-1]
+        twice = np.add.reduceat(here[:, 0] * here[following, 1] - here[:, 1] * here[following, 0], parts.starts[:-1])
+        order = np.lexsort((-twice, parts.region))  # the largest part of each region first
+        largest = order[np.unique(parts.region[order], return_index=True)[1]]
+        return frame.outside(torch.as_tensor(means[largest]))
 
     @cached_property
     def graph(self) -> RegionGraph:
         """The regions as a planar graph: neighbours, and the unit whose gate lies between them."""
-        scaled, starts = _scaled(self.corners.double(), self.bounds).cpu().numpy(), self.starts.cpu().numpy()
+        scaled, starts = self._frame.inside(self.corners).cpu().numpy(), self.starts.cpu().numpy()
         continuous = self.replay.plan.is_continuous
         return region_graph(self.corners, scaled, starts, self.cuts, self.replay.gates, one_to_one=continuous)
 
@@ -137,16 +148,24 @@ class Partition(Brief):
 
     def _boundary(self, maps: Float[Tensor, "regions classes 3"]) -> Boundary:
         graph = None if self.replay.plan.is_output_continuous else self.graph
-        return boundary(self.corners, self.starts, maps, graph)
+        if self.parts is None:
+            return boundary(self.corners, self.starts, maps, graph)
+        corners = self._frame.outside(torch.as_tensor(self.parts.corners))
+        starts, region = (torch.as_tensor(own).to(maps.device) for own in (self.parts.starts, self.parts.region))
+        return boundary(corners, starts, maps, graph, region)
 
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
-        """Return the region of each point (s, t): any of its regions on a border, −1 outside the rectangle."""
+        """Return the region of each point (s, t): any of its regions on a border, −1 outside the domain."""
         if points.ndim != 2 or points.shape[1] != 2:
             raise InputError(f"points have shape {tuple(points.shape)}; give coordinates on the plane, (n, 2)")
-        scaled, wanted = (_scaled(places.double(), self.bounds).cpu().numpy() for places in (self.corners, points))
+        scaled, wanted = (self._frame.inside(places).cpu().numpy() for places in (self.corners, points))
         starts, found = self.starts.cpu().numpy(), np.empty(len(points), np.int64)
+        if self.parts is not None:
+            scaled, starts = self.parts.corners, self.parts.starts
         edges = [side.reduceat(scaled[:, axis], starts[:-1]) for axis in (0, 1) for side in (np.minimum, np.maximum)]
         loops().locate(scaled, starts, np.stack(edges, 1), wanted, found)
+        if self.parts is not None:
+            found = np.where(found < 0, -1, self.parts.region[found])
         return torch.as_tensor(found).to(self.starts.device)
 
     def evaluate(self, points: Float[Tensor, "n 2"]) -> Float[Tensor, "n k"]:
@@ -170,6 +189,10 @@ class Partition(Brief):
             layer = self.gates.layer(name)
             opened &= one(layer.words, unit_number(unit, layer.shape, name))
         return opened
+
+    @cached_property
+    def _frame(self) -> Frame:
+        return Frame.of(self.bounds, self.corners.device)
 
     def _sums(self, values: Tensor) -> Tensor:
         """Sums over the corners of each region."""
@@ -197,9 +220,9 @@ def linear_regions_2d(
         model: the network; soft gates count as hard ones.
         plane: the plane that cuts input space; or three examples, for the plane through them in which lengths are those
             of input space (:meth:`Plane.of_examples`); None for a network with two inputs.
-        bounds: the rectangle on the plane, ((s low, s high), (t low, t high)); or the corners of a convex polygon,
-            three or more points (s, t) in order. None is [−1, 1]², and for three examples a rectangle with room around
-            them.
+        bounds: the rectangle on the plane, ((s low, s high), (t low, t high)); or the corners of a polygon, three or
+            more points (s, t) in order, dents allowed. None is [−1, 1]², and for three examples a rectangle with room
+            around them.
         limit: the largest number of regions to make.
 
     Returns:
@@ -218,7 +241,7 @@ def linear_regions_2d(
     if isinstance(plane, Tensor):
         examples, plane = plane, Plane.of_examples(plane)
         bounds = _around(plane.coordinates(examples)) if bounds is None else bounds
-    box, domain = _domain(((-1, 1), (-1, 1)) if bounds is None else bounds)
+    domain = domain_of(((-1, 1), (-1, 1)) if bounds is None else bounds)
     if plane is not None and not isinstance(plane, Plane):
         raise InputError(
             f"plane is a {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c), or a "
@@ -232,30 +255,31 @@ def linear_regions_2d(
             f"the network takes examples of shape {shape}; to cut them by a plane give one, Plane(origin, first, "
             "second) or Plane.through(a, b, c)"
         )
-    return _partition(replay, plane or Plane.of_inputs(), box, domain, limit)
+    return _partition(replay, plane or Plane.of_inputs(), domain, limit)
 
 
-def _partition(replay: Replay, plane: Plane, box: Box, domain: NDArray[np.float64], limit: int) -> Partition:
+def _partition(replay: Replay, plane: Plane, domain: Domain, limit: int) -> Partition:
     """Cut the domain in coordinates in which its bounding box is [−1, 1]², and return to the plane's."""
-    device = replay.device
-    low, high = torch.tensor(box, dtype=torch.float64, device=device).T
-    centre, half = (low + high) / 2, (high - low) / 2
-    # Three points determine an affine function on a plane.
-    ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, device=device)
-    simplex = plane.at(centre + ends * half)
-    corners, starts, states, values, cuts = Cells(replay, simplex, domain, limit).result()
-    constant, along = values[..., 0], values[..., 1:] / half
+    frame, parts = Frame.of(domain.box, replay.device), None
+    corners, starts, states, values, cuts = Cells(replay, plane.at(frame.simplex()), domain, limit).result()
+    if len(domain.parts) > 1:
+        flat = [state.flatten(1).cpu().numpy() for state in states.values()]
+        whole = mended(corners, starts, flat, cuts, one_to_one=replay.plan.is_continuous)
+        corners, starts, cuts, parts = whole.corners, whole.starts, whole.cuts, whole.parts
+        rows = torch.as_tensor(whole.first).to(replay.device)
+        states, values = {name: state[rows] for name, state in states.items()}, values[rows]
     return Partition(
         plane,
-        box,
-        centre + torch.as_tensor(corners).to(device) * half,
-        torch.as_tensor(starts).to(device),
-        torch.cat([(constant - along @ centre).unsqueeze(2), along], 2),
+        domain.box,
+        frame.outside(torch.as_tensor(corners)),
+        torch.as_tensor(starts).to(replay.device),
+        frame.maps(values),
         replay.pattern(states) if states else None,
         replay.plan.path_gates,
         replay,
         cuts,
         states,
+        parts,
     )
 
 
@@ -264,34 +288,3 @@ def _around(points: Float[Tensor, "n 2"]) -> Box:
     low, high = points.amin(0), points.amax(0)
     room = 0.25 * float((high - low).max())
     return tuple((float(a) - room, float(b) + room) for a, b in zip(low, high, strict=True))
-
-
-def _domain(bounds: Bounds | Float[Tensor, "corners 2"]) -> tuple[Box, NDArray[np.float64]]:
-    """The bounding box of a rectangle or polygon, and its corners where that box is [−1, 1]², counter-clockwise."""
-    given: Any = bounds
-    try:
-        corners = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):  # no numbers, or no pairs
-        corners = np.empty((0, 0))
-    if corners.ndim != 2 or corners.shape[-1] != 2 or len(corners) < 3:
-        box = checked_bounds(given, 2)
-        return box, np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
-    box = checked_bounds(np.c_[corners.min(0), corners.max(0)].tolist(), 2)
-    low, high = np.array(box).T
-    scaled = (corners - (low + high) / 2) / ((high - low) / 2)
-    sides = np.roll(scaled, -1, 0) - scaled
-    after = np.roll(sides, -1, 0)
-    turns = np.arctan2(sides[:, 0] * after[:, 1] - sides[:, 1] * after[:, 0], (sides * after).sum(1))
-    scaled, turns = (scaled[::-1].copy(), -turns) if turns.sum() < 0 else (scaled, turns)
-    if not (turns > 1e-9).all() or turns.sum() > 7:  # once around is 2π
-        raise InputError(
-            "the corners of the domain are no convex polygon; give them in order around it, three or more, no three of "
-            "them on a line, and take a domain with a dent in convex parts"
-        )
-    return box, scaled
-
-
-def _scaled(points: Float[Tensor, "n 2"], box: tuple[tuple[float, float], ...]) -> Float[Tensor, "n 2"]:
-    """The points in coordinates in which the rectangle is [−1, 1]²."""
-    low, high = points.new_tensor(box).T
-    return (points - (low + high) / 2) / ((high - low) / 2)

@@ -148,3 +148,40 @@ def checked_bounds(bounds: Bounds, axes: int) -> tuple[tuple[float, float], ...]
     if not all(isfinite(low) and isfinite(high) and low < high for low, high in sides):
         raise InputError(f"bounds are {bounds}; every low must lie below its high, both finite")
     return tuple((low, high) for low, high in sides)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates in which a box is [−1, 1]ⁿ, where regions are cut.
+
+    Attributes:
+        centre: the middle of the box.
+        half: half of its sides.
+    """
+
+    centre: Float[Tensor, " n"]
+    half: Float[Tensor, " n"]
+
+    @classmethod
+    def of(cls, box: tuple[tuple[float, float], ...], device: torch.device) -> "Frame":
+        """Return the frame of a box."""
+        low, high = torch.tensor(box, dtype=torch.float64, device=device).T
+        return cls((low + high) / 2, (high - low) / 2)
+
+    def simplex(self) -> Float[Tensor, "corners n"]:
+        """Return the frame's origin and unit points: their values determine an affine function."""
+        zero = torch.zeros_like(self.half)
+        return self.outside(torch.cat([zero[None], torch.eye(len(zero), dtype=zero.dtype, device=zero.device)]))
+
+    def inside(self, points: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+        """Return points of the box in the frame's coordinates."""
+        return (points.to(self.half) - self.centre) / self.half
+
+    def outside(self, points: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+        """Undo :meth:`inside`."""
+        return self.centre + points.to(self.half) * self.half
+
+    def maps(self, values: Float[Tensor, "regions k corners"]) -> Float[Tensor, "regions k corners"]:
+        """Return affine functions of the frame's coordinates, constants and slopes, as functions of the box's own."""
+        constant, along = values[..., 0], values[..., 1:] / self.half
+        return torch.cat([(constant - along @ self.centre).unsqueeze(2), along], 2)

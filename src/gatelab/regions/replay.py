@@ -193,7 +193,7 @@ def _with_outputs(values: Tensor, x: Float[Tensor, "n ..."]) -> Tensor:
     return values.reshape(len(x), 1) if values.ndim < 2 and values.numel() == len(x) else values
 
 
-def affine(values: Float[Tensor, "regions corners ..."]) -> Float[Tensor, "regions units corners"]:
+def affine(values: Float[Tensor, "regions corners ..."]) -> Float[Tensor, "regions corners units"]:
     """Return functions on a simplex, given by their values at its corners, as a constant and differences from there."""
-    flat = values.flatten(2).transpose(1, 2)
-    return torch.cat([flat[..., :1], flat[..., 1:] - flat[..., :1]], 2)
+    flat = values.flatten(2)
+    return torch.cat([flat[:, :1], flat[:, 1:] - flat[:, :1]], 1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import GatePattern
 from gatelab.regions.cutting import Cutter, Known, part_of
-from gatelab.regions.plane import TOUCH, Bounds, checked_bounds
+from gatelab.regions.plane import TOUCH, Bounds, Frame, checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.solids import Solid, cube, sides
 from gatelab.regions.states import States
@@ -56,8 +56,7 @@ class SolidPartition:
         """Return the vertices of a region, in the network's coordinates."""
         if not 0 <= region < len(self):
             raise InputError(f"region {region} does not exist; there are {len(self)}")
-        centre, half = self._frame
-        return centre + torch.as_tensor(self.solids[region].vertices).to(half) * half
+        return self._frame.outside(torch.as_tensor(self.solids[region].vertices))
 
     @cached_property
     def volumes(self) -> Float[Tensor, " regions"]:
@@ -66,13 +65,12 @@ class SolidPartition:
             ConvexHull(solid.vertices, qhull_options="QJ Pp" if _is_flat(solid) else "Qt").volume
             for solid in self.solids
         ]
-        return torch.tensor(scaled, dtype=torch.float64).to(self._frame[1]) * self._frame[1].prod()
+        return torch.tensor(scaled, dtype=torch.float64).to(self._frame.half) * self._frame.half.prod()
 
     @cached_property
     def centres(self) -> Float[Tensor, "regions 3"]:
         """The mean of each region's vertices, a point inside the region."""
-        centre, half = self._frame
-        return centre + torch.as_tensor(np.stack([solid.vertices.mean(0) for solid in self.solids])).to(half) * half
+        return self._frame.outside(torch.as_tensor(np.stack([solid.vertices.mean(0) for solid in self.solids])))
 
     @cached_property
     def neighbours(self) -> Int[Tensor, "pairs 2"]:
@@ -88,17 +86,15 @@ class SolidPartition:
 
     def locate(self, points: Float[Tensor, "n 3"]) -> Int[Tensor, " n"]:
         """Return the region of each point; −1 outside the box, or if rounding gives a pattern that no region has."""
-        centre, half = self._frame
-        inside = ((points.to(half) - centre).abs() <= half).all(1).tolist()
+        inside = (self._frame.inside(points).abs() <= 1).all(1).tolist()
         keys = {key: region for region, key in enumerate(self._keys)}
         states = self.replay.states(points.to(self.replay.device, torch.float64))
         found = [keys.get(key, -1) if own else -1 for key, own in zip(_keys(states), inside, strict=True)]
         return torch.tensor(found, dtype=torch.int64, device=self.maps.device)
 
     @cached_property
-    def _frame(self) -> tuple[Tensor, Tensor]:
-        low, high = torch.tensor(self.bounds, dtype=torch.float64, device=self.maps.device).T
-        return (low + high) / 2, (high - low) / 2
+    def _frame(self) -> Frame:
+        return Frame.of(self.bounds, self.maps.device)
 
     @cached_property
     def _keys(self) -> list[bytes]:
@@ -125,8 +121,7 @@ class SolidPartition:
                 else:
                     yield region, other
         if unknown:
-            centre, half = self._frame
-            points = centre + torch.as_tensor(np.stack([point for _, point in unknown])).to(half) * half
+            points = self._frame.outside(torch.as_tensor(np.stack([point for _, point in unknown])))
             for (region, _), other in zip(unknown, self.locate(points).tolist(), strict=True):
                 yield region, other if other >= 0 and other != region else None
 
@@ -162,24 +157,28 @@ def linear_regions_3d(model: nn.Module, bounds: Bounds = ((-1, 1),) * 3, *, limi
     replay.input_shape((3,))
     if not replay.gates:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
-    low, high = torch.tensor(box, dtype=torch.float64, device=replay.device).T
-    centre, half = (low + high) / 2, (high - low) / 2
-    cutter = Cutter(replay, centre + torch.cat([torch.zeros(1, 3), torch.eye(3)]).to(half) * half)
+    frame = Frame.of(box, replay.device)
+    cutter = Cutter(replay, frame.simplex())
     solids, states, known = [cube()], dict[str, Tensor](), Known()
     layer, unit = [np.full(6, -1)], [np.arange(6)]
     for level, name in enumerate(replay.gates):
         pieces = _Pieces(cutter, name, solids, states, known, sum(map(len, unit)), limit)
         solids, rows = pieces.solids, torch.tensor(pieces.parents, device=replay.device)
         states = {other: own[rows] for other, own in states.items()} | {name: pieces.state}
-        both = (known | {name: (pieces.cut.q, pieces.cut.sizes)}).items()
+        both = (known | {name: cutter.known(name, pieces.cut)}).items()
         known = {other: (part_of(q, rows), part_of(size, rows)) for other, (q, size) in both}
         layer.append(np.full(len(pieces.made), level))
         unit.append(cutter.unit(name, np.array(pieces.made, np.int64)))
     values = cutter.outputs(states, known).expand(len(solids), -1, -1)
-    constant, along = values[..., 0], values[..., 1:] / half
-    maps = torch.cat([(constant - along @ centre).unsqueeze(2), along], 2)
     return SolidPartition(
-        box, tuple(solids), maps, replay.pattern(states), states, np.concatenate(layer), np.concatenate(unit), replay
+        box,
+        tuple(solids),
+        frame.maps(values),
+        replay.pattern(states),
+        states,
+        np.concatenate(layer),
+        np.concatenate(unit),
+        replay,
     )
 
 
@@ -219,7 +218,7 @@ class _Pieces:
 
     def _planes(self, row: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         own = row if len(self.cut.lines) > 1 else 0
-        return self.cut.lines[own], self.cut.errors[own]
+        return self.cut.lines[own].T, self.cut.errors[own]
 
     def _in_doubt(self, solid: Solid, planes: NDArray[np.float64], errors: NDArray[np.float64]) -> bool:
         """Whether a vertex may lie on a plane that is not known to TOUCH."""

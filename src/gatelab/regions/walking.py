@@ -182,6 +182,8 @@ def region_walk(
     flat = one.double().flatten().cpu()
     if len(one) != 1 or bool(((flat < low) | (flat > high)).any()):
         raise InputError("give one input x inside the bounds")
+    if not isinstance(steps, int) or steps < 0:
+        raise InputError(f"steps is {steps!r}; give a whole number, at least 0")
     here = walker.region(one)
     regions, numbers, visits, crossed = [here], {_key(here.states): 0}, [0], []
     for _ in range(steps):

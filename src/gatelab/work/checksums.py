@@ -14,12 +14,12 @@ KEY = "checksum"
 _PREFIX, _DIGITS = "sha256:", 16
 BLANK = _PREFIX + _DIGITS * "0"
 _SEAL = re.compile(rb'"checksum": ?"sha256:([0-9a-f]{16})"')
-# One of these in a content without a readable checksum: the checksum itself is damaged.
+# If content without a readable checksum contains one of these, the checksum itself is damaged.
 _TRACES = (b'"checksum"', _PREFIX.encode())
 
 
 class Condition(StrEnum):
-    """What a checksum tells of a file, or of a part of it."""
+    """What a checksum says about a file, or about a part of it."""
 
     WHOLE = "whole"
     DAMAGED = "damaged"
@@ -44,9 +44,9 @@ class Part:
 
 
 def sealed(content: bytes | memoryview, bound_to: str = "") -> tuple[memoryview, bytes, memoryview]:
-    """Return content that contains :data:`BLANK` with its checksum instead, as three parts to be written in a row.
+    """Replace :data:`BLANK` in the content by its checksum; return three parts, to be written one after the other.
 
-    ``bound_to`` enters the checksum: content that is moved to where another text is expected counts as damaged.
+    ``bound_to`` enters the checksum, so content that was moved to another place counts as damaged there.
 
     Example:
         >>> b"".join(sealed(b'{"checksum": "sha256:0000000000000000", "value": 1}'))

@@ -1,4 +1,4 @@
-"""Opens executors from what a person types."""
+"""Opens executors from command-line options."""
 
 import logging
 import sys
@@ -23,7 +23,7 @@ _SLURM = {"queue", "account", "cores", "memory", "walltime", "interface", "jobs"
 
 def _tell_user(text: str) -> None:
     """Print a line on standard error."""
-    print(f"gatelab: {text}", file=sys.stderr, flush=True)  # noqa: T201  the person who waits must know
+    print(f"gatelab: {text}", file=sys.stderr, flush=True)  # noqa: T201  the user is waiting
 
 
 @contextmanager
@@ -34,19 +34,19 @@ def connect(
     timeout: float = 10.0,
     notify: Callable[[str], None] = _tell_user,
 ) -> "Iterator[Here | DaskExecutor]":
-    """Open an executor: a scheduler's workers, a cluster that is started for it, or this process if neither is named.
+    """Open an executor: the workers of a running scheduler, a cluster started here, or (by default) this process.
 
     Args:
         scheduler: the address of a Dask scheduler, tcp://host:port.
         cluster: what to start, such as "local:4"; ``FORMS`` shows the forms.
-        timeout: seconds in which a scheduler must answer, and have a worker. Jobs in a queue are waited for.
-        notify: receives lines that a person should read, say that all workers are lost.
+        timeout: seconds within which a scheduler must answer and have a worker. Waiting for queued jobs has no limit.
+        notify: receives lines for the user, for example that all workers are lost.
 
     Returns:
-        A context manager that gives an :class:`Executor`, and ends what it started.
+        A context manager that yields an :class:`Executor` and stops what it started.
 
     Raises:
-        InputError: nobody answers, a worker cannot be used, or Dask is not installed.
+        InputError: the scheduler does not answer, a worker cannot be used, or Dask is not installed.
 
     Example:
         >>> with connect() as executor:
@@ -81,7 +81,7 @@ def connect(
 def check(scheduler: str | None, cluster: str | None) -> None:
     """Refuse options that contradict each other or cannot be read, before anything is started."""
     if scheduler is not None and cluster is not None:
-        raise InputError("--scheduler names a cluster that runs, --cluster one to start; give one of them")
+        raise InputError("--scheduler names a running cluster, --cluster one to start; give one of them")
     if cluster is not None:
         read_cluster(cluster)
 
@@ -107,21 +107,21 @@ def read_cluster(text: str) -> tuple[str, dict[str, Any]]:
             raise InputError(f"--cluster {text}: '{setting}' is none of {', '.join(sorted(_SLURM))}; write {FORMS}")
         if key in {"cores", "jobs"}:
             if not value.isdecimal() or int(value) == 0:
-                raise InputError(f"--cluster {text}: {key} must be a number, not '{value}'; write {FORMS}")
+                raise InputError(f"--cluster {text}: {key} must be a whole number from 1, not '{value}'; write {FORMS}")
             options[key] = int(value)
         else:
             options[key] = value
     missing = {"cores", "memory"} - set(options)
     if missing:
-        raise InputError(f"--cluster {text}: {' and '.join(sorted(missing))} of a job must be given; write {FORMS}")
+        raise InputError(f"--cluster {text}: {' and '.join(sorted(missing))} must be given for each job; write {FORMS}")
     return "slurm", options
 
 
 def _start_local(folder: str, workers: int) -> Any:
     """Start worker processes on this machine, with one thread each. Only the system limits their memory.
 
-    They and the scheduler keep their files in ``folder``, which is private. Dask's own choice is a folder whose name
-    anybody can guess, and Python would look for modules in it.
+    They and the scheduler keep their files in ``folder``, which is private. Dask's default is a folder with a
+    predictable name, and Python would look for modules in it.
     """
     from dask import config  # noqa: PLC0415
     from distributed import LocalCluster  # noqa: PLC0415
@@ -133,7 +133,7 @@ def _start_local(folder: str, workers: int) -> Any:
 
 
 def start_slurm(jobs: int, cores: int, memory: str, **options: Any) -> Any:
-    """Submit jobs to SLURM, each with a worker process for every core. Dask's configuration gives missing options."""
+    """Submit jobs to SLURM, each with one worker process per core. Missing options come from Dask's configuration."""
     _require("dask_jobqueue")
     from dask_jobqueue.slurm import SLURMCluster  # noqa: PLC0415
 
@@ -157,18 +157,18 @@ def _submit(cluster: Any, jobs: int) -> None:
     from distributed import Status  # noqa: PLC0415
 
     cluster.scale(jobs=jobs)
-    cluster.sync(cluster._correct_state)  # until each has been submitted
+    cluster.sync(cluster._correct_state)  # returns when each job has been submitted
     for job in cluster.workers.values():
         if job.job_id is None:
             try:
-                cluster.sync(job.start)  # fails again, and this time says why; Dask only logged it
+                cluster.sync(job.start)  # fails again, and raises the error that Dask only logged
             except (RuntimeError, OSError) as error:
                 for other in cluster.workers.values():
                     if other.job_id is None:
-                        other.status = Status.failed  # else the cluster cannot be closed
+                        other.status = Status.failed  # otherwise the cluster cannot be closed
                 reason = " ".join(str(error).partition("stderr:")[2].split()) or str(error)
                 raise InputError(
-                    f"SLURM did not accept a job: {reason}; its script was\n{cluster.job_script()}"
+                    f"SLURM did not accept a job: {reason}; check the options in its script:\n{cluster.job_script()}"
                 ) from error
 
 
@@ -181,7 +181,7 @@ def _require(module: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Dask's log: what a person should know goes through ``notify``."""
+    """Silence Dask's log: messages for the user go through ``notify``."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in {"distributed", "tornado"}]
     loggers = [logging.getLogger(name) for name in [*names, "asyncio"]]
     before = [logger.level for logger in loggers]

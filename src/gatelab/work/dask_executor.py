@@ -24,9 +24,9 @@ from gatelab.errors import InputError, RunError
 from gatelab.work.dask_worker import Say, do_task
 from gatelab.work.executor import LOOK, USER_MODULE, Answer, Common, Crew, Task
 
-# Seconds after which a scheduler or worker that accepted a question counts as silent.
+# Seconds without an answer after which a scheduler or worker counts as silent.
 _SILENCE = 60.0
-# Seconds in which what all tasks need must reach all workers.
+# Seconds within which the data shared by all tasks must reach all workers.
 _BROADCAST = 600.0
 
 
@@ -38,10 +38,10 @@ class DaskExecutor:
     """
 
     def __init__(self, address: str, timeout: float, notify: Callable[[str], None]):
-        """Connect to a scheduler; ``notify`` receives lines that a person should read.
+        """Connect to a scheduler; ``notify`` receives lines for the user.
 
         Raises:
-            InputError: nobody answers there, or the scheduler has another version of gatelab, or none.
+            InputError: no scheduler answers there, or it has another version of gatelab, or none.
         """
         self.address, self._notify = address, notify
         self._threads: dict[str, int] = {}
@@ -53,7 +53,7 @@ class DaskExecutor:
             self.close()
             raise InputError(
                 f"the scheduler at {address} accepted the connection, but then did not answer within {timeout:g} s; "
-                "see its log, and start it again"
+                "check its log, and restart it"
             ) from error
         if version != __version__:
             self.close()
@@ -63,7 +63,7 @@ class DaskExecutor:
         """Wait for the first worker, then check the workers.
 
         Raises:
-            InputError: there is no worker after ``timeout`` seconds, or a worker does not fit.
+            InputError: there is no worker after ``timeout`` seconds, or a worker cannot be used.
         """
         try:
             self._client.wait_for_workers(1, timeout)
@@ -72,19 +72,19 @@ class DaskExecutor:
                 f"the scheduler at {self.address} has no workers, and none came within {timeout:g} s; start some with "
                 f"'dask worker {self.address} --nthreads 1'"
             ) from error
-        # A worker without gatelab could not even unpickle a function of ours. pydoc's returns None there.
+        # A worker without gatelab could not unpickle our functions. pydoc.locate runs there, and returns None.
         self.require(pydoc.locate, "gatelab.__version__", refusal=_version_refusal)
 
     def require(
         self, function: Callable[..., Any], *arguments: Any, refusal: Callable[[Any], str | None] = lambda text: text
     ) -> None:
-        """Ask all workers something, and raise an InputError that names the first worker whose answer is wrong.
+        """Call a function on all workers; raise an InputError that names the first worker whose answer is wrong.
 
-        ``refusal`` returns what is wrong with an answer, as a predicate of the worker; None if nothing is.
+        ``refusal`` returns what is wrong with an answer, as a predicate ("cannot import …"), or None if nothing is.
         """
 
         async def ask() -> list[tuple[str, Any]]:
-            """Return a name for each worker, and its answer or the error that it gave instead."""
+            """Return each worker's name with its answer, or with the error that it raised."""
             workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
             asked = [self._client.run(function, *arguments, workers=[one], on_error="return") for one in workers]
             bounded = (asyncio.wait_for(question, _SILENCE) for question in asked)
@@ -96,9 +96,9 @@ class DaskExecutor:
 
         for worker, answer in self._client.sync(ask):
             if isinstance(answer, TimeoutError):
-                wrong = f"does not answer for {_SILENCE:g} s; end it if it hangs"
+                wrong = f"has not answered for {_SILENCE:g} s; stop it if it hangs"
             elif isinstance(answer, OSError):
-                continue  # it died meanwhile
+                continue  # it died in the meantime
             else:
                 wrong = refusal(answer)
             if wrong:
@@ -120,7 +120,7 @@ class DaskExecutor:
         self, function: Callable[[Common, Task], Answer], common: Common, tasks: Iterable[Task]
     ) -> Generator[tuple[Task, Answer]]:
         """Yield tasks with their answers as they come. An error of ``function`` is raised unchanged."""
-        # Two for each thread: a worker has its next task at hand while it works on one.
+        # Two for each thread: the next task is already there when a worker finishes one.
         with self.crew(function, common, per_thread=2) as (crew, _):
             yield from crew.run(tasks)
 
@@ -133,41 +133,41 @@ class DaskExecutor:
         per_thread: int = 1,
         hear: Callable[..., None] = lambda *_: None,
     ) -> Iterator[tuple[Crew, Say]]:
-        """Give a crew for one function, ``per_thread`` tasks for each thread, and what its tasks call to be heard."""
+        """Yield a crew for one function, with ``per_thread`` tasks per thread, and the :class:`Say` for its tasks."""
         name = f"gatelab/{self._client.id}/{uuid.uuid4().hex}"
-        # Dask gives a plugin to each worker once, also to one that joins later. Scattered or as an argument of tasks,
-        # ``common`` would keep newcomers idle, since Dask prefers workers that have it; it would be dropped by Dask's
-        # memory manager and sent again; scattered, it would be lost with its workers. Tests:
-        # test_a_worker_that_is_killed_and_one_that_joins, test_answers_are_those_of_one_process_bit_for_bit and
-        # test_all_workers_die_and_a_new_one_comes.
+        # ``common`` travels as a plugin, which Dask gives to each worker once, also to one that joins later. As
+        # scattered data or a task's argument it would leave new workers idle, since Dask prefers workers that have
+        # it already, and Dask's memory manager would drop it and send it again. Scattered data is lost with its
+        # workers. Tests: test_a_worker_that_is_killed_and_one_that_joins,
+        # test_answers_are_those_of_one_process_bit_for_bit and test_all_workers_die_and_a_new_one_comes.
         plugin: Any = WorkerPlugin()
         plugin.content = _pickled((function, common))
 
         def start(task: Any) -> Any:
-            # Dask estimates the duration of a task from others whose key begins with the same word.
+            # Dask estimates a task's duration from tasks whose key has the same prefix.
             key = f"{function.__name__}-{uuid.uuid4().hex}"
             try:
                 return self._client.submit(do_task, name, cloudpickle.dumps(task), __version__, key=key)
             except Exception:
-                self.look()  # says so if the scheduler was lost
+                self.look()  # raises an error if the scheduler was lost
                 raise
 
         self._client.subscribe_topic(name, lambda event: hear(*event[1]))
         self._bounded(_SILENCE, self._client.run_on_scheduler, _tidying())
         self._bounded(_BROADCAST, self._client.register_plugin, plugin, name)
         try:
-            # Dask waits for ever for a scheduler that hangs: test_a_scheduler_that_dies_or_hangs_during_the_work.
+            # Dask never stops waiting for a scheduler that hangs: test_a_scheduler_that_dies_or_hangs_during_the_work.
             look = partial(self.look, every=LOOK)
             yield Crew(start, lambda: per_thread * self.parallel, self._result, look), Say(name)
         finally:
             # Only once: the scheduler forgets a plugin before its workers do, and a worker that dies has nothing to
-            # forget. A scheduler that is lost is reported where an answer is awaited.
+            # forget. A lost scheduler is reported by the code that waits for an answer.
             with suppress(OSError):
                 self._once(_SILENCE, self._client.unregister_worker_plugin, name)
                 self._client.unsubscribe_topic(name)
 
     def _once(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of Dask's client that has no time-out."""
+        """Call a method of Dask's client that lacks a time-out of its own."""
 
         async def call() -> None:
             await method(*arguments)
@@ -175,7 +175,7 @@ class DaskExecutor:
         self._client.sync(call, callback_timeout=seconds)
 
     def _bounded(self, seconds: float, method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of Dask's client that has no time-out, again if a worker dies meanwhile."""
+        """Call a method of Dask's client that lacks a time-out; repeat the call if a worker dies during it."""
         while True:
             try:
                 return self._once(seconds, method, *arguments)
@@ -185,7 +185,7 @@ class DaskExecutor:
                 self.look()
 
     def look(self, every: float = 0.0) -> None:
-        """Ask which workers there are, unless the last look was less than ``every`` seconds ago.
+        """Update the list of workers, unless the last update was less than ``every`` seconds ago.
 
         Raises:
             RunError: the scheduler is lost or silent.
@@ -198,7 +198,7 @@ class DaskExecutor:
             raise self._lost() from error
         self._looked = time.monotonic()
         if not self._threads and not self._warned:
-            self._notify(f"the scheduler at {self.address} has no workers any more; waiting for new ones")
+            self._notify(f"the scheduler at {self.address} has lost all its workers; waiting for new ones")
         self._warned = not self._threads
 
     def _result(self, future: Any, task: Any) -> Any:
@@ -210,30 +210,30 @@ class DaskExecutor:
                 raise self._lost() from error
             except KilledWorker as error:
                 raise RunError(
-                    f"workers died again and again while they worked on {repr(task)[:200]}; see their logs, and give "
+                    f"workers died repeatedly while working on {repr(task)[:200]}; check their logs, and give "
                     "them more memory, or less to do at a time"
                 ) from error
             except Exception as error:
                 if future.status == "error" or not isinstance(error, OSError):
-                    raise  # of the function, or the answer cannot be pickled
+                    raise  # the function failed, or its answer cannot be pickled
                 if not isinstance(error, TimeoutError):
                     raise self._lost() from error
-                self.look()  # the answer is long, or must be computed again
+                self.look()  # the answer takes long to transfer, or is being recomputed
 
     def _lost(self) -> RunError:
         return RunError(
-            f"the scheduler at {self.address} was lost; what is finished is kept. Start the scheduler and its workers, "
+            f"the scheduler at {self.address} was lost; finished work is kept. Start the scheduler and its workers, "
             "and run the same command again"
         )
 
     def close(self) -> None:
-        """Leave the scheduler."""
+        """Disconnect from the scheduler."""
         with suppress(OSError):
             self._client.close(timeout=2)
 
 
-def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell which of its methods wait
-    """Connect in another thread, since Dask waits for ever for somebody who accepts the connection and says nothing.
+def _client(address: str, timeout: float) -> Any:  # Dask's types do not say which of its methods block
+    """Connect in another thread, since Dask waits without limit for a server that accepts and then stays silent.
 
     Shown by test_somebody_accepts_the_connection_and_says_nothing.
     """
@@ -259,7 +259,7 @@ def _client(address: str, timeout: float) -> Any:  # Dask's types do not tell wh
 
 
 def _tidying() -> Callable[[Any], Any]:
-    """Return what removes the plugins of clients that were killed. Local: the scheduler need not import our modules."""
+    """Return a function that removes killed clients' plugins; it is local, so the scheduler imports nothing."""
 
     async def tidy(dask_scheduler: Any) -> None:
         for name in list(dask_scheduler.worker_plugins):
@@ -282,6 +282,6 @@ def _version_refusal(answer: Any) -> str | None:
         return None
     remedy = f"install gatelab {__version__} where it runs"
     if isinstance(answer, str):
-        return f"has gatelab {answer}, and here is {__version__}; {remedy}"
+        return f"has gatelab {answer}, but this client has {__version__}; {remedy}"
     why = f" ({answer})" if isinstance(answer, Exception) else ""
     return f"cannot import gatelab{why}; {remedy}"

@@ -15,9 +15,9 @@ _opening = threading.Lock()
 
 
 def do_task(name: str, task: bytes, version: str) -> Any:
-    """Do a task with one thread for linear algebra: its answer is the same on every machine."""
+    """Run a task with one thread for linear algebra, so that its answer is the same on every machine."""
     if version != __version__:
-        raise InputError(f"worker {this_worker()} has gatelab {__version__}, and the client has {version}")
+        raise InputError(f"worker {this_worker()} has gatelab {__version__}, the client {version}; install the same")
     plugin: Any = get_worker().plugins[name]
     with _opening:
         if plugin.content is not None:
@@ -35,7 +35,7 @@ def this_worker() -> str:
 
 @dataclass(frozen=True)
 class Say:
-    """Sends plain data from a task to whoever listens to its crew."""
+    """Sends plain data from a running task to the client that started its crew."""
 
     topic: str
 
@@ -43,7 +43,7 @@ class Say:
         """Send a message from a worker.
 
         Raises:
-            RunError: nobody waits for the task any more. It should end.
+            RunError: the client no longer waits for the task, which should end.
         """
         worker = get_worker()
         own = worker.state.tasks.get(worker.get_current_task())

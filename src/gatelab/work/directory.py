@@ -15,8 +15,8 @@ from gatelab.work.files import locked, parse_object, read_file, reason, sync_fol
 class DirectoryFormat:
     """A format of directory: one JSON file, the record, says what the directory was made from.
 
-    The record is written last and appears whole or not at all. A directory without it counts as new if it holds nothing
-    but the leftovers of a creation that was killed.
+    The record is written last and appears whole or not at all. A directory without a record counts as new if it holds
+    only what an interrupted creation left behind.
 
     Example:
         >>> notes = DirectoryFormat("notebook", "notes.json", "notes 1")
@@ -27,7 +27,7 @@ class DirectoryFormat:
         here holds another notebook (pages: 3 there, 4 now); choose another directory, or remove this one
     """
 
-    noun: str  # in messages
+    noun: str  # what messages call the directory
     record: str  # the name of the file
     version: str  # the value of "format" in the record
     error: type[RunError] = RunError
@@ -50,15 +50,15 @@ class DirectoryFormat:
         """Make a directory and write its record.
 
         Raises:
-            RunError: nothing can be written there, or another process has made the directory by now.
+            RunError: nothing can be written there, or another process has just made the directory.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self.error(f"{path} cannot be made: {error.strerror or error}; choose another place") from error
+            raise self.error(f"{path} cannot be created: {error.strerror or error}; choose another place") from error
         with locked(path):
             if (path / self.record).exists():
-                raise self.error(f"another process has just made {path}; run the same command again to continue it")
+                raise self.error(f"another process has just created {path}; run the same command again to continue it")
             write_json(path / self.record, record, self.inside)
             sync_folder(path)
             sync_folder(path.parent)

@@ -6,7 +6,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-# Seconds between two looks at those who work, while no answers come.
+# Seconds between two checks of the workers while no answer arrives.
 LOOK = 1.0
 # The prefix of modules that were made from a user's file. No worker can import them by name.
 USER_MODULE = "gatelab_user_"
@@ -28,7 +28,7 @@ class Executor(Protocol):
         Args:
             function: a function of a module, pure except for what it caches in ``common``.
             common: what all tasks need. Each worker receives it once.
-            tasks: small objects. The executor takes only as many at a time as the workers can use.
+            tasks: small objects, taken only as fast as the workers can use them.
         """
         ...
 
@@ -61,13 +61,13 @@ class Crew:
         result: Callable[[Any, Any], Any] = lambda future, _: future.result(),
         look: Callable[[], None] = lambda: None,
     ):
-        """Use a function that starts tasks.
+        """Make a crew from a function that starts tasks.
 
         Args:
             start: starts a task and returns a future of the answer.
             limit: returns the number of tasks that may be under way.
             result: returns the answer of a finished future; its second argument is the task.
-            look: called at least once a second while an answer is awaited; raises an error if none can come.
+            look: called at least once a second while waiting for an answer; raises an error if none can come.
         """
         self._start, self._limit, self._result, self._look = start, limit, result, look
         self._running: dict[Any, Any] = {}  # futures with their tasks
@@ -85,7 +85,7 @@ class Crew:
         future.add_done_callback(self._done.put)
 
     def next(self) -> tuple[Any, Any]:
-        """Wait for an answer, and return it behind its task."""
+        """Wait for the next answer; return its task and the answer."""
         future = None
         while future is None:
             self._look()

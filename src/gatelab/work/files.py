@@ -1,7 +1,7 @@
-"""Files that survive a crash whole, and directories that one process has to itself.
+"""Files that are whole after a crash, and directories that one process locks.
 
-Directories may come from somebody else. What is written there goes to regular files under their own names: no symbolic
-link is followed, no file is emptied, and no pipe or device is opened.
+A directory may come from somebody else. gatelab writes there only to regular files under their own names: it follows no
+symbolic link, truncates no file, and opens no pipe or device.
 """
 
 import errno
@@ -22,22 +22,22 @@ from gatelab.work.checksums import BLANK, KEY, Condition, condition, sealed
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
 _BINARY = getattr(os, "O_BINARY", 0)
-# The system tells this only to those who change it.
+# Setting the mask is the only way to read it.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
 
 
 def open_own(path: Path) -> BinaryIO:
-    """Open a regular file to read and write, and make it if it is missing; its content is kept.
+    """Open a regular file to read and write; create it if it is missing, and keep its content.
 
     Raises:
-        OSError: there is a symbolic link, a second name of the file elsewhere, or no regular file.
+        OSError: this is a symbolic link, has a second hard link, or is not a regular file.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT | _BINARY, 0o666)
     _close_unless_regular(handle)
     if os.fstat(handle).st_nlink > 1:
         os.close(handle)
-        raise OSError(errno.EMLINK, "it is a hard link to a file that has another name as well")
+        raise OSError(errno.EMLINK, "the file has a second name (a hard link)")
     return os.fdopen(handle, "r+b")
 
 
@@ -48,7 +48,7 @@ def _close_unless_regular(handle: int) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read; a pipe or a device, which may have no end, is an OSError."""
+    """Open a regular file to read; a pipe or a device, which may never end, raises an OSError."""
     handle = os.open(path, os.O_RDONLY | _NO_WAIT | _BINARY)
     _close_unless_regular(handle)
     return os.fdopen(handle, "rb")
@@ -61,17 +61,17 @@ def read_file(path: Path) -> bytes:
 
 
 def write_durably(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file. After a crash there is the old file or the new one, never a part.
+    """Write a file. A crash leaves the old file or the new one, never a part.
 
-    Until it is complete, only its owner can read it.
+    Until the file is complete, only its owner can read it.
 
     Raises:
-        RunError: the disk is full, say; the old file is unchanged.
+        RunError: the file cannot be written, for example on a full disk; the old file is unchanged.
     """
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.unlink(missing_ok=True)  # of a process that was killed, or a link to somewhere else
+        partial.unlink(missing_ok=True)  # left by a killed process, or a link to another place
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
         try:
             for part in parts:
@@ -83,9 +83,9 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
             os.close(handle)
         partial.replace(path)
     except OSError as error:
-        with suppress(OSError):  # a read-only disk refuses that as well
+        with suppress(OSError):  # this also fails on a read-only disk
             partial.unlink(missing_ok=True)
-        raise refusal(path, error, "what was finished is kept") from error
+        raise refusal(path, error, "finished work is kept") from error
 
 
 def refusal(path: Path, error: OSError, safe: str) -> RunError:
@@ -101,14 +101,14 @@ def refusal(path: Path, error: OSError, safe: str) -> RunError:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise a RunError if there is a symbolic link below a directory: files would be written to where it leads."""
+    """Raise a RunError if there is a symbolic link below a directory: files would be written to its target."""
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             link = Path(place) / name
             if link.is_symlink():
                 raise RunError(
-                    f"{link} is a symbolic link to {link.readlink()}; gatelab writes to no other place than {folder}. "
-                    "Replace the link by what it leads to, or remove it"
+                    f"{link} is a symbolic link to {link.readlink()}; gatelab writes only inside {folder}. "
+                    "Replace the link by its target, or remove it"
                 )
 
 
@@ -129,9 +129,9 @@ def _write_all(file: int, content: memoryview) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any], inside: Sequence[str] = ()) -> None:
-    """Write indented JSON durably; its checksum is the first entry, or that of the part to which ``inside`` leads."""
+    """Write indented JSON durably. The checksum is its first entry, or the first of the part that ``inside`` names."""
     text = json.dumps(_with_place(content, inside), indent=2, ensure_ascii=False) + "\n"
-    # A path may hold bytes that are no text. JSON has the same escapes for them as Python.
+    # A path may hold bytes that are not valid text; JSON keeps Python's escapes for them.
     write_durably(path, *sealed(text.encode(errors="backslashreplace")))
 
 
@@ -142,7 +142,7 @@ def _with_place(content: Mapping[str, Any], inside: Sequence[str]) -> dict[str, 
 
 
 def read_json(path: Path, remedy: str, *, must_be_sealed: bool = False) -> dict[str, Any]:
-    """Read a file that :func:`write_json` has written, without its checksum.
+    """Read a file written by :func:`write_json`; the checksum is left out of the result.
 
     Args:
         path: the file.
@@ -188,14 +188,14 @@ def reason(error: Exception) -> str:
 def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Keep other processes out of a directory. The lock ends with the process, however it ends.
 
-    ``waiting`` is called before this process waits for another one that has the lock; None does not wait.
+    ``waiting`` is called before this process waits for another that holds the lock; with None it does not wait.
 
     Raises:
-        RunError: another process has the lock and we do not wait, or the file system has no locks.
+        RunError: another process holds the lock and ``waiting`` is None, or the file system has no locks.
     """
     try:
-        folder.stat()  # filelock would make a directory that is missing
-        with open_own(folder / "lock"):  # refuses a link or a pipe, whatever a version of filelock does with it
+        folder.stat()  # filelock would create a missing directory
+        with open_own(folder / "lock"):  # refuses a link or a pipe, which filelock may follow or open
             pass
         # A soft lock, filelock's substitute on file systems without locks, would outlive a process that is killed.
         lock = FileLock(folder / "lock", thread_local=False, fallback_to_soft=False)
@@ -207,7 +207,7 @@ def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[
             waiting()
             lock.acquire()
     except OSError as error:
-        raise RunError(f"{folder} cannot be locked: {reason(error)}; it must be writable, and have locks") from error
+        raise RunError(f"{folder} cannot be locked: {reason(error)}; choose a writable place with locks") from error
     try:
         yield
     finally:

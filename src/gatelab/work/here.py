@@ -47,7 +47,7 @@ class Here:
             tasks: taken one by one, when a thread has room for the next.
         """
         with one_thread_each(), ThreadPoolExecutor(self._threads) as pool:
-            # One more than threads: none is idle while the caller takes an answer.
+            # One task more than threads: no thread is idle while the caller handles an answer.
             crew = Crew(lambda task: pool.submit(function, common, task), limit=lambda: self._threads + 1)
             try:
                 yield from crew.run(tasks)
@@ -58,8 +58,8 @@ class Here:
 def in_order(function: Callable[[Task], Answer], items: Iterable[Task], threads: int) -> Generator[tuple[Task, Answer]]:
     """Yield items with the function's answers, in the order of the items.
 
-    A pool of threads calls the function. The caller's thread takes the items, so that the next ones are read while
-    others are worked on: at most one more than ``threads`` before it yields the first answer.
+    A pool of threads calls the function. The caller's thread takes the items, so the next ones are read while others
+    are being worked on: at most ``threads`` + 1 before the first answer is yielded.
 
     Example:
         >>> list(in_order(abs, [-3, 1], 2))
@@ -85,12 +85,12 @@ _inside, _before, _guard = 0, 0, Lock()
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Limit each of torch's operations to one thread, until the last of all callers has left.
+    """Limit each of torch's operations to one thread until the last caller has left.
 
-    Torch keeps the number for each thread of Python, and gives new threads the number that was set last. The count of
-    callers makes sure that threads started while anybody is inside get one.
+    Torch keeps this number per Python thread, and new threads inherit the number that was set last. Counting the
+    callers makes sure that every thread started in the meantime gets one.
     """
-    global _inside, _before  # noqa: PLW0603  torch's setting is global, too
+    global _inside, _before  # noqa: PLW0603  torch's setting is global
     with _guard:
         if _inside == 0:
             _before = torch.get_num_threads()
@@ -105,18 +105,18 @@ def one_thread_each() -> Iterator[None]:
                 torch.set_num_threads(_before)
 
 
-# Multiplications of one batch's forward pass from which on several threads may pay. Measured on two cores: up to 1e7,
-# even the fastest of many steps of a dense network was slower with a second thread (2.2 ms against 1.8 ms). Beside
-# other work the mean step was 3 to 20 times as slow at every size, since a product waits for its slowest thread: the
-# demo took 9 minutes instead of 22 seconds. At the limit a step takes about 5 ms.
+# From this many multiplications in a batch's forward pass, several threads may pay. Measured on two cores: up to 1e7,
+# even the fastest of many steps of a dense network was slower with a second thread (2.2 ms against 1.8 ms). On a
+# busy machine the mean step was 3 to 20 times slower at every size, since a product waits for its slowest thread: the
+# demo took 9 minutes instead of 22 seconds. At this limit a step takes about 5 ms.
 _SEVERAL_THREADS_PAY = 2**25
 
 
 def threads_for(multiplications: int) -> AbstractContextManager[None]:
     """Let torch use one thread for steps of a small computation, and all of its threads for a large one.
 
-    The choice depends on the multiplications of a step alone, never on the machine or its load. Small computations
-    therefore have the same order of sums on every machine; large ones have what they had without this function.
+    The choice depends only on the multiplications of a step, never on the machine or its load. Small computations
+    therefore sum in the same order on every machine; for large ones this function changes nothing.
 
     Example:
         >>> with threads_for(multiplications=1000):

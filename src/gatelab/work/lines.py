@@ -14,7 +14,7 @@ from gatelab.work.files import open_own, parse_object, read_file, reason, refusa
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it is in the file; ``fault`` says what is wrong with it, as a predicate, and is empty if nothing is."""
+    """A line of the file; ``fault`` is a predicate that says what is wrong, or empty if nothing is."""
 
     number: int
     content: bytes
@@ -26,7 +26,7 @@ class Line:
 class JsonLines:
     """A file that only grows. A line is on the disk before :meth:`append` returns.
 
-    A line that a crash cut short has no end; it is ignored, and the next one overwrites it.
+    A line that a crash cut short lacks its line end; readers ignore it, and the next append overwrites it.
     """
 
     def __init__(self, path: Path, bound_to: str = "", *, must_be_sealed: bool = False):
@@ -35,25 +35,25 @@ class JsonLines:
         Args:
             path: the file.
             bound_to: enters every checksum, so that a line from another file counts as damaged.
-            must_be_sealed: whether lines without a checksum count as damaged. If not, only those do that stand behind
-                a line with one: version 0.1 cannot have written them.
+            must_be_sealed: whether every line without a checksum counts as damaged. If False, such a line is damaged
+                only after a line that has one: version 0.1 cannot have written it.
         """
         self.path = path
         self._bound_to, self._must_be_sealed = bound_to, must_be_sealed
-        self._end = -1  # the position behind the last whole line, once it is known
+        self._end = -1  # the position after the last whole line, once known
 
     def read(self) -> list[Line]:
-        """Return all lines that have an end.
+        """Return all complete lines.
 
         Raises:
-            RunError: there is something else than a file.
+            RunError: this is not a regular file.
         """
         try:
             content = read_file(self.path)
         except FileNotFoundError:
             content = b""
         except OSError as error:
-            raise RunError(f"{self.path} cannot be read: {reason(error)}; remove what is there") from error
+            raise RunError(f"{self.path} cannot be read: {reason(error)}; remove it") from error
         self._end = content.rfind(b"\n") + 1
         lines: list[Line] = []
         must_be_sealed = self._must_be_sealed
@@ -67,7 +67,7 @@ class JsonLines:
         try:
             entry = parse_object(content)
         except ValueError as error:
-            return Line(number, content, Condition.DAMAGED, {}, f"is no JSON object ({error})")
+            return Line(number, content, Condition.DAMAGED, {}, f"is not a JSON object ({error})")
         entry.pop(KEY, None)
         if found is Condition.DAMAGED:
             return Line(number, content, found, entry, "does not match its checksum")
@@ -79,7 +79,7 @@ class JsonLines:
         """Add a line.
 
         Raises:
-            RunError: the disk is full, say; the earlier lines are unchanged.
+            RunError: the line cannot be written, for example on a full disk; the earlier lines are unchanged.
         """
         line = b"".join((*sealed(json.dumps({KEY: BLANK, **entry}).encode(), self._bound_to), b"\n"))
         try:
@@ -94,7 +94,7 @@ class JsonLines:
                 os.fsync(file.fileno())
             self._end += len(line)
         except OSError as error:
-            raise refusal(self.path, error, "the lines written before are safe") from error
+            raise refusal(self.path, error, "earlier lines are safe") from error
 
     def keep(self, lines: Iterable[Line]) -> None:
         """Replace the file by some of its lines."""

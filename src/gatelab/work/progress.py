@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
-_SILENCE = 20.0  # seconds after which a log gets a line even if little has happened
+_SILENCE = 10.0  # seconds after which an update is written even if it completes no tenth
 
 
 @runtime_checkable
@@ -47,15 +47,15 @@ class Silent:
 
 
 class LogLines(Silent):
-    """Writes to standard error: one line per tenth of a part, after a minute of silence, and at the end of the part."""
+    """Writes to standard error: a line per tenth of a part, after ten seconds of silence, and at its end."""
 
     def __init__(self, shortest: float = 0.0):
         self._start, self._shortest = time.monotonic(), shortest
-        self._begun: dict[str, tuple[float, float]] = {}  # when a part was first heard of, and how far it was
-        self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and when that was
+        self._begun: dict[str, tuple[float, float]] = {}  # when a part was first reported, and its fraction then
+        self._last: dict[str, tuple[int, float]] = {}  # the tenth in its latest line, and the time of that line
 
     def update(self, part: str, fraction: float, text: str) -> None:
-        """Write a line if a tenth is complete or the last line is long ago."""
+        """Write a line if another tenth is complete, or if the last line is more than 20 seconds old."""
         tenth, now = int(10 * fraction), time.monotonic()
         begun, first = self._begun.setdefault(part, (now, fraction))
         if now - begun < self._shortest:
@@ -73,7 +73,7 @@ class LogLines(Silent):
             self.note(f"{part}: done")
 
     def note(self, text: str) -> None:
-        """Write a line with the seconds since the start; the work goes on if nobody can read it."""
+        """Write a line with the seconds since the start; ignore a closed standard error."""
         with suppress(OSError):
             sys.stderr.write(f"[{time.monotonic() - self._start:7.1f} s] {text}\n")
             sys.stderr.flush()

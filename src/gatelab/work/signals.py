@@ -8,10 +8,10 @@ from multiprocessing import resource_tracker
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Let no process or thread that is started here receive the signals for which this process has a handler.
+    """Block the signals that this process handles, so that processes and threads started here do not receive them.
 
-    A terminal or a batch system sends its signals to all processes of a group. Children must not end on their own
-    before their parent does: it would take their end for an error. A signal that comes meanwhile reaches this thread
+    A terminal or a batch system sends its signals to all processes of a group. Children must not end before their
+    parent, which would take that for an error. A signal that arrives in the meantime reaches this thread
     afterwards.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows

@@ -13,17 +13,17 @@ from gatelab.work.files import read_file, reason, write_durably
 
 _ABOUT = "__metadata__"
 _SIZE = 8  # bytes that hold the length of the header
-REMEDY = "run the same command with --redo-damaged to compute what is damaged again"
+REMEDY = "run the same command with --redo-damaged to recompute the damaged parts"
 
 
 def write_tensors(path: Path, content: bytes) -> None:
     """Write a file in the form of :func:`safetensors.torch.save` durably, with its checksum among its metadata."""
     size = int.from_bytes(content[:_SIZE], "little")
     header = json.loads(content[_SIZE : _SIZE + size])
-    about = dict(sorted(header.pop(_ABOUT, {}).items()))  # safetensors orders them by chance
+    about = dict(sorted(header.pop(_ABOUT, {}).items()))  # safetensors leaves their order undefined
     header = {_ABOUT: {KEY: BLANK, **about}, **header}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _SIZE)  # as safetensors does it: tensors begin at a multiple of eight
+    text += b" " * (-len(text) % _SIZE)  # like safetensors: tensors begin at a multiple of eight bytes
     start, digits, rest = sealed(b"".join((len(text).to_bytes(_SIZE, "little"), text, content[_SIZE + size :])))
     write_durably(path, start, digits, rest)
 
@@ -32,7 +32,7 @@ def read_tensors(path: Path, remedy: str = REMEDY) -> tuple[dict[str, Tensor], d
     """Read the tensors of a file and its metadata.
 
     Raises:
-        RunError: the file is missing, damaged, or no safetensors file.
+        RunError: the file is missing, damaged, or not a safetensors file.
     """
     try:
         content = read_file(path)

@@ -118,6 +118,7 @@ def test_path_counts_that_overflow():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # about ten seconds each, but of a core that others use too
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "activation_region"])
 def test_thousand_layers(name):
     torch.manual_seed(0)

@@ -17,6 +17,8 @@ from tests.attacks.outcomes import RawError, SilentlyWrongError
 
 # Paths that are listed to be added up.
 MOST_PATHS = 5000
+# One network in four: an estimate takes twenty calls, as much time as everything else together.
+FEATURES_EVERY = 4
 
 
 def equal(ours: Tensor, theirs: Tensor, what: str) -> None:
@@ -66,7 +68,7 @@ def check_tangent_kernel(_: Program, model: nn.Module, x: Tensor) -> None:
 
 def check_path_features(program: Program, model: nn.Module, x: Tensor) -> None:
     """Inner products of random features have H as their mean: eight standard errors of 20 runs."""
-    if program.shares_weights():
+    if program.shares_weights() or program.seed % FEATURES_EVERY:
         return
     expected = reference.path_kernel(program, model, x, normalise=True)
     generator = torch.Generator().manual_seed(program.seed)
@@ -99,8 +101,11 @@ def check_paths(program: Program, model: nn.Module, x: Tensor) -> None:
     equal(torch.tensor(few).abs(), torch.tensor([path.contribution for path in paths[:4]]).abs(), "the largest paths")
 
 
-def check_regions(_: Program, model: nn.Module, x: Tensor) -> None:
-    """The map of a partition is the network; x's region holds the points with x's gates."""
+def check_regions(program: Program, model: nn.Module, x: Tensor) -> None:
+    """The map of a partition is the network; x's region holds the points with x's gates.
+
+    A gate with two bounds is closed below the one and above the other; its bit does not tell which.
+    """
     plane = Plane.through(*x[:3])
     partition = linear_regions_2d(model, plane, ((-0.7, 1.3), (-0.8, 1.2)))
     generator = torch.Generator().manual_seed(0)
@@ -108,12 +113,13 @@ def check_regions(_: Program, model: nn.Module, x: Tensor) -> None:
     points = plane.at(places)
     equal(partition.evaluate(places), model(points.clone()).detach().flatten(1), "the map on a region")
     region = activation_region(model, x[:1])
-    equal(region.map(x[:1]), model(x[:1].clone()).detach().flatten(1), "the map on x's region")
     inside = region.polyhedron.contains(points.flatten(1))
     patterns, own = gl.capture_gates(model, points), gl.capture_gates(model, x[:1])
     same = torch.stack([(patterns[name] == own[name]).flatten(1).all(1) for name in own.layers]).all(0)
-    if not torch.equal(inside, same):
+    if bool((inside & ~same).any()) or (bool((same & ~inside).any()) and "two bounds" not in program.oddities()):
         raise SilentlyWrongError("x's region does not hold exactly the points with x's gates")
+    own_points = torch.cat([x[:1], points[inside]])
+    equal(region.map(own_points.flatten(1)), model(own_points.clone()).detach().flatten(1), "the map on x's region")
 
 
 CHECKS: dict[str, Callable[[Program, nn.Module, Tensor], None]] = {

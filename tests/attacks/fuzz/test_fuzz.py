@@ -11,21 +11,26 @@ from tests.references.replay import exact_kernel
 pytestmark = pytest.mark.attack("fuzz")
 
 
-@pytest.mark.parametrize("seed", [*range(50), *range(FIRST_SOFT, FIRST_SOFT + 8)])
+# Fifty networks with those below: the slow test has these too.
+LONG = {2, 3, 4, 8, 11, 12, 14, 27, 28, 33, 35, 40, 42, 44}
+
+
+@pytest.mark.parametrize("seed", [*sorted({*range(50)} - LONG), *range(FIRST_SOFT, FIRST_SOFT + 8)])
 def test_network(seed):
     refusals(seed)
 
 
 # 1178: tangent kernel of a PReLU; 1666, 1802: path kernel of grouped convolutions behind a concatenation; 257, 536: a
-# PReLU behind the last ReLU is missing among the gates; 1041: a padded image is refused as mixed.
-@pytest.mark.parametrize("seed", [257, 536, 1041, 1178, 1666, 1802])
+# PReLU behind the last ReLU is missing among the gates; 1041: a padded image is refused as mixed; 1272: closed below
+# and closed above are two states, though one bit.
+@pytest.mark.parametrize("seed", [257, 536, 1041, 1178, 1272, 1666, 1802])
 def test_network_that_once_was_wrong(seed):
     refusals(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", [*range(50, 2050, 50), *range(FIRST_SOFT, FIRST_SOFT + 500, 50)])
+@pytest.mark.parametrize("first", [*range(0, 2050, 50), *range(FIRST_SOFT, FIRST_SOFT + 500, 50)])
 def test_fifty_networks(first):
     for seed in range(first, first + 50):
         refusals(seed)

@@ -17,7 +17,10 @@ from tests.attacks.state.test_state import Locked, Talkative, plain
 
 pytestmark = pytest.mark.attack("state and threads")
 
-THREADS, ROUNDS = 8, 4
+THREADS = 8
+# The pool of eight is the attack; how often each calls is for the slow suite.
+ROUNDS = [1, pytest.param(8, marks=pytest.mark.slow)]
+DRAWS = 60
 NAMES = [
     name for name in (*CALLS, "OverlapKernel", "to_dlgn", "linear_regions_1d", "neural_path_features") if name != "read"
 ]
@@ -50,38 +53,41 @@ def together(work, count: int = THREADS) -> list:
             raise RawError(f"{type(error).__name__}: {error}") from error
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_with_models_of_their_own(name):
+def test_threads_with_models_of_their_own(name, rounds):
     x = torch.randn(4, 3)
     own = [plain() for _ in range(THREADS)]
     expected = EVERY[name](own[0], x)
-    for ours in together(lambda number: [EVERY[name](own[number], x) for _ in range(ROUNDS)]):
+    for ours in together(lambda number: [EVERY[name](own[number], x) for _ in range(rounds)]):
         if not all(same(one, expected) for one in ours):
             raise SilentlyWrongError("another result in a thread")
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_with_one_model(name):
+def test_threads_with_one_model(name, rounds):
     model, x = plain(), torch.randn(4, 3)
     expected = EVERY[name](model, x)
-    for ours in together(lambda _number: [EVERY[name](model, x) for _ in range(ROUNDS)]):
+    for ours in together(lambda _number: [EVERY[name](model, x) for _ in range(rounds)]):
         if not all(same(one, expected) for one in ours):
             raise SilentlyWrongError("another result in a thread")
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("kind", [plain, Talkative, Locked], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
     "name", ["capture_gates", "neural_path_kernel", "neural_tangent_kernel", "path_features", "top_paths"]
 )
-def test_users_own_forwards_meanwhile(kind, name):
+def test_users_own_forwards_meanwhile(kind, name, rounds):
     """Half of the threads just run the model: their answers, and those of gatelab, are as ever."""
     model, x = kind().eval(), torch.randn(4, 3)
     output, expected = model(x).detach(), EVERY[name](model, x)
 
     def work(number):
         if number % 2:
-            return all(torch.equal(model(x), output) for _ in range(10 * ROUNDS))
-        return all(same(EVERY[name](model, x), expected) for _ in range(ROUNDS))
+            return all(torch.equal(model(x), output) for _ in range(10 * rounds))
+        return all(same(EVERY[name](model, x), expected) for _ in range(rounds))
 
     if not all(together(work)):
         raise SilentlyWrongError("another result in a thread")
@@ -116,19 +122,19 @@ def test_users_own_draws_meanwhile(name):
     """The user draws from the global generator in between: the numbers are those of a program without gatelab."""
     model, x = plain(), torch.randn(4, 3)
     torch.manual_seed(3)
-    expected = torch.stack([torch.rand(()) for _ in range(200)])
+    expected = torch.stack([torch.rand(()) for _ in range(DRAWS)])
     torch.manual_seed(3)
     done = threading.Event()
 
     def work(number):
         if number:
-            for _ in range(200):
+            for _ in range(DRAWS):
                 EVERY[name](model, x)
                 if done.is_set():
                     break
             return True
         drawn = []
-        for _ in range(200):
+        for _ in range(DRAWS):
             drawn.append(torch.rand(()))
             done.wait(1e-4)
         done.set()
@@ -144,7 +150,7 @@ def _meanwhile(name, model, change):
 
     def work(number):
         if number:
-            for _ in range(2 * ROUNDS):
+            for _ in range(2):
                 with contextlib.suppress(GatelabError):
                     EVERY[name](model, x)
             done.set()

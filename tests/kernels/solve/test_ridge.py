@@ -217,7 +217,7 @@ def test_rows_feed_scikit_learn(generator):
     ("kernel", "targets", "ridge", "message"),
     [
         (DenseKernel(torch.ones(3, 4), False), torch.ones(3), 1.0, "3 × 4; ridge regression needs"),
-        (DenseKernel(torch.eye(3), False), torch.ones(3), 1.0, "not kept as a symmetric one"),
+        (DenseKernel(torch.eye(3), False), torch.ones(3), 1.0, "not stored as a symmetric one"),
         (DenseKernel(torch.eye(3), True), torch.ones(4), 1.0, r"n = 3 examples, the targets have shape \(4,\)"),
         (torch.eye(3), torch.ones(3), 0.0, "ridge is 0.0; give a positive number"),
         (DenseKernel(torch.eye(3), True), torch.ones(3), -1.0, "ridge is -1.0"),
@@ -241,7 +241,7 @@ def test_what_cannot_be_solved_is_refused(kernel, targets, ridge, message):
         ({"tolerance": 0.0}, "tolerance is 0.0"),
         ({"max_iterations": 0}, "max_iterations is 0"),
         ({"preconditioner_rank": -1}, "preconditioner_rank is -1"),
-        ({"start": torch.zeros(3, 2)}, r"start has shape \(3, 2\), the targets make it \(3, 1\)"),
+        ({"start": torch.zeros(3, 2)}, r"start has shape \(3, 2\), but the targets require \(3, 1\)"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

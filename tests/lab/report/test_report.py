@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gatelab.errors import RunError
+from gatelab.errors import InputError, RunError
 from gatelab.figures import Curve, Plot
 from gatelab.lab import Claim, FigureFacts, Findings, Table
-from gatelab.lab.experiment import Config, Experiment
+from gatelab.lab.experiment import Config, Experiment, SeededConfig, cell_per_run
 from gatelab.lab.report import write_report
 from gatelab.lab.report.drawings import files_of
 from gatelab.lab.report.html import page
@@ -55,6 +55,16 @@ def test_the_page_is_escaped_and_needs_nothing_else():
     assert content.index("The answer.") < content.index("<svg") < content.index("<table")  # figures come first
     assert "#010203" not in content  # axes and text have the page's own colour
     assert "currentColor" in content
+
+
+def test_a_phone_shows_a_plot_whole_and_keeps_units_with_their_numbers():
+    plot = Plot("epoch", "loss", (Curve("", (0.0, 1.0), (1.0, 0.5), line=True),))
+    found = Findings(
+        "A study", "82 % of it.", figures=(FigureFacts("Loss", plot, "It falls by 50 %."),), notes=("3 %",)
+    )
+    content = page(found, {})
+    assert '<div class="wide plain">' in content
+    assert all(text in content for text in ("82\u00a0% of it.", "by 50\u00a0%.", "<li>3\u00a0%</li>"))
 
 
 def test_figures_are_files_too():
@@ -104,3 +114,42 @@ def test_results_come_in_the_order_of_the_cells(tmp_path):
     for name in ("third", "first", "second"):
         run.add_result(name, {}, 0.0)
     assert write_report(run, experiment)[1].title == "first second third"
+
+
+def repeated(cells):
+    def means(config, results):
+        return Findings(f"{config.runs} runs: " + ", ".join(str(result["score"]) for result in results.values()), "")
+
+    return Experiment("repeated", "", SeededConfig, {}, cells, lambda *_: {}, means)
+
+
+def test_the_first_runs_can_be_concluded_before_the_others_are_finished(tmp_path):
+    run, experiment = Run.open(tmp_path / "run", "repeated", {"runs": 3, "seed": 1}), repeated(cell_per_run)
+    for number in (0, 1):
+        run.add_result(f"run {number}", {"score": number}, 0.0)
+    with pytest.raises(RunError, match="not finished: run 2 still to do"):
+        write_report(run, experiment)
+    findings = write_report(run, experiment, runs=2)[1]
+    assert findings.title == "2 runs: 0, 1"
+    assert findings.notes[0].startswith("Concluded from the first 2 of 3 runs")
+    assert "first 2 of 3 runs" in (run.path / "report.html").read_text()
+    with pytest.raises(RunError, match="not finished: run 2 still to do"):
+        write_report(run, experiment, runs=3)
+    with pytest.raises(InputError, match="started with 3 runs; ask for at most that many"):
+        write_report(run, experiment, runs=4)
+
+
+def test_runs_that_share_a_cell_cannot_be_concluded_apart(tmp_path):
+    together = repeated(lambda config: [Cell("all", {"seeds": config.seeds()})])
+    run = Run.open(tmp_path / "run", "repeated", {"runs": 3, "seed": 1})
+    run.add_result("all", {"score": 0}, 0.0)
+    with pytest.raises(InputError, match="trains all runs of a cell together"):
+        write_report(run, together, runs=2)
+
+
+def test_findings_that_fail_lose_no_cell_and_say_whose_fault_it_may_be(tmp_path):
+    run = Run.open(tmp_path / "run", "repeated", {"runs": 1, "seed": 1})
+    run.add_result("run 0", {}, 0.0)
+    with pytest.raises(RunError, match=r"cannot conclude.*KeyError\('score'\).*cells are kept.*defect of gatelab"):
+        write_report(run, repeated(cell_per_run))
+    assert run.results() == {"run 0": {}}

@@ -195,7 +195,7 @@ def test_one_cell_in_a_process_and_one_process_in_a_folder(tmp_path):
         thread = start("a")
         while not told:
             time.sleep(0.01)
-        assert told == ["waits for another process that is still in its folder"]
+        assert told == ["waiting for another process that still uses its folder"]
         assert len(most) == 3
         other.stdin.close()
         thread.join()

@@ -20,7 +20,7 @@ from gatelab.lab.study.entry import read_settings
 from gatelab.lab.study.materials import fitted
 from gatelab.lab.study.rows import cells, rows
 from gatelab.lab.study.sizing import sized
-from gatelab.lab.study.source import from_trained
+from gatelab.lab.study.source import from_factory, from_trained
 from gatelab.lab.study.work import shuffled
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -186,7 +186,7 @@ def test_a_cnn_its_weights_and_an_npz_by_command(folder, monkeypatch, capsys):
     assert code == 0, err
     assert "network: net.py:Net, 283 parameters" in err
     assert "studied as it is, never retrained" in err
-    assert "gatelab draws the random gates itself" in err
+    assert "6 tensors by the network's factory, under another seed" in err
     assert "time: about" in err
     assert "a random fifth, 30 examples, is held out" in err
     assert "report: mine/report.html" in out
@@ -195,7 +195,7 @@ def test_a_cnn_its_weights_and_an_npz_by_command(folder, monkeypatch, capsys):
     # The same command goes on where the run stands: nothing is left to do, nothing is measured again.
     code, again, err = call(*line, *few, monkeypatch=monkeypatch, capsys=capsys)
     assert code == 0
-    assert "5 cells, 5 finished before" in err
+    assert "5 cells, 5 already finished" in err
     assert "time: about" not in err
     assert again.splitlines()[-1] == out.splitlines()[-1]
     # Other data under the same name are another study.
@@ -220,8 +220,11 @@ found = gl.study(model, (data["x"], data["y"]), runs=2, epochs=1, decoupled=Fals
     namespace: dict = {}
     exec(cell, namespace)
     found = namespace["found"]
-    assert found.answer.startswith(("No answer", "Not decided", "All", "Most", "Some", "About half", "None"))
-    assert list(found.table().columns) == ["gates", "regime", "mean", "sd", "low", "high", "best", "runs"]
+    assert found.answer.startswith(
+        ("No answer", "Not decided", "All", "Nearly all", "Most", "Some", "About half", "None")
+    )
+    assert list(found.table().columns) == ["gates", "regime", "mean", "sd", "low", "high", "best", "runs",
+                                           "share", "share_low", "share_high"]  # fmt: skip
     assert found.plot().axes
     assert found.report("x.html").read_text().startswith("<!doctype html>")
 
@@ -264,9 +267,67 @@ def test_sizes_depend_on_the_network_alone_and_leave_what_was_given():
     assert {row.cell for row in rows(layers)} <= names
 
 
+def test_a_refit_uses_no_more_examples_than_there_are(tmp_path):
+    how = {**QUICK, "stages": (1.0,), "epochs": 1, "refit": 5000, "out": tmp_path / "run"}
+    found = gl.study(dense, blobs(40), blobs(30, 1), **how)
+    assert found.results[-1].regime == "40 examples"
+    again = gl.study(dense, blobs(40), blobs(30, 1), **how)  # the same call goes on
+    assert again.answer == found.answer
+
+
+def test_a_network_that_learnt_nothing_is_told_so():
+    """Nine of ten examples are of one class, and steps of almost zero leave the network at its start."""
+    x, y = blobs(100)
+    y = (torch.arange(100) % 10 == 0).long()
+    found = gl.study(dense, (x, y), (x, y), **{**QUICK, "epochs": 1, "learning_rate": 1e-9})
+    told = [note for note in found.notes if "is no better than one answer for all examples (90.00 %)" in note]
+    assert bool(told) == (found.records()[0]["mean"] <= 0.9)
+    found = gl.study(dense, (x, x), (x, x), **{**QUICK, "epochs": 1, "learning_rate": 1e-9})
+    assert any("is no better than one answer for all examples (0)" in note for note in found.notes)
+
+
 def test_labels_are_shuffled_and_nothing_else():
     data = fitted(read_settings({}), gl.data.load("digits"), None).data
     mixed = shuffled(data, 0)
     assert torch.equal(mixed.train_y.sort().values, data.train_y.sort().values)
     assert float((mixed.train_y == data.train_y).double().mean()) < 0.2
     assert torch.equal(mixed.test_y, data.test_y)
+
+
+def test_the_rows_are_those_of_a_plain_loop(tmp_path):
+    """Gates fixed and values trained by hand, in the lab's order of batches: the same scores after each epoch."""
+    (x, y), (test_x, test_y) = blobs(96), blobs(80, seed=1)
+    how = {**QUICK, "epochs": 3, "stages": (1.0,), "learning_rate": 0.05}
+    gl.study(dense, (x, y), (test_x, test_y), out=tmp_path / "run", **how)
+    results = Run.read(tmp_path / "run").results()
+    source = from_factory("dense", dense)
+    for place, seed in enumerate(results["network"]["seeds"]):
+        own = source.start(seed)
+        everything = torch.ones(96, 8), torch.ones(80, 8)
+        scores = {"network": by_hand(own, None, (x, y), (test_x, test_y), seed, everything)}
+        for cell, decides in (("random", source.control(seed)), ("stage/3", own)):
+            with torch.no_grad():
+                gates = (decides[0](x) > 0).float(), (decides[0](test_x) > 0).float()
+            scores[cell] = by_hand(source.fresh(seed), nn.Identity(), (x, y), (test_x, test_y), seed, gates)
+        for cell, expected in scores.items():
+            assert results[cell]["test_score"][place] == pytest.approx(expected), cell
+
+
+def dense():
+    return nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def by_hand(net, between, train, test, seed, gates):
+    """Train a network of two dense layers; ``between`` takes the ReLU's place in front of given gates."""
+    optimiser, scores, between = torch.optim.Adam(net.parameters(), 0.05), [], between or torch.relu
+    for epoch in range(3):
+        order = torch.randperm(len(train[0]), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+        for batch in order.split(32):
+            optimiser.zero_grad()
+            answers = net[2](between(net[0](train[0][batch])) * gates[0][batch])
+            nn.functional.cross_entropy(answers, train[1][batch]).backward()
+            optimiser.step()
+        with torch.no_grad():
+            answers = net[2](between(net[0](test[0])) * gates[1])
+        scores.append(float((answers.argmax(dim=1) == test[1]).double().mean()))
+    return scores

@@ -1,8 +1,11 @@
 /** Which region each pixel lies in: exact polygons, filled row by row. */
 import type { Partition } from "../engine/partition.ts";
 
+/** The part of a partition that a picture needs. */
+export type Polygons = Pick<Partition, "bounds" | "corners" | "starts" | "regions">;
+
 /** Regions of a square of pixels, first row at the top; −1 where no pixel centre lies in a polygon. */
-export function regionMap({ corners, starts, regions, bounds }: Partition, size: number): Int32Array {
+export function regionMap({ corners, starts, regions, bounds }: Polygons, size: number): Int32Array {
   const map = new Int32Array(size * size).fill(-1);
   const [left, right, low, high] = bounds;
   const [scaleX, scaleY] = [size / (right - left), size / (high - low)];

@@ -1,4 +1,4 @@
-"""Computes kernels of any size tile by tile, to the disk, in this process or on many machines."""
+"""Computes kernels of any size tile by tile and writes them to disk, in this process or on many machines."""
 
 import threading
 from collections import OrderedDict
@@ -28,9 +28,9 @@ from gatelab.work.progress import Reporter, Silent
 # The first version of gatelab that computes the same tiles as this one. A store records it; a store with another
 # arithmetic is refused, because its tiles would not match new ones. Raise it when a kernel's rounding changes.
 ARITHMETIC = "0.1.0"
-# In a store that exists, this many rows and columns are computed again; their mean difference may be this large.
+# This many rows and columns of an existing store are recomputed; their mean difference may be this large.
 _TRIAL_ROWS, _TRIAL_TOLERANCE = 16, 1e-3
-_PART = "tiles"  # the one part of the work that a reporter hears of
+_PART = "tiles"  # the one part of the work that a reporter shows
 
 
 @overload
@@ -64,20 +64,20 @@ def compute(
 
     After an interruption, the same call continues: it reads and checks the finished tiles, and computes only those that
     are missing, damaged or from another kernel. One thread computes a tile, from blocks of rows that are always cut the
-    same way. So for tiles of one size, no bit of the result depends on the number of threads, on interruptions, or on
-    which worker computed which tile.
+    same way. For tiles of a given size, the result is therefore bit-identical, whatever the number of threads, the
+    interruptions, or the worker that computed each tile.
 
     Args:
         kernel: :class:`OverlapKernel`, :class:`PathKernel`, :class:`TangentKernel` or :class:`InfiniteWidthKernel`.
         x: the examples of the rows.
-        y: the examples of the columns; None means x, and half of the tiles.
+        y: the examples of the columns; None means x, and then only half of the tiles are computed.
         store: a directory for the result, new or from an earlier call with the same arguments; None computes in memory.
-        memory: what this process, and every worker elsewhere, may use, such as "4GB"; None means half of the machine's.
-            Tiles are made smaller until they fit.
+        memory: the memory that this process and each remote worker may use, such as "4GB"; None means half of the
+            machine's. Tiles are made smaller until they fit.
         tile: rows and columns of a tile; chosen if None.
         executor: where tiles are computed; None means threads of this process.
         progress: receives the progress; None reports nothing.
-        redo_damaged: if the metadata of the store are damaged, set it aside and start again, instead of an error.
+        redo_damaged: if the metadata of the store are damaged, set the store aside and start again instead of raising.
 
     Returns:
         The kernel: a tensor without ``store``, otherwise a :class:`StoredKernel`.
@@ -115,7 +115,7 @@ def compute(
     plan.refuse_what_cannot_fit(plan.layout.count - len(whole))
     opened = existing or KernelStore.create(path, plan.layout, about)
     with locked(path):
-        opened.read_ledger()  # another process may have worked until now
+        opened.read_ledger()  # another process may have added tiles until now
         whole |= {other for other in opened.finished - whole if opened.is_whole(other)}
         missing = [other for other in plan.layout.tiles(plan.panel) if other not in whole]
         for line in plan.description(len(missing)):
@@ -125,7 +125,7 @@ def compute(
         job = TileJob(function, x.detach(), None if y is None else y.detach(), plan.layout, plan.kept)
         with (
             closing(executor.run(compute_tile, job, missing)) as answers,
-            # A write waits for the disk, so several are under way at a time.
+            # A write waits for the disk, so several run at a time.
             closing(in_order(lambda answer: opened.write(*answer), answers, WRITERS)) as written,
         ):
             for done, ((place, _), checksum) in enumerate(written, start=1):
@@ -144,7 +144,7 @@ def planned(
     memory: str | int | None = None,
     executor: Executor | None = None,
 ) -> list[str]:
-    """Return what :func:`compute` would do and take, in a few lines: method, memory, disk and time.
+    """Describe in a few lines what :func:`compute` would do: method, memory, disk and time.
 
     A few examples are tried; nothing is written.
     """
@@ -175,12 +175,12 @@ def _existing_store(path: Path, progress: Reporter, redo_damaged: bool) -> Kerne
 
 
 def _whole_tiles(store: KernelStore, progress: Reporter) -> set[Tile]:
-    """Read every tile that the ledger lists, and return those that are whole; name the others."""
+    """Read every tile that the ledger lists; return those that are whole, and report the others."""
     if store.finished:
         progress.note(f"{len(store.finished)} tiles are finished; checking them")
     whole = {tile for tile in store.finished if store.is_whole(tile)}
     for row, column in sorted(store.finished - whole):
-        progress.note(f"tile {row}, {column} is damaged; it is computed again")
+        progress.note(f"tile {row}, {column} is damaged; it will be recomputed")
     progress.note(f"{len(whole)} of {store.layout.count} tiles are whole")
     return whole
 
@@ -188,7 +188,7 @@ def _whole_tiles(store: KernelStore, progress: Reporter) -> set[Tile]:
 def _refuse_other_entries(
     store: KernelStore, whole: set[Tile], function: TileFunction[Any], x: Tensor, y: Tensor | None
 ) -> None:
-    """Compute the first entries of a tile again: a digest cannot see a change in the code of the model's forward."""
+    """Recompute the first entries of a tile: a digest does not detect a change in the code of the model's forward."""
     if not whole:
         return
     tile = min(whole)
@@ -212,12 +212,12 @@ def _existing_folder(path: Path) -> Path:
     path = path.absolute()
     folder = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     if not folder.is_dir():
-        raise StoreError(f"{path} cannot be made: {folder} is not a directory; choose another place")
+        raise StoreError(f"{path} cannot be created: {folder} is not a directory; choose another place")
     return folder
 
 
 class TileJob:
-    """Everything that any tile needs; keeps what was computed of the latest blocks of rows."""
+    """Everything that a tile needs; caches what it computed for the latest blocks of rows."""
 
     def __init__(self, function: TileFunction[Any], x: Tensor, y: Tensor | None, layout: Layout, kept: int):
         """Keep at most ``kept`` blocks."""
@@ -226,7 +226,7 @@ class TileJob:
         self._kept: OrderedDict[tuple[int, int], Any] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out the blocks that are kept: a worker computes its own."""
+        """Leave out the cached blocks: a worker computes its own."""
         return TileJob, (self._function, self._x, self._y, self._layout, self._room)
 
     def tile(self, tile: Tile) -> Tensor:
@@ -237,7 +237,7 @@ class TileJob:
         return self._function.block(left, left if same else self._rows(0 if self._y is None else 1, column))
 
     def _rows(self, axis: int, index: int) -> Any:
-        # One thread at a time: a model has state while it runs or is differentiated.
+        # One thread at a time: a model changes state while it runs or is differentiated.
         with self._lock:
             key = (axis, index)
             if key not in self._kept:

@@ -17,7 +17,7 @@ class Layout:
     """The shape of a kernel and its tiles: squares of one size, padded with NaN at the edges."""
 
     shape: tuple[int, int]
-    outputs: tuple[int, ...]  # axes behind rows and columns, (k, k) or none
+    outputs: tuple[int, ...]  # axes after rows and columns, (k, k) or none
     dtype: torch.dtype
     symmetric: bool  # only tiles on and below the diagonal are computed and stored
     size: int  # rows and columns of a tile
@@ -51,8 +51,8 @@ class Layout:
     def tiles(self, panel: int) -> Iterator[Tile]:
         """Yield all tiles, in panels of ``panel`` rows of tiles, column by column within a panel.
 
-        This order reuses what is kept of a block of examples: a row serves all columns of its panel, and a column
-        serves all rows of the panel.
+        This order reuses what is cached for a block of examples: a row serves all columns of its panel, and a column
+        all rows of the panel.
         """
         down, across = self.grid
         for first in range(0, down, panel):
@@ -69,7 +69,7 @@ class Layout:
         """The dtype of the entries in files.
 
         Raises:
-            StoreError: NumPy, and so a file, has no such dtype.
+            StoreError: NumPy, and therefore the file format, has no such dtype.
         """
         try:
             return torch.empty(0, dtype=self.dtype).numpy().dtype.newbyteorder("<")

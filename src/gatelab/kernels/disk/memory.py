@@ -12,7 +12,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def memory_budget(memory: str | int | None) -> int:
-    """Return the bytes meant by "4GB", "800 MiB" or a number; None means half of the available memory.
+    """Convert "4GB", "800 MiB" or a number to bytes; None means half of the available memory.
 
     Example:
         >>> memory_budget("4GB"), memory_budget("1.5 GiB")
@@ -33,7 +33,7 @@ def available_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the memory that is free now, for this job."""
+    """Return the memory that is free for this job now."""
     return min(psutil.virtual_memory().available, max(0, available_bytes() - resident_bytes()))
 
 

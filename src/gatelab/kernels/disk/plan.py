@@ -18,24 +18,24 @@ from gatelab.work.executor import Executor
 from gatelab.work.here import one_thread_each
 from gatelab.work.progress import duration
 
-# Larger tiles gain nothing, because a tile is computed in blocks that fit the cache; but they cost memory.
+# Larger tiles gain nothing, because a tile is computed in blocks that fit the cache, and they cost memory.
 _LARGEST_TILE, _SMALLEST_TILE = 2048, 16
 _LARGEST_TILE_BYTES = 2**26
-# At least this many rows and columns of tiles, to show progress and to occupy several workers.
+# The least number of rows and columns of tiles, to show progress and to occupy several workers.
 _LEAST_GRID = 8
-# A tile that takes longer shows no progress, and an interruption loses much.
+# The longest a tile may take, in seconds: no progress is shown within a tile, and an interruption loses it.
 _LONGEST_TILE_SECONDS = 60.0
 # Tiles that are written at the same time.
 WRITERS = 2
-# While rows are computed, memory holds their batches and the tensor that these are joined to.
+# While rows are computed, memory holds both their batches and the joined tensor.
 _COPIES_OF_NEW_ROWS = 2
-# A shorter trial is repeated with more examples.
+# The least duration of a trial, in seconds; a shorter one is repeated with more examples.
 _ENOUGH_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """What a computation will take. Memory and disk are in bytes, a process's own where they are memory."""
+    """What a computation will take. Memory (per process) and disk are in bytes."""
 
     layout: Layout
     kept: int  # blocks of rows whose TileFunction.rows stay in memory
@@ -49,7 +49,7 @@ class TilePlan:
     per_process: int  # tiles at a time in one process
 
     def seconds(self, tiles: int) -> float:
-        """Estimate the time for so many tiles; arithmetic and writing overlap."""
+        """Estimate the seconds for this many tiles; arithmetic and writing overlap."""
         panels = ceil(self.layout.grid[0] / self.panel)
         rows = self.layout.blocks * (1 + panels) / 2 if panels > 1 else self.layout.blocks
         share = tiles / self.layout.count
@@ -65,7 +65,7 @@ class TilePlan:
         return self.layout.grid[0] if self.kept >= self.layout.blocks else max(1, self.kept - self.per_process - 1)
 
     def description(self, tiles: int) -> list[str]:
-        """Return what computing so many tiles will take, in three lines."""
+        """Describe in three lines what computing this many tiles will take."""
         layout = self.layout
         shape = " × ".join(map(str, (*layout.shape, *layout.outputs)))
         dtype = str(layout.dtype).removeprefix("torch.")
@@ -79,7 +79,7 @@ class TilePlan:
         ]
 
     def refuse_what_cannot_fit(self, tiles: int) -> None:
-        """Raise StoreError if memory or disk is too small for so many more tiles."""
+        """Raise StoreError if memory or disk is too small for this many more tiles."""
         if self.memory > self.budget:
             raise StoreError(
                 f"tiles of {self.layout.size} × {self.layout.size} need {in_words(self.memory)} of memory, but only "
@@ -94,7 +94,7 @@ class TilePlan:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What the kernel of ``n`` examples takes; the process held ``resident`` bytes before."""
+    """Measurements on the kernel of ``n`` examples; the process held ``resident`` bytes before."""
 
     function: TileFunction[Any]
     rows: Any
@@ -108,8 +108,8 @@ class _Trial:
         return self.function.bytes_kept(self.rows) / self.n
 
     def memory(self, layout: Layout, per_process: int, kept: int) -> int:
-        """Return the memory of a process: present use, rows kept and in the making, tiles under way and waiting."""
-        # Every thread may still use two blocks of rows that are no longer kept.
+        """Return the memory of a process: current use, rows cached and being computed, tiles running and waiting."""
+        # Every thread may still use two blocks of rows that have left the cache.
         rows = (kept + 2 * per_process + _COPIES_OF_NEW_ROWS) * layout.size * self.row_bytes
         working = per_process * self.function.bytes_working(self.rows, layout.size)
         return self.resident + int(rows) + working + (2 * per_process + 2 + WRITERS) * layout.tile_bytes
@@ -126,8 +126,8 @@ def make_plan(
 ) -> TilePlan:
     """Choose the size of the tiles unless it is given, and estimate what they take on the disk of ``folder``.
 
-    The size depends on the number of examples, the kernel and the budget, not on who computes the tiles, except that a
-    tile which would take longer than a minute is made smaller.
+    The size depends on the number of examples, the kernel and the budget, not on the workers, except that a tile that
+    would take longer than a minute is made smaller.
     """
     parallel, per_process = executor.parallel, executor.per_process
     trial = _try(function, x, budget)

@@ -1,9 +1,9 @@
 """A kernel on disk: a zarr array with one chunk per tile, and a ledger of the finished tiles.
 
-zarr writes the metadata, and any zarr reader opens the result. Tiles are written here, in the plain form that the
-metadata describe: little-endian entries, then their CRC-32C. Two reasons: a tile must be on the disk before the ledger
-lists it, for which zarr does not wait; and the ledger holds the same checksum, which distinguishes a tile from one of
-another kernel.
+zarr writes the metadata, and any zarr reader opens the result. This module writes the tiles itself, in the plain form
+that the metadata describe: little-endian entries, then their CRC-32C. It does so for two reasons: a tile must be on the
+disk before the ledger lists it, and zarr does not wait for that; and the ledger needs the same checksum, which
+distinguishes a tile from one of another kernel.
 """
 
 import json
@@ -35,7 +35,7 @@ class KernelStore:
     def __init__(self, path: Path, layout: Layout, about: dict[str, Any], checksum: str):
         """Describe a store that exists; :meth:`create` and :meth:`open` are for callers.
 
-        ``checksum`` is that of the metadata, to which each line of the ledger is bound; version 0.1 wrote none.
+        ``checksum`` is the checksum of the metadata, to which each line of the ledger is bound; version 0.1 wrote none.
         """
         self.path, self.layout, self.about = path, layout, about
         self._ledger = JsonLines(path / "ledger.jsonl", checksum, must_be_sealed=bool(checksum))
@@ -71,7 +71,7 @@ class KernelStore:
             StoreError: there is none, or one that this version does not read.
         """
         if not path.exists():
-            raise StoreError(f"there is no {path}; 'gatelab kernel … -o {path}' makes it")
+            raise StoreError(f"{path} does not exist; create it with 'gatelab kernel … -o {path}'")
         with KERNEL_FORMAT.reading(path) as record:
             facts = record["attributes"]["gatelab"]
             about, symmetric = facts["about"], facts["symmetric"]
@@ -102,7 +102,7 @@ class KernelStore:
         return frozenset(self._checksums)
 
     def write(self, tile: Tile, block: np.ndarray) -> int:
-        """Write a tile; when this returns it is on the disk. Return the checksum for :meth:`add_to_ledger`."""
+        """Write a tile and flush it to disk; return the checksum for :meth:`add_to_ledger`."""
         layout = self.layout
         chunk = np.ascontiguousarray(block, layout.numpy_dtype)
         if block.shape[:2] != (layout.size, layout.size):

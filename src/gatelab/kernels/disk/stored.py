@@ -109,7 +109,7 @@ class StoredKernel:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the whole kernel in memory."""
         if copy is False:
-            raise InputError(f"{self.path} is on disk, so an array of it is a copy; leave out copy=False")
+            raise InputError(f"{self.path} is on disk, so an array is always a copy; leave out copy=False")
         return np.asarray(self[...], dtype=dtype)
 
     def to_dask(self) -> "dask.array.Array":
@@ -124,7 +124,7 @@ class StoredKernel:
     def _part(self, rows: np.ndarray, columns: np.ndarray) -> Tensor:
         out = torch.empty((len(rows), len(columns), *self.outputs), dtype=self.dtype)
         by_row, by_column = self._by_tile(rows), self._by_tile(columns)
-        # A tile of a symmetric kernel may be needed at two places, its own and the mirrored one; it is read once.
+        # A tile of a symmetric kernel may be needed twice, at its own place and mirrored; it is read once.
         places: dict[Tile, list[Tile]] = {}
         for place in product(by_row, by_column):
             places.setdefault((max(place), min(place)) if self.symmetric else place, []).append(place)
@@ -148,12 +148,12 @@ class StoredKernel:
             raise InputError(f"an index of {self.path} has more than one ellipsis; give at most one")
         missing = self.ndim - (len(given) - len(dots))
         if missing < 0:
-            raise InputError(f"{len(given) - len(dots)} indices for {self.path}, which has {self.ndim} axes")
+            raise InputError(f"{len(given) - len(dots)} indices for {self.path}, which has only {self.ndim} axes")
         place = dots[0] if dots else len(given)
         return *given[:place], *(slice(None),) * missing, *given[place + 1 :]
 
     def _indices(self, which: Any, axis: int) -> np.ndarray:
-        """Return positions along an axis, none negative."""
+        """Return non-negative positions along an axis."""
         n = self.shape[axis]
         if isinstance(which, slice):
             return np.arange(n)[which]

@@ -12,14 +12,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Reach:
-    """Where an axis map looks: output position p reads inputs from stride · p + low to stride · p + high."""
+    """What an axis map reads: output position p reads inputs from stride · p + low to stride · p + high."""
 
     stride: int
     low: int
     high: int
 
     def after(self, first: "Reach") -> "Reach":
-        """Return the reach of this map applied behind another."""
+        """Return the reach of this map applied after another."""
         low, high = (first.stride * edge for edge in (self.low, self.high))
         return Reach(first.stride * self.stride, low + first.low, high + first.high)
 
@@ -48,7 +48,7 @@ class AxisMaps:
         return tuple(matrix.shape[1] for matrix in self.matrices)
 
     def after(self, first: "AxisMaps | None") -> "AxisMaps":
-        """Return this map applied behind another."""
+        """Return this map applied after another."""
         if first is None:
             return self
         return AxisMaps(tuple(b @ a for b, a in zip(self.matrices, first.matrices, strict=True)))
@@ -89,7 +89,7 @@ class AxisMaps:
 
     @property
     def reach(self) -> tuple[Reach, ...]:
-        """Where the map looks, along each axis."""
+        """What the map reads, along each axis."""
         return tuple(_reach(matrix) for matrix in self.matrices)
 
 

@@ -39,7 +39,7 @@ def bit_products(
 
 def level(multiplier: Tensor) -> float | None:
     """The value of the multipliers where they are not zero; None if there are several."""
-    level = float(multiplier.max()) or 1.0  # all closed: bits as well
+    level = float(multiplier.max()) or 1.0  # all closed gates are bits, too
     return level if bool(((multiplier == 0) | (multiplier == level)).all()) else None
 
 

@@ -1,4 +1,4 @@
-"""Covariances of random fields, layer by layer: how one weight layer's follows from those before it."""
+"""Covariances of random fields, layer by layer: each weight layer's follows from the layers before it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from gatelab.kernels.path.pooled_windows import Windows, between_windows, window
 from gatelab.kernels.path.selections import Gathering, gathered
 from gatelab.kernels.path.signals import Signal, Term
 
-KEPT_SUMS = 4  # sums of fields that are kept for the next layers
+KEPT_SUMS = 4  # sums of fields cached for the next layers
 
 
 class Covariances:
@@ -90,7 +90,7 @@ class Covariances:
             assert layer.geometry is not None
             image = _rows(term.multiplier, rows)[..., 0].unflatten(2, layer.inputs.size)
             for axis, reads in enumerate(taps.reads for taps in layer.geometry.taps):
-                # Taps go before the channels' axis, one behind the other; a last line of zeros is read by -1.
+                # Taps go before the channels' axis, one after the other; index -1 reads a last line of zeros.
                 place = image.ndim - len(layer.inputs.size) + axis
                 padded = torch.cat([image, torch.zeros_like(image.narrow(place, 0, 1))], dim=place)
                 image = padded.index_select(place, torch.where(reads < 0, padded.shape[place] - 1, reads).flatten())
@@ -101,7 +101,7 @@ class Covariances:
         return AllPairs(a.size).products(*patches)
 
     def _of_terms(self, left: Term, right: Term, pairs: Pairs, channels: int, groups: int) -> Tensor | None:
-        key = (id(left), id(right), channels, groups)  # a signal and one that continues it share terms
+        key = (id(left), id(right), channels, groups)  # a signal and its continuation share terms
         if key not in self._met:
             self._met[key] = _Meeting.of(left, right, channels // groups, groups)
         meeting = self._met[key]
@@ -130,7 +130,7 @@ class Covariances:
         return _extract(self._all_pairs(sides, fields, form, blocks), AllPairs(pairs.size), pairs)
 
     def _form_for(self, left: Term, right: Term, pairs: Pairs) -> Pairs:
-        """The pairs of field positions that two terms look at, for some pairs of node positions."""
+        """The pairs of field positions that two terms read, for some pairs of node positions."""
         forms = [self._forms[origin] for origin in left.origins if origin in right.origins]
         if len(forms) == 1 or all(isinstance(form, AllPairs) for form in forms):
             return forms[0]
@@ -147,7 +147,7 @@ class Covariances:
             return self._field(common[0], form)
         known = self._sums.get((common, form))
         if known is None:
-            # Skips add one field at a time: the sum without the last one is often the one before.
+            # Skips add one field at a time, so the sum without the last field is often cached.
             known = self._sums.get((common[:-1], form))
             rest = common[-1:] if known is not None else common[1:]
             if known is None:
@@ -212,7 +212,7 @@ class _Side:
         return matrix.scatter_add_(3, self.term.index_or_identity().expand_as(multiplier), multiplier)
 
     def flushed(self) -> "_Side":
-        """The same with its fixed map written as taps."""
+        """The same term with its fixed map written as taps."""
         return _Side(self.term.flushed(), self.held, self.rows)
 
     def gathering(self) -> Gathering:
@@ -240,7 +240,7 @@ class _Meeting:
     def windows(
         self, left: Term, right: Term, field_size: tuple[int, ...], size: tuple[int, ...]
     ) -> "tuple[Windows, Windows] | None":
-        """The windows of two terms behind a max-pooling, if all channels are one group; None if there are none."""
+        """The windows of two terms after a max-pooling, if all channels are one group; None if there are none."""
         if "windows" not in self.known:
             found = None
             if self.blocks.groups == 1 and len(self.blocks.fields) == 1:

@@ -1,7 +1,7 @@
 """The covariance of a first convolution at some offsets, computed when it is read.
 
-It is by far the largest of a network with max-pooling: the image at its full size, at every offset that windows reach.
-Made for one pair of examples at a time it stays in the cache.
+It is by far the largest covariance of a network with max-pooling: the image at full size, at every offset that windows
+reach. Computed for one pair of examples at a time, it stays in the cache.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class FirstField:
 
     @cached_property
     def entries(self) -> Float[Tensor, "n m 1 offsets q"]:
-        """The whole covariance, for whatever reads it otherwise than by windows."""
+        """The whole covariance, for readers that do not work by windows."""
         out = self.left.new_empty(len(self.left), len(self.right), 1, *self.form.shape)
         x, y, scale, bias, *rest = self.arrays
         compiled(LOOPS).convolve_products(x, y, *rest, self.scratch, out[:, :, 0].numpy())
@@ -52,7 +52,7 @@ class FirstField:
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
-        """What the compiled loops read: images, scale, bias, offsets in memory, and filter taps."""
+        """The arguments of the compiled loops: images, scale, bias, offsets in memory, and filter taps."""
         assert self.layer.geometry is not None
         inside = self.inputs.inside.numpy().view(np.uint8)
         images = (self.left.contiguous().numpy(), self.right.contiguous().numpy())
@@ -61,17 +61,17 @@ class FirstField:
 
     @property
     def scratch(self) -> np.ndarray:
-        """Memory for two images on their way through the axes."""
+        """Scratch memory for two images while the axes are convolved one after the other."""
         size, out_size, *_ = self.arrays[-1]
         return np.empty((2, prod(np.maximum(size, out_size).tolist())), self.arrays[0].dtype)
 
 
 def first_field(layer: WeightLayer, other: WeightLayer, form: Pairs, i: slice, j: slice) -> FirstField | None:
-    """Return the covariance of a first convolution between examples i and j, if compiled loops can make it.
+    """Return the covariance of a first convolution between examples i and j, or None if compiled loops cannot make it.
 
     Args:
         layer: the convolution, with the signals of the rows.
-        other: the same with those of the columns.
+        other: the same, with the signals of the columns.
         form: the pairs of positions at which its covariance is wanted.
         i: the rows.
         j: the columns.
@@ -96,7 +96,7 @@ def entries_at_once(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> in
 
 
 def _images(signal: Signal) -> Float[Tensor, "n c p"] | None:
-    """The input, if this is nothing else, on the CPU."""
+    """The input's images, if the signal is the plain input, on the CPU; None otherwise."""
     term = signal.terms[0]
     whole = signal.is_input and len(signal.terms) == 1 and torch.equal(term.channels, torch.arange(signal.channels))
     return term.multiplier[..., 0] if whole and term.multiplier.device.type == "cpu" else None

@@ -1,4 +1,4 @@
-"""Loops over pairs of positions, compiled by Numba: reading a field behind selections, and counting open channels."""
+"""Loops over pairs of positions, compiled by Numba: reading a field after selections, and counting open channels."""
 
 import numba
 import numpy as np

@@ -51,37 +51,37 @@ def neural_path_kernel(
     .. math:: H(s, s') = \langle \phi_s, \phi_{s'} \rangle = E_v[\hat y_v(s)\, \hat y_v(s')]
 
     The expectation is for one output, over independent value weights v of mean zero, with the gates fixed; where
-    outputs differ (behind a gate at the end, or in an image) it is the mean over outputs. It also defines the kernel
-    where weights are shared: paths through the same weights form a bundle, whose feature is the sum of theirs. For
-    dense layers alone it is Σ ⊙ Λ, input Gram matrix times overlap.
+    outputs differ (after a final gate, or in an image) it is the mean over outputs. It also defines the kernel where
+    weights are shared: paths through the same weights form a bundle, whose feature is the sum of the paths' features.
+    For purely dense networks it is Σ ⊙ Λ, input Gram matrix times overlap.
 
     Biases shape the gates; paths that start at them count with ``biases=True``. Paths end before a final softmax,
-    log-softmax or sigmoid. They pass batch-norm and dropout in evaluation mode; these, and other parameters that only
-    scale a signal, are values and count as one. Constant factors count as they are.
+    log-softmax or sigmoid. They pass batch-norm and dropout in evaluation mode; the scale of a batch-norm, and other
+    parameters that only scale a signal, are values and count as 1. Constant factors count as they are.
 
     Weight layers are Linear and plain, grouped, depthwise and transposed convolutions over one to three axes, with any
     stride, dilation and padding. Between them there may be any gates that :func:`gatelab.capture_gates` knows, hard or
     soft, pooling by maximum or average with any window, padding, upsampling, views, slices, shuffles, sums,
     concatenations and constant factors; :func:`gatelab.read` shows what a network is made of. For p positions and c
     channels the cost is O(n² p c) where images are flattened, because only equal positions are compared, and
-    O(n² p² c) behind a global pooling.
+    O(n² p² c) before a global pooling.
 
     Args:
         model: a network, written in any style.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
-        normalise: value weights have variance 1 / fan in behind the first layer; otherwise 1, which gives raw path
+        normalise: value weights have variance 1 / fan in after the first layer; otherwise 1, which gives raw path
             counts, in float64.
         biases: paths may also start at the biases, whose variance is 1.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         batch_size: examples per forward pass when the gates are captured.
-        output: the part of the model's answer to look at, if it returns a tuple or a dict.
+        output: the part of the model's output to use, if it returns a tuple or a dict.
 
     Returns:
         H, one row for each example of x and one column for each of y.
 
     Raises:
-        UnsupportedModelError: the model holds something for which there is no rule, named with its place;
+        UnsupportedModelError: the model holds an operation without a rule; the message names it and its line.
             :func:`gatelab.path_features` estimates the kernel of any architecture that converts.
         InputError: the images are so large that the covariances of a single pair of examples take gigabytes.
         PathCountOverflowError: a raw count is larger than float64 holds.
@@ -102,10 +102,10 @@ class PathKernel(Brief):
 
     Attributes:
         model: a network with one output tensor.
-        normalise: value weights have variance 1 / fan in behind the first layer.
+        normalise: value weights have variance 1 / fan in after the first layer.
         biases: paths may also start at the biases.
         batch_size: examples per forward pass when the gates are captured.
-        dtype: dtype of the entries; None means that of the examples, or float64 without ``normalise``.
+        dtype: dtype of the entries; None means the examples' dtype, or float64 without ``normalise``.
         gates: "network" or "hard".
 
     Example:
@@ -152,7 +152,7 @@ def _pointer(network: Network) -> str:
 
 
 def _chain_of_own_weights(network: Network, x: Tensor) -> DenseChain | None:
-    """The model as a fully connected chain whose layers share no weights; None if it is not one."""
+    """Return the model as a fully connected chain whose layers share no weights; None if it is not one."""
     try:
         chain = chain_of(network)
     except UnsupportedModelError:
@@ -163,13 +163,13 @@ def _chain_of_own_weights(network: Network, x: Tensor) -> DenseChain | None:
 
 
 def has_slopes_by_channel(network: Network) -> bool:
-    """Whether a PReLU has a slope for each channel, which packed bits do not tell."""
+    """Whether a PReLU has a slope for each channel, which packed bits do not hold."""
     return any(isinstance(network.slope(gate), tuple) for gate in network.path_gates)
 
 
 @dataclass(frozen=True)
 class ChainRows:
-    """Gates of some examples and, unless paths start at ones, the inputs."""
+    """Gates of some examples and, unless paths start at ones, their inputs."""
 
     gates: GateRows
     inputs: Float[Tensor, "n d"] | None
@@ -196,7 +196,7 @@ class ChainTiles:
         del x
         return [
             f"a chain of {len(self.chain.layers)} dense layers: Gram matrices of the gates (of packed bits, or of "
-            "numbers), times that of the inputs"
+            "numbers), times the inputs' Gram matrix"
         ]
 
     def bytes_kept(self, rows: ChainRows) -> int:
@@ -204,7 +204,7 @@ class ChainTiles:
         return self._overlap.bytes_kept(rows.gates) + bytes_of(rows.inputs)
 
     def bytes_working(self, rows: ChainRows, size: int) -> int:
-        """Return the working memory: that of the overlap and a tile of the input Gram matrix."""
+        """Return the working memory: the overlap's, and a tile of the input Gram matrix."""
         return self._overlap.bytes_working(rows.gates, size) + 2 * tile_size(size) ** 2 * self.dtype.itemsize
 
     def block(self, left: ChainRows, right: ChainRows) -> Float[Tensor, "n m"]:
@@ -231,9 +231,9 @@ class ChainTiles:
 
 @dataclass(frozen=True)
 class GraphRows:
-    """Some examples, their packed gates, and the network, since a block must not look at the model.
+    """Some examples, their packed gates, and the network, since a block must not read the model.
 
-    Signals are made from them again for each block: they take far more memory than bits.
+    Signals are rebuilt from them for each block, because they take far more memory than bits.
     """
 
     x: Float[Tensor, "n ..."]
@@ -325,7 +325,7 @@ class GraphTiles:
         if needed > free:
             raise InputError(
                 f"examples of shape {tuple(left.x.shape[1:])} need covariances of {largest:,} pairs of positions, "
-                f"about {in_words(needed)}, and {in_words(free)} are free; use smaller images, or estimate the "
+                f"about {in_words(needed)}, but only {in_words(free)} are free; use smaller images, or estimate the "
                 "kernel by gatelab.path_features"
             )
         size = tile_size(isqrt(BLOCK_ENTRIES // largest))

@@ -1,4 +1,4 @@
-"""Weight layers as the path kernel reads them: fan in, groups, and what a convolution reads."""
+"""Weight layers as the path kernel uses them: fan in, groups, and what a convolution reads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +87,7 @@ def _weight(network: Network, node: Node) -> tuple[tuple[int, ...], float, Used]
 
 
 def _entries_used(network: Network, weight: Node) -> Used:
-    """The entries of parameters that a weight is computed from: some, if it is a slice of one; else all."""
+    """The entries of parameters that a weight is computed from: a part if it is a slice of one, otherwise all."""
     sources = [node for node in ancestors(weight) if node.op == "get_attr" and "constant" not in node.meta]
     held = {node: attribute(network.model, str(node.target)) for node in sources}
     names = {node: name for node in sources if (name := _first_name(network, held[node])) is not None}

@@ -1,12 +1,12 @@
 """The path kernel of a pooled convolutional network, offset by offset, compiled by Numba.
 
 A filter tap moves two positions p and p' = p + δ together, so their offset δ changes only by the stride. The
-covariances of one offset therefore follow from those of one offset in the layer before. The table of all pairs of
+covariances at one offset therefore follow from those at one offset in the layer before. The table of all pairs of
 positions is never made, and the data of one offset stay in the cache.
 
-``LANES`` pairs of examples are computed together. Every array has the lanes on its last axis, so that all inner loops
-run over contiguous memory and become vector code, however few positions an offset leaves. Indices in them are unsigned:
-Numba lets signed ones count from the end, which prevents vector code. There are no slices: each costs as much as a
+``LANES`` pairs of examples are computed together. Every array has the lanes on its last axis, so all inner loops
+run over contiguous memory and become vector code, however few positions an offset leaves. Their indices are unsigned:
+Numba lets signed indices count from the end, which prevents vector code. There are no slices: each costs as much as a
 short row.
 """
 
@@ -44,7 +44,7 @@ def _common_bits(left, right, a, b, plane, planes, total, length):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _weigh_bits(left, right, a, b, plane, planes, fields, at, fresh, target, to, length):
-    """Do the usual case in one loop: at most 128 channels, behind one gate, times the covariance of one layer."""
+    """Handle the usual case in one loop: at most 128 channels, after one gate, times the covariance of one layer."""
     real = fields.dtype.type
     a1, b1 = a + plane, b + plane
     if planes == U(1):
@@ -119,7 +119,7 @@ def _weigh(term, gain, fresh, size, offset, data, fields, target, place, pitch, 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _clear_around(layer, in_offset, out_offset, padded):
-    """Write zeros where the filter taps look beyond the positions that exist."""
+    """Write zeros where the filter taps read beyond the existing positions."""
     pitch = layer[IN_W] + 2 * layer[PAD_X]
     dy, dx = in_offset
     top, bottom = max(0, -dy) + layer[PAD_Y], min(layer[IN_H], layer[IN_H] - dy) + layer[PAD_Y]
@@ -219,7 +219,7 @@ def pooled_lanes(layers, scales, terms, gains, size, first_term, data, work, out
                     fresh = t == layer[FIRST_TERM]
                     _weigh(terms[t], gains[t], fresh, inside, before, data, fields, padded, place, pitch, scratch)
                 _convolve(layer, scales[number, 0], scales[number, 1], offset, padded, scratch, fields)
-            # A pitch of zero adds all rows into one. Sums over offsets are in float64, those within one need not be.
+            # A pitch of zero adds all rows into one. Sums over offsets are in float64; sums within one need not be.
             sums[:] = 0
             for t in range(first_term, terms.shape[0]):
                 _weigh(terms[t], gains[t], False, size, (dy, dx), data, fields, sums, 0, 0, scratch)

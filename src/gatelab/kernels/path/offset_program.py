@@ -18,7 +18,7 @@ from gatelab.kernels.path.signals import Signal, Term
 
 LOOPS = "gatelab.kernels.path.offset_loops"
 LANES = 16  # pairs of examples that go through the compiled loops side by side
-LAYER_COLUMNS = 17  # of the table that describes the layers to them
+LAYER_COLUMNS = 17  # columns of the table that describes the layers to these loops
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Stage:
     Attributes:
         layer: the convolution with the inputs of the left examples.
         other: the same with the inputs of the right examples.
-        scale: the stride of all layers behind it: what an offset of the pooled image is multiplied by at its output.
+        scale: the product of the strides after it; an offset of the pooled image times this is an offset of its output.
     """
 
     layer: WeightLayer
@@ -39,10 +39,10 @@ class _Stage:
 def pooled_kernel(
     left: list[WeightLayer], right: list[WeightLayer], signal: Signal, other: Signal, *, symmetric: bool
 ) -> Float[Tensor, "n m"] | None:
-    """Return the kernel of a signal that is pooled over its whole image; None where single offsets do not suffice.
+    """Return the kernel of a signal that is pooled over its whole image; None where this fast way does not apply.
 
-    They do not where another layer pools before, where padding is not zero, where branches with different strides
-    meet, with groups of channels, and without Numba. The general rules then compute the kernel.
+    It does not apply if another layer pools earlier, if padding is not zero, if branches with different strides meet,
+    if channels have groups, or without Numba. The general rules then compute the kernel.
     """
     like = signal.terms[0].multiplier
     compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
@@ -98,7 +98,7 @@ def _unpooled(signal: Signal) -> Signal:
 
 
 def _stages(left: list[WeightLayer], right: list[WeightLayer], signal: Signal) -> dict[int, _Stage] | None:
-    """The convolutions before a signal, first to last; None if the readers of one see different offsets."""
+    """The convolutions before a signal, first to last; None if the readers of one need different offsets."""
     scales: dict[int, tuple[int, int]] = {}
 
     def note(terms: tuple[Term, ...], scale: tuple[int, int]) -> bool:
@@ -213,6 +213,6 @@ def _packed(multiplier: Float[Tensor, "n c h w"]) -> np.ndarray:
 
 
 def _side_by_side(parts: list[np.ndarray], examples: int, kind: np.dtype) -> np.ndarray:
-    """Stack all rows; repeat for each example what is the same for all."""
+    """Stack all rows; repeat for each example the parts that all examples share."""
     wide = [np.broadcast_to(part, (part.shape[0], examples)) for part in parts]
     return np.concatenate(wide) if wide else np.zeros((1, examples), kind)

@@ -1,7 +1,7 @@
 """Pairs of positions: all of them, or only those at certain offsets.
 
-A covariance between two examples is needed at pairs of positions (p, p'). Behind a pooling over the whole image these
-are all pairs, where images are flattened only equal positions, and in between pairs at a few offsets p' − p.
+A covariance between two examples is needed at pairs of positions (p, p'): at all pairs before a pooling over the whole
+image, only at equal positions where images are flattened, and otherwise at a few offsets p' − p.
 """
 
 from collections.abc import Iterator
@@ -99,9 +99,9 @@ class EvenTaps:
     Attributes:
         starts: where each tap reads for the first output; negative before the input.
         stride: the step between outputs.
-        length: from the first input that a tap reads to the last, both counted.
-        before: zeros in front of the input.
-        after: zeros behind it.
+        length: number of positions from the first input that a tap reads to the last, inclusive.
+        before: zeros before the input.
+        after: zeros after it.
     """
 
     starts: tuple[int, ...]
@@ -173,7 +173,7 @@ class AllPairs:
 
 @dataclass(frozen=True)
 class OffsetPairs:
-    """Pairs of positions (p, p + δ) for some offsets δ: entries are (δ, p). Where p + δ lies outside, they are unused.
+    """Pairs of positions (p, p + δ) for some offsets δ: entries are (δ, p), unused where p + δ lies outside.
 
     Attributes:
         size: positions along each axis.
@@ -265,7 +265,7 @@ def _gathered(shaped: Tensor, tap: Int[Tensor, " out"], axes: tuple[int, ...]) -
 
 
 def offsets_behind(offsets: frozenset[Offset], reach: tuple[Reach, ...], size: tuple[int, ...]) -> frozenset[Offset]:
-    """Return the offsets in a field that pairs at some offsets of a node look at."""
+    """Return the offsets in a field that pairs at some offsets of a node read."""
     found = set()
     for offset in offsets:
         ranges = []

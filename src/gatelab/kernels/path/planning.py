@@ -1,4 +1,4 @@
-"""What is needed of each weight layer: the pairs of positions at which its covariance is computed."""
+"""Which pairs of positions each weight layer's covariance is computed at."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ def plan(layers: list[WeightLayer], output: Signal, known: Mapping[int, object])
 
     Args:
         layers: the weight layers, first to last.
-        output: the signal at the end, of which one unit counts.
-        known: layers whose kernel is known already.
+        output: the final signal, of which one unit is used.
+        known: layers whose kernel is already known.
     """
     wanted: dict[int, frozenset[Offset] | None] = {}
 
@@ -68,7 +68,7 @@ def plan(layers: list[WeightLayer], output: Signal, known: Mapping[int, object])
 
 
 def offsets_wanted(term: Term, offsets: frozenset[Offset] | None, size: tuple[int, ...]) -> frozenset[Offset] | None:
-    """Return the offsets in a field that a term looks at, for pairs of node positions at some offsets; None for all."""
+    """Return the offsets in a field that a term reads, for pairs of node positions at some offsets; None means all."""
     if term.simple or offsets is None:
         return offsets
     if term.reach is None:
@@ -96,7 +96,7 @@ def pairs_read(layer: WeightLayer, form: Pairs) -> Pairs:
 
 
 def last_reads(layers: list[WeightLayer], output: Signal, forms: Mapping[int, Pairs]) -> dict[int, list[int]]:
-    """Return, for each layer, the fields that nothing after it reads, so that they can be forgotten."""
+    """Return, for each layer, the fields that nothing after it reads, so that they can be freed."""
     last: dict[int, int] = {}
     for number in forms:
         for term in layers[number].inputs.terms:

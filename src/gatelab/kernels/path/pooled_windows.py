@@ -1,7 +1,7 @@
-"""Covariances behind a max-pooling, from the channels that take each place of a window.
+"""Covariances after a max-pooling, from the channels that take each place of a window.
 
-Channels that take the same two places of two windows read the same covariance, so that counting them takes the place
-of reading it for each of them: K² counts of bits for windows of K places, however many channels there are.
+Channels that take the same two places of two windows read the same covariance, so counting them replaces one read per
+channel: K² counts of bits for windows of K places, however many channels there are.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from gatelab.kernels.path.first_fields import FirstField
 from gatelab.kernels.path.pairs import LOOPS, Offset, OffsetPairs
 from gatelab.kernels.path.signals import Term
 
-# Counting the bits of a word takes about a tenth of the time of one read at a position of its own.
+# Counting the bits of a word takes about a tenth of the time of one read at a separate position.
 COUNTS_PER_READ = 8
 
 
@@ -49,10 +49,10 @@ class Windows:
 def windows_of(
     term: Term, held: Int[Tensor, " k"], field_size: tuple[int, ...], size: tuple[int, ...]
 ) -> Windows | None:
-    """Return the windows of a term whose channels each take one place at every window; None if it is not such a term.
+    """Return the windows of a term whose channels each take one place in every window; None for other terms.
 
     Args:
-        term: a field behind a max-pooling.
+        term: a field after a max-pooling.
         held: the channels that count.
         field_size: positions of the field, along each axis.
         size: windows along each axis.
@@ -142,6 +142,6 @@ def _numbers(left: Windows, right: Windows, form: OffsetPairs, pairs: OffsetPair
         for w, place in enumerate(left.places):
             for v, other in enumerate(right.places):
                 steps = zip(left.stride, offset, other, place, strict=True)
-                # Offsets that are not known lie outside the image: no two windows have them.
+                # Unknown offsets lie outside the image: no two windows have them.
                 numbers[d, w, v] = known.get(tuple(s * o + b - a for s, o, b, a in steps), 0)
     return numbers

@@ -13,7 +13,7 @@ from gatelab.kernels.disk.memory import available_bytes, in_words
 from gatelab.models.init import bernoulli_
 from gatelab.observe import batches, examples, observable, refuse_generator
 
-# Bytes of gates that are held at a time.
+# Bytes of gates held at a time.
 GATE_BYTES = 2**28
 
 
@@ -33,7 +33,7 @@ def path_features(
 
     They are the gated activations of random value networks under the model's own gates (npk, Appendix C, read as a
     sketch). There are m independent networks as wide as the model, with weights ±1 in the first layer and ±1/√(fan in)
-    behind it. Each network's last hidden layer, of w units, gives one unbiased estimate of H; their mean has variance
+    after it. Each network's last hidden layer, of w units, gives one unbiased estimate of H; their mean has variance
 
     .. math:: \operatorname{Var} \langle \hat\phi(s), \hat\phi(s') \rangle = V(s, s') / m, \qquad m = dim / w
 
@@ -49,11 +49,11 @@ def path_features(
         x: examples.
         dim: number of features.
         generator: draws the value weights; torch's global one if None.
-        copies: how many networks share the ``dim`` features. By default as few as have that many units in their last
-            hidden layers; more networks take more time and give a smaller error.
+        copies: how many networks share the ``dim`` features. The default is the smallest number whose last hidden
+            layers have ``dim`` units in all; more networks take more time and give a smaller error.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
         batch_size: examples at a time; by default as many as have 256 MiB of gates.
-        output: the part of the model's answer to look at, if it returns a tuple or a dict.
+        output: the part of the model's output to use, if it returns a tuple or a dict.
 
     Returns:
         The features, one row for each example.
@@ -89,12 +89,12 @@ def _features(
     needed, there = x.shape[0] * dim * x.element_size(), available_bytes()
     if needed > there:
         raise InputError(
-            f"{dim:,} features of {x.shape[0]:,} examples take {in_words(needed)}, and there are {in_words(there)} of "
+            f"{dim:,} features of {x.shape[0]:,} examples take {in_words(needed)}, more than the {in_words(there)} of "
             "memory; use fewer features, or neural_path_kernel for the exact kernel"
         )
     gates = network.deciding.run(x[:1])
     parts = _shares(dim, network.values.run(x[:1], *gates)[0].numel(), copies)
-    # Seeds are drawn first: weights then depend neither on the number of examples nor on the size of batches.
+    # Seeds are drawn first, so weights depend neither on the number of examples nor on the batch size.
     device = "cpu" if generator is None else generator.device
     seeds = torch.randint(2**62, (len(parts),), generator=generator, device=device).tolist()
     features = x.new_empty(x.shape[0], dim)

@@ -13,10 +13,10 @@ from gatelab.kernels.path.signals import Signal
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A signal whose units are on their way: so far they mix channels and positions.
+    """A signal in the middle of a rearrangement that, so far, mixes channels and positions.
 
-    Several rearrangements in a row may do what each alone does not: view, permute and view shuffle channels, or turn
-    positions into channels. They are carried along, and looked at together.
+    Several rearrangements in a row may keep channels apart where one alone does not: view, permute and view shuffle
+    channels, or turn positions into channels. They are collected and analysed together.
 
     Attributes:
         signal: the signal before the first of them.
@@ -36,11 +36,11 @@ def moved(source: Signal | Moved, places: Float[Tensor, "1 ..."], node: Node) ->
 
     Args:
         source: what is rearranged.
-        places: the numbers of the source's units, from 1, where they have gone; 0 where there is no unit.
+        places: at each new position, the number (from 1) of the source's unit that moved there; 0 for none.
         node: the operation.
 
     Returns:
-        The signal, if channels stay apart, or else what must be rearranged further; None if units are not only moved.
+        The signal if channels stay apart, otherwise the unfinished rearrangement; None if units are not merely moved.
     """
     units = places.flatten().long() - 1
     if not torch.equal(units + 1.0, places.flatten()) or len(units) == 0 or places.shape[0] != 1:

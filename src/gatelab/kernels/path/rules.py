@@ -46,7 +46,7 @@ class Reading:
         network: the model as it was read.
         x: the examples.
         gates: their gates.
-        normalise: weights have variance 1 / fan in behind the first layer, and 1 otherwise.
+        normalise: weights after the first layer have variance 1 / fan in; otherwise 1.
         biases: whether paths also start at biases.
         layers: the weight layers met so far.
     """
@@ -57,7 +57,7 @@ class Reading:
     normalise: bool
     biases: bool
     layers: list[WeightLayer] = field(default_factory=list)
-    _met: list[tuple[Used, Node]] = field(default_factory=list)  # parameters, and the node that uses them
+    _met: list[tuple[Used, Node]] = field(default_factory=list)  # parameters, and the node that uses each
 
     @torch.no_grad()
     def run(self) -> Signal:
@@ -117,7 +117,7 @@ Rule = Callable[[Reading, Node, dict[Node, Value]], Value]
 
 
 def _one(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
-    """The one signal that a node passes on."""
+    """Return the one signal that a node passes on."""
     found = [source for source in node.all_input_nodes if source in signals]
     if len(found) != 1:
         raise reading.refuse(node, "it joins signals in a way that has no path-kernel rule")
@@ -138,7 +138,7 @@ def _weight(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
 
 
 def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node) -> Signal:
-    """A filter that is no parameter, such as a blur: one fixed map of positions, the same in all channels."""
+    """Apply a filter that is not a parameter, such as a blur: one fixed map of positions, the same in all channels."""
     value: Any = reading.network.constant(weight)
     call = reading.network.call(node)
     single = value.ndim > 2 and value.shape[1] == 1 and len(value) == signal.channels == call.arguments["groups"]
@@ -162,7 +162,7 @@ def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node) ->
 def _gate(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     if node not in reading.network.gates:
         raise reading.refuse(node, "it is not a gate: its pieces are not linear")
-    # Of a feature network that decides, only the gates count.
+    # A feature network that decides matters only through its gates.
     signal = reading.signal(reading.network.gating(node).value, signals)
     layer = reading.gates.layer(reading.network.gates[node])
     if reading.network.gating(node).is_constant_somewhere and reading.biases:
@@ -177,7 +177,7 @@ def _selection(reading: Reading, node: Node, signals: dict[Node, Value]) -> Valu
     layer = reading.gates.layer(reading.network.gates[node])
     winners, size, reach = winners_of(reading.network, node, layer, signal.size)
     selected = signal.selected(winners, size, reach)
-    return selected if "shape" in node.meta else (selected,)  # one that returns its winners, too, returns a tuple
+    return selected if "shape" in node.meta else (selected,)  # a pooling that also returns its winners returns a tuple
 
 
 def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
@@ -192,7 +192,7 @@ def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
     if isinstance(value, Signal) and _is_whole_input(value):
         made = run_on(node, reading.network.model, _images(value, source))
         return tuple(map(input_signal, made)) if isinstance(made, tuple | list) else input_signal(made)
-    # Each unit carries its number, so that the result tells where it went; 0 is a zero.
+    # Each unit carries its number, so the result shows where it went; 0 means no unit.
     numbers = torch.arange(1, prod(shape) + 1, dtype=torch.float64, device=reading.x.device).view(1, *shape)
     places = run_on(node, reading.network.model, numbers)
     parts = [moved(value, part, node) for part in (places if isinstance(places, tuple | list) else [places])]
@@ -244,7 +244,7 @@ def _sum_of_channels(reading: Reading, node: Node, signal: Signal) -> Signal | N
 
 
 def _mapped(reading: Reading, node: Node, signal: Signal, run: Callable[[Tensor], Tensor]) -> Signal:
-    """The signal behind a linear map of positions, which is read off from what ``run`` does to images."""
+    """Return the signal after a linear map of positions, which is found by applying ``run`` to images."""
     images = torch.rand(1, 2, *signal.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     images = images.to(reading.x.device)
     side_by_side, apart = (run(part) for part in (images, images.transpose(0, 1)))
@@ -323,7 +323,7 @@ def _concatenation(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
 
 
 def _joined_while_moving(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
-    """Join pieces of one signal that rearrangements have cut, before they are looked at as a whole."""
+    """Join pieces of one signal that rearrangements have cut, before they are analysed as a whole."""
     pieces = {source: signals[source] for source in node.all_input_nodes if source in signals}
     bases = {id(piece.signal) for piece in pieces.values() if isinstance(piece, Moved)}
     if len(bases) != 1 or not all(isinstance(piece, Moved) for piece in pieces.values()):
@@ -353,7 +353,7 @@ def _scale(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
         raise reading.refuse(node, "it multiplies data by data")
     (factor,) = constants
     if isinstance(factor, Node) and reading.holds_parameter(factor):
-        return signal  # a value, like the scale of batch-norm: it counts as one
+        return signal  # a value, like the scale of batch-norm: it counts as 1
     value = reading.network.constant(factor) if isinstance(factor, Node) else factor
     factors = torch.as_tensor(value, dtype=reading.x.dtype, device=reading.x.device)
     factors = 1 / factors if inverse else factors
@@ -371,7 +371,7 @@ def _pass(reading: Reading, node: Node, signals: dict[Node, Value]) -> Value:
 
 
 def _ones(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
-    """Start the values at ones: the input acts through the gates alone (DLGN-PWC)."""
+    """Start the values at ones: the input acts only through the gates (piecewise constant DLGN)."""
     signal = _one(reading, node, signals)
     if not signal.is_input:
         raise reading.refuse(node, "values that start behind the input have no rule")

@@ -1,4 +1,4 @@
-"""Covariances where each channel of each example reads a field at positions of its own, as behind a max-pooling."""
+"""Covariances where each channel of each example reads a field at its own positions, as after a max-pooling."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,10 +36,10 @@ def gathered(
 
     Args:
         left: what the examples of the rows read.
-        right: what those of the columns read.
+        right: what the examples of the columns read.
         fields: covariances of the field.
         form: the pairs at which ``fields`` holds them.
-        pairs: the pairs of node positions that are wanted; None: all pairs of multipliers, taps apart.
+        pairs: the pairs of node positions that are wanted; None means all pairs of multipliers, with taps kept apart.
         blocks: the groups of channels.
     """
     a, at, b, bt, taps = left.multiplier, left.index, right.multiplier, right.index, left.taps
@@ -72,7 +72,7 @@ def gathered(
 
 
 def _lookup(form: OffsetPairs) -> tuple[np.ndarray, np.ndarray, int]:
-    """Codes of positions whose differences tell offsets apart, and the number of each offset by that difference."""
+    """Return codes of positions whose differences identify offsets, and the number of each offset by difference."""
     codes, base, weight = np.zeros(1, np.int64), 0, 1
     weights = []
     for length in reversed(form.size):

@@ -2,8 +2,8 @@ r"""Signals: the sums of gated random fields that reach a node, for one set of e
 
 With the gates fixed and the value weights random, the output of a weight layer is a random field f_c(q) over channels c
 and positions q. Fields of different layers are independent, and so are the channels of one field; the covariance
-S(q, q') between two examples is the same for all channels of a group. What stands between two weight layers is linear
-and keeps channels apart, so that a signal is a sum of terms
+S(q, q') between two examples is the same for all channels of a group. Everything between two weight layers is linear
+and keeps channels apart, so a signal is a sum of terms
 
 .. math:: h_c(p) = \sum_{p_1} F(p, p_1) \sum_t a_c(p_1, t)\\, f_{c'}(q_c(p_1, t))
 
@@ -25,7 +25,7 @@ INPUT = -1  # the origin of the input, whose multiplier is its value
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One field, or a sum of fields that share all that follows, on its way to a node.
+    """One field, or a sum of fields with the same multipliers and maps, on its way to a node.
 
     Attributes:
         origins: the weight layers that made the fields, or INPUT.
@@ -73,7 +73,7 @@ class Term:
 
     def mapped(self, maps: AxisMaps) -> "Term":
         """Apply a fixed map of positions."""
-        if self.is_input:  # known values: nothing is gained by waiting
+        if self.is_input:  # the values are known, so apply the map at once
             return replace(self, multiplier=maps.apply(self.multiplier[..., 0])[..., None])
         return replace(self, maps=maps.after(self.maps))
 
@@ -102,7 +102,7 @@ class Term:
         return own.view(1, 1, -1, 1)
 
     def selected(self, winners: Int[Tensor, "#n #c #p"], reach: tuple[Reach, ...] | None) -> "Term":
-        """Take, at each position of the node, the signal at another position, which varies with example and channel.
+        """Take, at each position of the node, the signal at another position that varies with example and channel.
 
         Args:
             winners: the positions; a first or second axis of length 1 stands for all, and -1 takes zero.
@@ -250,7 +250,7 @@ def _sum_of_inputs(one: Term, other: Term, channels: int) -> Term:
 
 
 def _one_term(one: Term, other: Term) -> Term | None:
-    """Two simple terms as one: of the same fields, multipliers add; under the same multipliers, fields do."""
+    """Merge two simple terms: with the same fields, add multipliers; with the same multipliers, add fields."""
     if not (one.simple and other.simple and torch.equal(one.channels, other.channels)):
         return None
     if one.group != other.group or not torch.equal(one.field, other.field):

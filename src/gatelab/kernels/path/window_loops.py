@@ -1,8 +1,8 @@
-"""Loops over pairs of positions at some offsets, compiled by Numba, for what stands behind a max-pooling.
+"""Loops over pairs of positions at some offsets, compiled by Numba, for signals after a max-pooling.
 
 The partner p + δ of a position lies ``shift`` further in memory, for all positions alike; where it lies outside the
-image, ``inside`` is zero. All inner loops so run over contiguous memory and become vector code. Their indices are
-unsigned: Numba lets signed ones count from the end, which prevents vector code.
+image, ``inside`` is zero. So all inner loops run over contiguous memory and become vector code. Their indices are
+unsigned: Numba lets signed indices count from the end, which prevents vector code.
 """
 
 import numba
@@ -52,7 +52,7 @@ def _sum_taps(source, outer, length, inner, starts, stride, outputs, target):
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)
 def _sum_all_taps(one, other, taps, target):
-    """Sum the image in ``one`` over the filter taps of every axis; ``other`` is scratch memory, too."""
+    """Sum the image in ``one`` over the filter taps of every axis; ``other`` is scratch memory."""
     size, out_size, counts, starts, strides = taps
     outer, inner = 1, 1
     for axis in range(len(size)):

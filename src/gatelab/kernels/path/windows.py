@@ -17,7 +17,7 @@ from gatelab.network.network import Network
 def winners_of(
     network: Network, node: Node, layer: GateLayer, size: tuple[int, ...]
 ) -> tuple[Int[Tensor, "#n #c p"], tuple[int, ...], tuple[Reach, ...]]:
-    """Return the winning positions of a max-pooling, the number of windows along each axis, and where they look.
+    """Return the winning positions of a max-pooling, the number of windows along each axis, and their reach.
 
     Args:
         network: the model.

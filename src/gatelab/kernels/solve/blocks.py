@@ -14,11 +14,11 @@ from gatelab.kernels.tiles import TILE, tiles
 
 @runtime_checkable
 class BlockedKernel(Protocol):
-    """The read interface of a kernel: blocks, rows, diagonal. It is never held as a whole."""
+    """The read interface of a kernel: blocks, rows, diagonal. The whole kernel is never held in memory."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and columns; solvers refuse kernels with further axes, those of pairs of outputs."""
+        """Rows and columns; solvers refuse kernels with further axes (pairs of outputs)."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class BlockedKernel(Protocol):
     def blocks(self, rows: slice | None = None, columns: slice | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield every kept block that meets the ranges, whole, with its rows and columns.
 
-        A block of a symmetric kernel stands for its mirror image as well, and meets a range if that does.
+        A block of a symmetric kernel also stands for its mirror image, and meets a range if the mirror image does.
         """
         ...
 
@@ -186,7 +186,7 @@ def matrix_shape(kernel: BlockedKernel, purpose: str) -> tuple[int, int]:
 def _plain(name: str, part: slice | None, size: int) -> slice:
     start, stop, step = (part or slice(None)).indices(size)
     if step != 1 or (stop <= start and part is not None):
-        raise InputError(f"{name} are {part} of {size}; give a range of at least one, in steps of one")
+        raise InputError(f"{name} are {part} of {size}; give a non-empty range without a step")
     return slice(start, stop)
 
 

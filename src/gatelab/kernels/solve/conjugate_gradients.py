@@ -8,20 +8,20 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 
-# After columns are scaled to length one, a direction this much smaller than the largest is rounding.
+# After columns are scaled to unit length, a direction smaller than the largest by this factor is rounding.
 _NEGLIGIBLE = 1e-10
 
 
 class BlockSearch:
     r"""The search for X in :math:`(K + \mu I) X = B`, all columns of B together.
 
-    Every step takes the best X in the space of *all* residuals so far, those of the other columns included (O'Leary
-    1980). This needs fewer passes over K than a search for each column. Directions are kept orthonormal, and those
-    that vanish are dropped (the breakdown-free form of Ji and Li 2017); so one-hot targets that add up to a constant,
-    or a column that converges before the others, do no harm.
+    Every step takes the best X in the space of *all* residuals so far, including those of the other columns (O'Leary
+    1980). This needs fewer passes over K than a search for each column. Directions are kept orthonormal, and vanishing
+    ones are dropped (the breakdown-free form of Ji and Li 2017), so one-hot targets that add up to a constant, or a
+    column that converges before the others, do no harm.
 
-    In floating point the updated residuals drift from those of X. When they are small enough, one product with X
-    itself gives the true ones; if these are too large, the search restarts from X.
+    In floating point the updated residuals drift away from the true residuals of X. When they are small enough, one
+    product with X gives the true ones; if these are too large, the search restarts from X.
 
     Attributes:
         solution: X so far.
@@ -54,7 +54,7 @@ class BlockSearch:
         return self.solution if self._checking else self._directions
 
     def check_next(self) -> None:
-        """Ask for the product with X next, because the steps are used up."""
+        """Make X the next vector to multiply, because the steps are used up."""
         self._checking = True
 
     def take(self, product: Float[Tensor, "n s"]) -> None:

@@ -23,9 +23,9 @@ class EigenPairs:
     Attributes:
         values: largest first.
         vectors: orthonormal columns.
-        residuals: ‖K v − λ v‖ for each pair; an eigenvalue of K lies within it of λ.
+        residuals: ‖K v − λ v‖ for each pair; an eigenvalue of K lies within this distance of λ.
         iterations: passes over the kernel.
-        tolerance: the residual that was asked for, relative to the largest eigenvalue.
+        tolerance: the requested residual, relative to the largest eigenvalue.
     """
 
     values: Float[Tensor, " k"]
@@ -56,8 +56,8 @@ def top_eigenpairs(
     A Rayleigh–Ritz method. It starts from k + oversampling random vectors. Each pass multiplies the residuals of the
     best vectors so far, so that the basis B spans a block Krylov space (Musco and Musco 2015); a subspace iteration,
     which keeps only the last product, takes up to three times the passes. K B is kept along with B, so residuals need
-    no pass of their own. A basis of more than four times the vectors is cut back to the best. Works in float64 with
-    about 12 matrices of n (k + oversampling) numbers, 170 MB at n = 60,000 and k = 20.
+    no pass of their own. A basis of more than four times the wanted vectors is cut back to the best ones. Works in
+    float64 with about 12 matrices of n (k + oversampling) numbers, 170 MB at n = 60,000 and k = 20.
 
     Args:
         kernel: symmetric.
@@ -110,7 +110,7 @@ def top_eigenpairs(
         if fresh.shape[1] == 0:
             break
     if not pairs.converged:
-        # The basis spans everything, or the residuals lie in it: they are rounding, and more passes change nothing.
+        # The basis spans the whole space or contains the residuals: they are rounding, and more passes change nothing.
         exhausted = basis.shape[1] == n or fresh.shape[1] == 0
         remedy = (
             "that is rounding, and the basis cannot grow: give a larger tolerance"
@@ -135,7 +135,7 @@ def _ritz(basis: Tensor, images: Tensor, size: int) -> tuple[Tensor, Tensor, Ten
 
 
 def _new_directions(residual: Float[Tensor, "n s"], basis: Float[Tensor, "n b"]) -> Float[Tensor, "n t"]:
-    """An orthonormal basis of what the residuals add; projected twice, since one projection leaves rounding behind."""
+    """Return an orthonormal basis of what the residuals add; projected twice, since one projection leaves rounding."""
     lengths = torch.linalg.vector_norm(residual, dim=0)
     fresh = residual[:, lengths > 0] / lengths[lengths > 0]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The Nyström approximation: a kernel's large directions from some of its rows, and a preconditioner made of it."""
+"""The Nyström approximation: a kernel's large directions from some of its rows, and a preconditioner made from it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class NystroemFactor:
 
         .. math:: (F F^\top + \mu I)^{-1} r = \left(r - F (F^\top F + \mu I)^{-1} F^\top r\right) / \mu
 
-        It computes in float64, also from a factor in float32. It then inverts the matrix of the rounded factor, which
-        is exactly symmetric and positive definite: a slightly different preconditioner, but an exact one.
+        It computes in float64, even for a factor in float32. It then inverts the matrix of the rounded factor, which is
+        exactly symmetric and positive definite: a slightly different preconditioner, but an exact one.
         """
         small = torch.linalg.cholesky(self.gram + shift * torch.eye(len(self.gram)).to(self.gram))
 
@@ -54,11 +54,11 @@ def nystroem_factor(kernel: BlockedKernel, rank: int, *, generator: torch.Genera
     .. math:: \hat K = C W^{-1} C^\top = F F^\top, \qquad F = C L^{-\top}, \quad L L^\top = W
 
     C holds the columns of the landmarks and W the block of the landmarks with themselves. Landmarks are drawn without
-    repetition, each with a probability proportional to its diagonal entry. W gets the smallest multiple of the identity
-    that rounding demands; K̂ ⪯ K still holds. O(rank² n) and one call of ``kernel.rows``.
+    repetition, each with a probability proportional to its diagonal entry. The smallest multiple of the identity that
+    rounding demands is added to W; K̂ ⪯ K still holds. O(rank² n) and one call of ``kernel.rows``.
 
-    A Gaussian sketch of the same rank would cost ``rank`` products with K, a hundred steps of conjugate gradients for
-    rank 1000 and ten targets, and saves no steps on path kernels; rows cost a read.
+    A Gaussian sketch of the same rank would cost ``rank`` products with K, as much as a hundred steps of conjugate
+    gradients for rank 1000 and ten targets, and saves no steps on path kernels; rows cost only a read.
 
     Args:
         kernel: symmetric, positive semi-definite.
@@ -80,26 +80,26 @@ def nystroem_factor(kernel: BlockedKernel, rank: int, *, generator: torch.Genera
     diagonal = checked_diagonal(kernel)
     landmarks = _landmarks(diagonal, min(rank, n), generator).to(diagonal.device)
     rows = kernel.rows(landmarks)
-    if not bool(torch.isfinite(rows.sum(dim=1)).all()):  # a sum may also overflow: entries decide
+    if not bool(torch.isfinite(rows.sum(dim=1)).all()):  # a sum may also overflow, so check the entries
         _refuse_bad_rows(rows, landmarks)
     lower = _cholesky(rows[:, landmarks].double(), torch.finfo(kernel.dtype).eps)
     factor, gram = rows.new_empty(n, len(landmarks)), torch.zeros_like(lower)
     for some in _chunks(n):
         factor[some] = torch.linalg.solve_triangular(lower, rows[:, some].double(), upper=False).T
-        gram += factor[some].double().T @ factor[some].double()  # of the factor as it is kept, rounded
+        gram += factor[some].double().T @ factor[some].double()  # of the rounded factor
     # Rounding may leave the two traces in the wrong order when nothing remains.
     remainder = max(0.0, (diagonal.sum() - gram.trace()).item() / n)
     return NystroemFactor(factor, gram, landmarks, remainder)
 
 
 def checked_diagonal(kernel: BlockedKernel) -> Float[Tensor, " n"]:
-    """Return the diagonal; refuse one that no positive semi-definite kernel other than zero has."""
+    """Return the diagonal; refuse one that is impossible for a non-zero positive semi-definite kernel."""
     diagonal = kernel.diagonal().double()
     bad = (~(torch.isfinite(diagonal) & (diagonal >= 0))).nonzero()
     if len(bad):
         raise InputError(
-            f"the kernel's diagonal entry {bad[0].item()} is {diagonal[bad[0]].item()} ({len(bad)} like it); those of "
-            "a positive semi-definite kernel are numbers and not negative"
+            f"the kernel's diagonal entry {bad[0].item()} is {diagonal[bad[0]].item()} ({len(bad)} like it); "
+            "a positive semi-definite kernel has finite entries there, none negative: recompute it"
         )
     if diagonal.max() == 0:
         raise InputError("the kernel's diagonal is zero everywhere: a positive semi-definite kernel is then zero")
@@ -122,7 +122,7 @@ def _refuse_bad_rows(rows: Tensor, landmarks: Tensor) -> None:
 def _cholesky(block: Tensor, precision: float) -> Tensor:
     """Factor a block whose entries are known to ``precision``, with the least shift that makes it positive definite.
 
-    Rounding moves the eigenvalues of r × r entries by about √r precision if it is random, by the whole trace times
+    Rounding moves the eigenvalues of r × r entries by about √r · precision if it is random, and by the trace times
     precision at worst; a block that needs several times that is not positive semi-definite.
     """
     mean, size = block.diagonal().mean(), len(block)

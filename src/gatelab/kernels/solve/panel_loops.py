@@ -9,22 +9,22 @@ import numpy as np
 CHUNK = 512  # columns widened at a time: four rows of them, and as much of a vector, fit in a core's first cache
 
 
-# Sums may be taken in any order, which vector code needs; NaN and infinity stay what they are.
+# Sums may be taken in any order, as vector code requires; NaN and infinity are preserved.
 @numba.njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract", "nsz"})
 def block_products(entries, stride, right, left, own, mirrored, twice):
     """Add a block times ``right`` to ``own`` and, with ``twice``, its transpose times ``left`` to ``mirrored``.
 
-    Each entry is read once and widened once for both products and all vectors; four rows at a time, so that a part of
-    ``mirrored`` is loaded and stored for four of them together.
+    Each entry is read and widened once for both products and all vectors. Rows are taken four at a time, so that a part
+    of ``mirrored`` is loaded and stored once for all four.
 
     Args:
         entries: float32, the rows of the block one after the other, in one contiguous array.
-        stride: where each row begins behind the one before.
+        stride: the distance between the beginnings of two rows.
         right: (r, b) float64, the vectors at the block's columns.
         left: (r, a) float64, the vectors at its rows.
         own: (r, a) float64.
         mirrored: (r, b) float64; not used without ``twice``.
-        twice: whether to multiply the transpose, too.
+        twice: whether to multiply the transpose as well.
     """
     r, b = right.shape
     a = own.shape[1]

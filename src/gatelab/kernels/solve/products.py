@@ -11,7 +11,7 @@ from gatelab.kernels.compiled import compiled
 from gatelab.kernels.solve.blocks import BlockedKernel, matrix_shape
 from gatelab.work.here import in_order, one_thread_each
 
-# Rows of a block that are widened to float64 at a time: 128 × 2048 entries are 2 MiB, which still are in a core's cache
+# Rows of a block that are widened to float64 at a time: 128 × 2048 entries are 2 MiB, which are still in a core's cache
 # when the same rows are used again, transposed.
 PANEL = 128
 
@@ -45,9 +45,9 @@ def kernel_times(kernel: BlockedKernel, V: Float[Tensor, "m r"]) -> Float[Tensor
     if V.shape[0] != m:
         raise InputError(f"the kernel is {n} × {m}, V has {V.shape[0]} rows; it needs {m}")
     if not V.is_floating_point():
-        raise InputError(f"V has dtype {V.dtype}; the product has V's, so give floating-point vectors, V.double() say")
+        raise InputError(f"V has dtype {V.dtype}; the product has it too, so give floating-point vectors: V.double()")
     if not bool(torch.isfinite(V).all()):
-        raise InputError("V holds NaN or infinite entries")
+        raise InputError("V holds NaN or infinite entries; give finite vectors")
     # Vectors are rows here: a few long rows times a block take half the time of a block times a few columns.
     factor = V.detach().double().T.contiguous()
     product = torch.zeros(V.shape[1], n, dtype=torch.float64, device=V.device)
@@ -106,7 +106,7 @@ def bad_entry(block: Tensor, rows: slice, columns: slice) -> InputError:
     return InputError(
         f"the kernel is {block[row, column].item()} at row {rows.start + row}, column {columns.start + column} "
         f"({len(bad)} such entries in rows {rows.start} to {rows.stop - 1}, columns {columns.start} to "
-        f"{columns.stop - 1}); compute that block again: NaN is also what a block holds that was never written"
+        f"{columns.stop - 1}); recompute that block: a block that was never written also holds NaN"
     )
 
 
@@ -114,10 +114,10 @@ def check_symmetric(kernel: BlockedKernel, purpose: str) -> int:
     """Return the number of examples of a square, symmetric kernel; refuse any other."""
     n, m = matrix_shape(kernel, purpose)
     if n != m or n == 0:
-        raise InputError(f"the kernel is {n} × {m}; {purpose} needs that of examples with themselves, n × n")
+        raise InputError(f"the kernel is {n} × {m}; {purpose} needs the kernel of examples with themselves, n × n")
     if not kernel.symmetric:
         raise InputError(
-            f"the kernel is {n} × {m} but not kept as a symmetric one; {purpose} needs one that is, that of one set of "
-            "examples with itself"
+            f"the kernel is {n} × {m} but not stored as a symmetric one; {purpose} needs the symmetric kernel of one "
+            "set of examples with itself"
         )
     return n

@@ -67,16 +67,16 @@ def refit_values(
 
     Every path has a value of its own (halfspace, 3.2: experts that "can be independently optimised"). The products of
     weights in a value network can express less, so this is the least training error that any values reach. The kernel
-    is the path kernel with ``normalise=True``, so the ridge is on values of variance 1 / fan in; for a DLGN-PWC it is
-    the overlap times the number of inputs. Every network that has a path kernel can be refitted, ReLU and convolutional
-    ones included; paths through the same weights share a value. O(n³), in float64; the model's own dtype decides over
-    the gates.
+    is the path kernel with ``normalise=True``, so the ridge is on values of variance 1 / fan in; for a DLGN-PWC
+    (piecewise constant deep linearly gated network) it is the overlap times the number of inputs. Every network with a
+    path kernel can be refitted, including ReLU and convolutional ones; paths through the same weights share a value.
+    O(n³), in float64; gates are computed in the model's own dtype.
 
     Args:
         dlgn: the network that gives the gates.
         x: examples.
-        y: the wanted outputs, (n,) or (n, k).
-        ridge: λ, not relative to the kernel; 0 takes the smallest values among those that fit best.
+        y: the target outputs, (n,) or (n, k).
+        ridge: λ, not relative to the kernel; 0 takes the best fit of least norm.
         biases: paths may also start at the biases of the value network.
         gates: "network" takes what the network computes, numbers where its gates are soft; "hard" takes bits.
 
@@ -117,7 +117,7 @@ def normalised_features(
 ) -> Float[Tensor, "n paths"]:
     """Return the path features whose Gram matrix is the normalised path kernel, in float64.
 
-    They are φ / √(product of the widths behind the path's start). Columns are those of
+    They are φ / √(product of the widths after the path's start). The columns are the same as in
     :func:`gatelab.neural_path_features`; without ``biases`` only paths from the input.
     """
     chain = dense_chain(model)

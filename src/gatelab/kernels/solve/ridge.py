@@ -15,7 +15,7 @@ from gatelab.kernels.solve.nystroem import checked_diagonal, nystroem_factor
 from gatelab.kernels.solve.products import check_symmetric, kernel_times
 from gatelab.kernels.spectra import symmetric_kernel
 
-# Called after every pass with the steps so far and the largest residual of the searches that still run.
+# Called after every pass with the steps so far and the largest residual of the unfinished searches.
 PassObserver = Callable[[int, float], None]
 
 
@@ -29,7 +29,7 @@ class RidgeFit:
         shift: λ times the mean diagonal, which was added to the diagonal.
         iterations: steps of conjugate gradients, each a pass over the kernel; 0 for a kernel in memory.
         residuals: ‖Y − (K + shift) α‖ / ‖Y‖ for each target, computed from α itself.
-        tolerance: the residual that was asked for.
+        tolerance: the requested residual.
     """
 
     dual: Float[Tensor, "n k"]
@@ -45,18 +45,18 @@ class RidgeFit:
         return bool((self.residuals <= self.tolerance).all())
 
     def predict(self, cross: BlockedKernel | Float[Tensor, "m n"]) -> Float[Tensor, "m k"]:
-        """Return the answers to m examples from their kernel with the n fitted ones, in one pass over it."""
+        """Return the predictions for m examples from their kernel with the n fitted ones, in one pass over it."""
         if cross.shape[1] != self.dual.shape[0]:
             raise InputError(
                 f"the kernel is {cross.shape[0]} × {cross.shape[1]}, but {self.dual.shape[0]} examples were fitted; "
-                "give that of the new examples (rows) with the fitted ones (columns)"
+                "give the kernel of the new examples (rows) with the fitted ones (columns)"
             )
         return kernel_times(DenseKernel(cross, False) if isinstance(cross, Tensor) else cross, self.dual)
 
     def classes(self, cross: BlockedKernel | Float[Tensor, "m n"]) -> Int64[Tensor, " m"]:
-        """Return the target with the largest answer, for targets that are one-hot, centred or not."""
+        """Return the target with the largest prediction, for one-hot targets, centred or not."""
         if self.dual.shape[1] < 2:
-            raise InputError("the fit has one target, so that there is no largest; take the sign of predict(...)")
+            raise InputError("the fit has only one target; use the sign of predict(...)")
         return self.predict(cross).argmax(dim=1)
 
 
@@ -76,7 +76,7 @@ def kernel_ridge(
 
     .. math:: (K + \lambda\, \bar k\, I)\, \alpha = Y, \qquad \bar k = \mathrm{trace}(K) / n
 
-    The ridge λ is relative to the mean diagonal: a multiple of the kernel gives the same answers.
+    The ridge λ is relative to the mean diagonal: a multiple of the kernel gives the same predictions.
 
     A tensor is solved by Cholesky, in float64. A kernel in blocks is solved by block conjugate gradients, one pass over
     the kernel for each step, with the preconditioner K̂ + (λ k̄ + t) I: K̂ is a Nyström approximation from sampled rows
@@ -93,7 +93,7 @@ def kernel_ridge(
         ridge: λ > 0, relative to the mean diagonal. A float32 kernel is positive semi-definite only to about √n · 1e-7
             of it; a smaller ridge may be refused during the solve.
         preconditioner_rank: rows of the Nyström approximation; 0 for none. By default a tenth of n, at most 1000.
-            This and all that follows is for kernels in blocks.
+            This and all later arguments are for kernels in blocks.
         tolerance: for ‖Y − (K + λ k̄) α‖ / ‖Y‖, each target.
         max_iterations: steps after which to stop and warn.
         start: a first α, ``fit.dual`` of a solve that stopped early or had another ridge.
@@ -108,7 +108,7 @@ def kernel_ridge(
             a kernel that is not positive semi-definite.
 
     Warns:
-        NotConvergedWarning: a residual is above the tolerance; ``fit.residuals`` says which.
+        NotConvergedWarning: a residual is above the tolerance; see ``fit.residuals``.
 
     Example:
         >>> fit = kernel_ridge(torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([1.0, 0.0]), 0.5)
@@ -132,7 +132,7 @@ def kernel_ridges(
     watch: PassObserver | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[RidgeFit, ...]:
-    """Fit targets with several ridges, in the passes of the slowest; arguments as in :func:`kernel_ridge`.
+    """Fit targets with several ridges, in as many passes as the slowest one needs; see :func:`kernel_ridge`.
 
     Choosing a ridge on held-out examples costs as many passes as its smallest ridge alone.
 
@@ -213,7 +213,7 @@ def _solve(
     if isinstance(kernel, Tensor):
         return tuple(_direct_fit(kernel, columns, ridge, ridge * scale, tolerance) for ridge in ridges)
     if start is not None and start.shape != columns.shape:
-        raise InputError(f"start has shape {tuple(start.shape)}, the targets make it {tuple(columns.shape)}")
+        raise InputError(f"start has shape {tuple(start.shape)}, but the targets require {tuple(columns.shape)}")
     rank = min(1000, n // 10) if preconditioner_rank is None else preconditioner_rank
     factor = nystroem_factor(kernel, rank, generator=generator) if rank else None
     first = None if start is None else start.to(columns)
@@ -274,12 +274,12 @@ def _check_settings(ridges: Sequence[float], tolerance: float, limit: int, rank:
     for ridge in ridges:
         if not isinstance(ridge, int | float) or not 0 < ridge < float("inf"):
             raise InputError(
-                f"ridge is {ridge!r}; give a positive number: without one the system is singular as soon as two "
-                "examples have equal features, and rounding hides it"
+                f"ridge is {ridge!r}; give a positive number: otherwise the system is singular as soon as two "
+                "examples have equal features, which rounding would hide"
             )
     if not 0 < tolerance < 1:
         raise InputError(f"tolerance is {tolerance}; give a number between 0 and 1")
     if limit < 1:
-        raise InputError(f"max_iterations is {limit}; give at least one")
+        raise InputError(f"max_iterations is {limit}; give at least 1")
     if rank is not None and (not isinstance(rank, int) or rank < 0):
         raise InputError(f"preconditioner_rank is {rank}; give 0 for none, or a whole number of rows")

@@ -2,7 +2,7 @@
 
 The tangent kernel is Σ_θ ⟨∂_θ ŷ(s), ∂_θ ŷ(s')⟩. For a dense layer the inner product of two gradients is the product of
 two Gram entries, one of the inputs and one of the signals, so no gradient is formed. For a weight that is shared over
-many positions it is cheaper to form the gradients. Before a global pooling one product forms those of all outputs.
+many positions it is cheaper to form the gradients. Before a global pooling one product serves all outputs.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class GradientFactor:
     """The gradients of some parameters, for n examples and k outputs.
 
     ``add_trace(tile, other, i, j)`` adds Σ over outputs of the inner products of examples i here and j of the other
-    factor to a tile; ``add_full`` adds those of all pairs of outputs.
+    factor to a tile; ``add_full`` adds the inner products of all pairs of outputs.
     """
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -34,13 +34,13 @@ class GradientFactor:
         return 1
 
     def long(self) -> bool:
-        """Whether an entry of a tile has so many terms that it is to be added up in float64."""
+        """Whether an entry of a tile has so many terms that it must be added up in float64."""
         return True
 
 
 @dataclass(frozen=True)
 class DenseFactor(GradientFactor):
-    """A weight applied once per example, with the gradient δ aᵀ; that of the bias is δ.
+    """A weight applied once per example, with the gradient δ aᵀ; the bias has the gradient δ.
 
     Attributes:
         inputs: a, or None if only the bias counts.

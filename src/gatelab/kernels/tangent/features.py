@@ -8,7 +8,7 @@ from gatelab.errors import UnsupportedModelError
 from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, PositionFactor, UnitFactor, form
 from gatelab.kernels.tangent.kernel import TangentKernel, Wrt
 
-_MANY = 2**30  # columns of a kernel from which on gradients are formed whatever they cost
+_MANY = 2**30  # a number of columns so large that forming gradients is always the cheapest
 
 
 def tangent_features(
@@ -18,7 +18,7 @@ def tangent_features(
 
     .. math:: \hat y(x; \Theta + \theta) \approx \hat y(x; \Theta) + \Phi(x)\, \theta, \qquad \Phi(x)\,\Phi(x')^\top = K
 
-    The product is the tangent kernel with ``outputs="full"``. The order of the parameters is that in which the layers
+    The product is the tangent kernel with ``outputs="full"``. Parameters are in the order in which the layers
     are used, the same for all batches of one model. Memory is n · k · parameters: call it for a batch at a time.
 
     Args:

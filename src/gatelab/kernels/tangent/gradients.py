@@ -23,13 +23,13 @@ from gatelab.observe import batches, undisturbed
 Outputs = Literal["trace", "full"] | int
 
 # Numbers in the signals of a pass, 64 MB in float32: first as many outputs as fit for two examples, then as many
-# examples. Larger passes are not faster: the system hands out large blocks page by page, anew for every layer, which
+# examples. Larger passes are not faster: the system allocates large blocks page by page, again for every layer, which
 # would take a sixth of the time of a convolutional network.
 _SIGNALS = 2**24
 # Arrays of that size that a pass holds at a time: signals, outputs kept for them, unfolded inputs, gradients.
 _COPIES = 4
-# Bytes of the factors of all outputs up to which they are kept. Beyond, every block makes them anew, a group of outputs
-# at a time: by its shapes, a ResNet-18 with 1,000 outputs needs about 0.6 GB per example.
+# Factors of all outputs are kept up to this many bytes. Beyond it, every block recomputes them, a group of outputs at a
+# time: judging by its shapes, a ResNet-18 with 1,000 outputs needs about 0.6 GB per example.
 _KEPT = 2**29
 
 
@@ -37,10 +37,10 @@ class NoStructureError(Exception):
     """The model uses its layers in a way that has no factored form."""
 
 
-# The most that half precision may round, relative; a larger difference is a different number.
+# The largest relative rounding of half precision; a larger difference is a real one.
 _MOST_ROUNDING = 0.1
-_NEIGHBOURS = 16  # on each side of an example, when float64 decides whether it depends on others
-_ALONE = threading.Lock()  # while a model is differentiated, it holds stand-ins for its parameters
+_NEIGHBOURS = 16  # examples on each side, when float64 decides whether an example depends on others
+_ALONE = threading.Lock()  # a model that is being differentiated holds stand-ins for its parameters
 _EXPLICIT = "every parameter"  # the one factor of a model without structure
 
 
@@ -50,8 +50,8 @@ class GradientRows:
 
     Attributes:
         x: the examples.
-        loose: parameters that no layer uses, whose gradients are explicit; None if those of all parameters are.
-        kept: for each group of outputs, the factors by the name of the weight; empty if every block makes them anew.
+        loose: parameters that no layer uses, whose gradients are explicit; None if all gradients are explicit.
+        kept: for each group of outputs, the factors by the name of the weight; empty if every block recomputes them.
         pair_entries: the entries of the largest array that a tile makes, for each pair of examples.
         group_bytes: the memory of one group of outputs.
     """
@@ -66,8 +66,8 @@ class GradientRows:
 class Gradients:
     """Gradients of a model's outputs for each example, as factors.
 
-    The factored form relies on watching the model's operations, which can miss something. It is therefore checked: the
-    first and the last example, run alone, must give the answers and, by plain autograd, the gradients that they have in
+    The factored form relies on watching the model's operations, which can miss something. It is therefore checked: run
+    alone, the first and the last example must give the same outputs and, by plain autograd, the same gradients as in
     the batch. Where the gradients differ (custom autograd functions, derivatives inside forward, layers whose rows are
     not the examples), all gradients are computed one example at a time.
 
@@ -81,9 +81,9 @@ class Gradients:
         self._each = PerExample(model, names)
         self._selected = _select(outputs, self._each.count_outputs(example))
         self.outputs = len(self._selected)
-        self._dtype = example.dtype  # the parameters' as well
-        self._keep_all = outputs == "full"  # every pair of groups meets
-        self._signals = 0  # size for one example and one output; known after the first rows
+        self._dtype = example.dtype  # also the parameters' dtype
+        self._keep_all = outputs == "full"  # every pair of groups is needed
+        self._signals = 0  # numbers per example and output; known after the first rows
 
     def bytes_making(self, n: int, itemsize: int) -> int:
         """Return the memory of a pass that makes the rows of n examples, for one group of outputs."""
@@ -94,7 +94,7 @@ class Gradients:
         """Return one factor per weight for the examples of x, each of which is paired with ``pairs`` others."""
         with _gradients_on():
             loose, signals = self._survey(x[:1])
-        self._signals = self._signals or signals  # once and for all: groups of outputs must agree between rows
+        self._signals = self._signals or signals  # set once: groups of outputs must agree between rows
         try:
             return self._rows(x, batch_size, pairs, loose)
         except NoStructureError:
@@ -128,7 +128,7 @@ class Gradients:
         return GradientRows(x, loose, kept, entries, of_one)
 
     def _pass_sizes(self, numbers: int) -> tuple[int, int]:
-        """The number of outputs and of examples in a pass with so many numbers for each of them.
+        """Return how many outputs and examples fit in a pass, given the numbers per output and example.
 
         At least two examples: a batch of one cannot show whether examples depend on each other.
         """
@@ -172,7 +172,7 @@ class Gradients:
             raise NoStructureError
         factors = {
             name: join([part.pop(name) for part in parts]) for name in names
-        }  # pop: no layer is held twice for long
+        }  # pop, so that no layer is held twice for long
         self._check(x, torch.cat(answers), list(factors.values()), group, every=bool(loose))
         return factors
 
@@ -202,7 +202,7 @@ class Gradients:
             raise NoStructureError
         try:
             signals = signals_of(answer, [use.probe for use in layers], group)
-        except RuntimeError as error:  # an operation without a derivative; one example at a time tells which
+        except RuntimeError as error:  # an operation without a derivative; a run on one example identifies it
             raise NoStructureError from error
         factors = layer_factors(layers, signals, loose, pairs)
         if loose:
@@ -216,10 +216,10 @@ class Gradients:
     def _check(
         self, x: Tensor, answers: Float[Tensor, "n k"], factors: list[Factor], group: list[int], *, every: bool
     ) -> None:
-        """Check that the first and the last example have the same answers and gradients alone as in the batch.
+        """Check that the first and the last example have the same outputs and gradients alone as in the batch.
 
-        Of the outputs, the first and the last are compared; every one where torch.func took part: its vmap is wrong for
-        some outputs of a PReLU.
+        Only the first and the last output are compared, or every output where torch.func was used: its vmap is wrong
+        for some outputs of a PReLU.
         """
         compared = group if every else (self._selected[0], self._selected[-1])
         ends = sorted({end for end in compared if end in group})
@@ -238,7 +238,7 @@ class Gradients:
     def _check_answer(
         self, position: int, alone: Float[Tensor, " k"], answers: Float[Tensor, "n k"], x: Float[Tensor, "n ..."]
     ) -> None:
-        # An answer may cancel to zero; its rounding is then that of the other answers, or of numbers of order one.
+        # An output may cancel to zero; its rounding then scales with the other outputs, or with numbers of order one.
         scale = answers.abs().max().item() + 1e-3
         if _close(alone, answers[position], scale, self._dtype) or self._only_rounding(position, x):
             return
@@ -249,7 +249,7 @@ class Gradients:
 
     @torch.no_grad()
     def _only_rounding(self, position: int, x: Float[Tensor, "n ..."]) -> bool:
-        """Whether a float64 copy of the model answers an example alone as it does among its neighbours."""
+        """Whether a float64 copy of the model gives an example the same output alone as among its neighbours."""
         first = max(0, position - _NEIGHBOURS)
         neighbours = x[first : position + _NEIGHBOURS].double()
         parameters = {name: parameter.detach().double() for name, parameter in self._each.parameters.items()}
@@ -265,13 +265,13 @@ class Gradients:
 
 @contextmanager
 def _gradients_on() -> Iterator[None]:
-    """Differentiate one model at a time, whatever the caller has switched on or off."""
+    """Enable gradients whatever the caller's settings, for one model at a time."""
     with _ALONE, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
         yield
 
 
 def _close(a: Tensor, b: Tensor, scale: float, computed_in: torch.dtype) -> bool:
-    """Equal up to the rounding of a long sum of terms of this scale, parts of which were computed in a given dtype."""
+    """Whether a and b agree up to the rounding of a long sum of terms of this scale, partly computed in a dtype."""
     eps = max(torch.finfo(dtype).eps for dtype in (a.dtype, computed_in))
     rounding = min(1e4 * eps, _MOST_ROUNDING) * scale + torch.finfo(a.dtype).tiny
     return a.shape == b.shape and bool(((a - b).abs() <= rounding).all())

@@ -1,4 +1,4 @@
-"""The neural tangent kernel of any model, without Jacobians where its structure allows that."""
+"""The neural tangent kernel (NTK) of any model, without Jacobians where its structure allows that."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -68,13 +68,13 @@ def neural_tangent_kernel(
 
     Memory: the result, the layers' inputs and signals, one tile, and a pass, whose signals take 64 MB or those of two
     examples and one output, whichever is more. Outputs go through the network in groups of that size. If the factors of
-    all groups take more than 512 MB, a trace keeps none of them: every block computes them anew, one group at a time.
+    all groups take more than 512 MB, a trace keeps none of them: every block recomputes them, one group at a time.
 
     Precision: long sums are added up in float64, so that a float32 kernel has a relative error below 1e-5, unless
     rounding in the network itself opens or closes a gate. The result has the dtype of x.
 
     Args:
-        model: any module whose answer for one example does not depend on the others.
+        model: any module whose output for one example does not depend on the others.
         x: examples.
         y: other examples, for a rectangular kernel; None means x.
         wrt: the parameters to differentiate by: a sub-module, parameters, or their names; None means all. With the
@@ -89,7 +89,7 @@ def neural_tangent_kernel(
         K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
 
     Raises:
-        UnsupportedModelError: the answer for one example depends on the others, or on chance.
+        UnsupportedModelError: the output for one example depends on the others, or on chance.
 
     Example:
         >>> net = nn.Linear(2, 1)
@@ -105,7 +105,7 @@ class TangentKernel(Brief):
     """The neural tangent kernel of a model, for any number of examples; see :func:`neural_tangent_kernel`.
 
     Attributes:
-        model: any module whose answer for one example does not depend on the others.
+        model: any module whose output for one example does not depend on the others.
         wrt: the parameters to differentiate by; None means all.
         outputs: "trace", "full", or the number of an output.
         batch_size: examples per forward and backward pass.
@@ -207,7 +207,7 @@ class TangentTiles:
         kept = bool(left.kept and right.kept)
         groups = self._group_pairs(left, right)
         shape = (left.x.shape[0], right.x.shape[0], *self.outputs)
-        # Groups that are made anew are added up one after another, so the whole block is a running sum.
+        # Recomputed groups are added up one after another, so the whole block is a running sum.
         kernel = torch.zeros(shape, dtype=self.dtype if kept else widest(left.x.device), device=left.x.device)
         size = min(self._tile(left), self._tile(right))
         for pairs in [list(chain.from_iterable(groups))] if kept else groups:
@@ -263,7 +263,7 @@ def parameter_names(model: nn.Module, wrt: Wrt = None) -> list[str]:
             hint = f"did you mean {', '.join(close)}?" if close else f"it has {', '.join(list(own)[:8])}"
             raise InputError(f"wrt: the model has no parameter '{name}'; {hint}")
         if isinstance(name, Tensor) and not any(name is parameter for parameter in own.values()):
-            raise InputError(f"wrt: of shape {tuple(name.shape)} there is no parameter that belongs to the model")
+            raise InputError(f"wrt: the parameter of shape {tuple(name.shape)} does not belong to the model")
     wanted = {id(every_name[part] if isinstance(part, str) else part) for part in asked}
     names = [name for name, parameter in own.items() if id(parameter) in wanted]
     if not names:

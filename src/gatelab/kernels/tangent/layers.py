@@ -12,8 +12,9 @@ from torch.func import vmap
 from gatelab.kernels.tangent.factors import DenseFactor, Factor, layer_factor
 from gatelab.kernels.tangent.uses import LayerUse
 
-# Numbers in the signals of one output up to which outputs go back together. Small passes wait for Python and for the
-# weights to be read: ResNet-18 on two images, 0.8 million, takes half of the time. GCONV's 1.6 million take the same.
+# Up to this many numbers in the signals of one output, outputs are propagated back together. Small passes wait for
+# Python and for the weights to be read: together, ResNet-18 on two images (0.8 million) takes half the time, GCONV (1.6
+# million) the same.
 _SMALL = 2**20
 
 
@@ -32,7 +33,7 @@ def signals_of(
     if len(outputs) > 1 and sum(probe.numel() for probe in probes) <= _SMALL:
         try:
             return _all_at_once(answer, probes, outputs)
-        except RuntimeError:  # an operation that vmap does not know; if the model itself fails, so does the next line
+        except RuntimeError:  # vmap lacks an operation; if the model itself fails, the next line raises
             pass
     signals: list[list[Tensor]] = [[] for _ in probes]
     for position, output in enumerate(outputs):
@@ -57,14 +58,14 @@ def _all_at_once(
     one_hot.scatter_(2, selected.view(-1, 1, 1).expand(-1, answer.shape[0], 1), 1)
 
     def back(cotangent: Tensor) -> tuple[Tensor, ...]:
-        # Keeps the graph, which is needed again if this fails.
+        # Keep the graph: it is needed again if this fails.
         return torch.autograd.grad(
             answer, probes, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
         )
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        # Not autograd's own is_grads_batched, which runs convolutions and batch norms in a loop.
+        # Not autograd's is_grads_batched, which loops over convolutions and batch norms.
         return list(vmap(back, out_dims=1)(one_hot))
 
 

@@ -14,10 +14,10 @@ from gatelab.observe import undisturbed
 
 
 class PerExample:
-    """Answers and gradients of a model for single examples.
+    """Outputs and gradients of a model for single examples.
 
     Attributes:
-        parameters: detached copies of all parameters by name, so that the model's flags and .grad stay as they are.
+        parameters: detached copies of all parameters by name, so that the model's flags and .grad stay unchanged.
         wanted: those to differentiate by.
         replaced: the model's own parameters by name.
     """
@@ -28,7 +28,7 @@ class PerExample:
         wanted = set(names)
         self.replaced = dict(model.named_parameters())
         with torch.inference_mode(False):
-            # Copies: an optimiser may write to the model meanwhile.
+            # Copies: an optimiser may write to the model in the meantime.
             self.parameters = {
                 name: parameter.detach().clone().requires_grad_(name in wanted)
                 for name, parameter in self.replaced.items()
@@ -36,7 +36,7 @@ class PerExample:
         self.wanted = {name: tensor for name, tensor in self.parameters.items() if name in wanted}
 
     def as_matrix(self, answer: object, n: int) -> Float[Tensor, "n k"]:
-        """Return the model's answer with one row per example; refuse any other answer."""
+        """Return the model's output with one row per example; refuse any other form."""
         if not isinstance(answer, Tensor):
             what = type(answer).__name__
         elif not answer.is_floating_point() or answer.layout is not torch.strided:
@@ -57,7 +57,7 @@ class PerExample:
             nan = torch.full_like(example, torch.nan)
             try:
                 beside = self.as_matrix(run(torch.cat([nan, example, nan, nan])), 4)[1]
-            except (RuntimeError, ValueError, IndexError):  # does not take NaN, or four examples: compared later
+            except (RuntimeError, ValueError, IndexError):  # takes no NaN, or not four examples: compared later
                 beside = first[0]
         if bool((beside.isnan() & ~first[0].isnan()).any()):
             raise UnsupportedModelError(
@@ -72,7 +72,7 @@ class PerExample:
         return first.shape[1]
 
     def _answer(self, run: Callable[[Tensor], object], example: Float[Tensor, "1 ..."]) -> object:
-        """Run the model for the first time; say what it was given if it fails."""
+        """Run the model for the first time; if it fails, the error states the shape it was given."""
         try:
             return run(example)
         except GatelabError:
@@ -89,14 +89,14 @@ class PerExample:
     def gradients(
         self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
     ) -> tuple[Float[Tensor, " all"], Float[Tensor, "k parameters"]]:
-        """Return the answer to one example, and the gradients of some outputs by plain autograd."""
+        """Return the outputs for one example, and the gradients of some of them by plain autograd."""
         answer, rows = self._differentiate(example, outputs)
         return answer, torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
 
     def gram(
         self, example: Float[Tensor, "1 ..."], outputs: Sequence[int]
     ) -> tuple[Float[Tensor, " all"], Float[Tensor, "k k"]]:
-        """Return the answer to one example, and the inner products of the gradients of some outputs."""
+        """Return the outputs for one example, and the inner products of the gradients of some of them."""
         answer, rows = self._differentiate(example, outputs)
         total = answer.new_zeros(len(outputs), len(outputs), dtype=widest(answer.device))
         for parts in zip(*rows, strict=True):  # one parameter at a time: no copy of all gradients

@@ -24,7 +24,7 @@ def widest(device: torch.device) -> torch.dtype:
 def inner_products(left: Float[Tensor, "*b n t"], right: Float[Tensor, "*b m t"]) -> Float[Tensor, "*b n m"]:
     """Compute left · rightᵀ; with more than 2^12 terms, in blocks that are added up in float64.
 
-    Short products keep the dtype of their factors; long ones have that of :func:`widest`.
+    Short products keep the dtype of their factors; long ones have the dtype of :func:`widest`.
 
     Example:
         >>> tenths = torch.full((1, 2**24), 0.1, dtype=torch.float32)

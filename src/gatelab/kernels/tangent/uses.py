@@ -60,7 +60,7 @@ class LayerUse:
         probe: zeros that were added to the layer's output; the gradient that reaches them is the signal δ. (The output
             itself may be overwritten by an in-place ReLU.)
         geometry: the convolution or the batch norm; None for a dense layer.
-        version: torch's version counter of the input, which tells whether it was overwritten later.
+        version: torch's version counter of the input, which shows whether it was overwritten later.
     """
 
     weight: str | None
@@ -72,7 +72,7 @@ class LayerUse:
 
     @property
     def intact(self) -> bool:
-        """Whether the layer's input still is what the layer saw."""
+        """Whether the layer's input is unchanged since the layer read it."""
         return self.layer_input._version == self.version
 
     @property
@@ -102,7 +102,7 @@ class LayerUse:
 
 
 class ParameterUses(TorchFunctionMode):
-    """A watch over one forward pass that sorts uses of parameters into layers and everything else.
+    """Watches one forward pass and sorts uses of parameters into layers and everything else.
 
     Attributes:
         uses: calls of dense layers, convolutions and batch norms.
@@ -114,7 +114,7 @@ class ParameterUses(TorchFunctionMode):
 
         Args:
             parameters: what the model uses in place of its parameters.
-            replaced: the parameters themselves; a model that still uses one reaches it past its own attribute.
+            replaced: the parameters themselves; a model that still uses one bypasses its own attribute.
         """
         super().__init__()
         self._names = {id(tensor): name for name, tensor in parameters.items()}
@@ -131,8 +131,8 @@ class ParameterUses(TorchFunctionMode):
         given = list(tensors_in(args, kwargs))
         if past := [self._replaced[id(t)] for t in given if id(t) in self._replaced]:
             raise UnsupportedModelError(
-                f"parameter '{past[0]}' is used past its module (in a closure or a replaced forward), where it cannot "
-                "be differentiated by; use it as an attribute of the module that owns it"
+                f"parameter '{past[0]}' is used outside its module (in a closure or a replaced forward), where no "
+                "gradient reaches it; use it as an attribute of the module that owns it"
             )
         used = {self._names[id(t)] for t in given if id(t) in self._names}
         if not used:

@@ -13,15 +13,15 @@ def value_tangent_kernel(
 
     .. math:: \mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle
 
-    It depends on the weights alone, so that there is no choice of ``gates``. The tangent kernel is
+    It depends only on the weights, so there is no argument ``gates``. The tangent kernel is
     :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1). For
     several outputs it is the sum over outputs, and K the trace kernel.
 
     Args:
-        model: a small network; what is not fully connected has a row for each bundle of
-            :class:`gatelab.paths.PathBundles`, and its gradients are those of dense and convolutional layers.
+        model: a small network. Unless it is fully connected, each row is a bundle of
+            :class:`gatelab.paths.PathBundles`, with gradients of dense and convolutional layers only.
         x: examples, as in :func:`gatelab.neural_path_values`; their values do not matter.
-        limit: the most paths to enumerate.
+        limit: the largest number of paths to enumerate.
 
     Returns:
         𝒱, with paths in the order of :func:`gatelab.neural_path_values`.

@@ -1,4 +1,4 @@
-"""Reports: findings in, one HTML file and tables out."""
+"""Reports: turn findings into one HTML file and tables."""
 
 from gatelab.lab.report.write import write_report
 

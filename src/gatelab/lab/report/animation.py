@@ -33,7 +33,7 @@ def _plain(panel: Panel, scale: ColourScale | None) -> dict[str, Any]:
 
 
 def _bytes(panel: Heatmap, scale: ColourScale) -> list[list[int | None]]:
-    """A matrix as whole numbers from 0 to 255: a shade shows no more, and they take a third of the space."""
+    """Return a matrix as whole numbers from 0 to 255: shades show no more, and these take a third of the space."""
     return [[round(255 * scale.share(v)) if isfinite(v) else None for v in row] for row in panel.values]
 
 

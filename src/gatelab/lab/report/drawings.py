@@ -13,14 +13,14 @@ from gatelab.lab.findings import FigureFacts
 
 SIZE = (6.4, 3.8)
 _DOTS_PER_INCH = 200
-# Text and axes are drawn in a colour that nothing else has, which then becomes that of the page's text: black on white
-# paper, white on a dark screen.
+# Text and axes are drawn in a colour that nothing else has; it is then replaced by the page's text colour: black on
+# white paper, white on a dark screen.
 _INK = "#010203"
 _INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "patch.edgecolor")
 
 
 def svg(figure: FigureFacts, prefix: str) -> Markup:
-    """The figure as SVG inside a page: text in the page's colour, ids unique by their prefix."""
+    """Return the figure as SVG for a page: text in the page's colour, ids made unique by a prefix."""
     with rc_context({**dict.fromkeys(_INKED, _INK), "legend.framealpha": 0.0}):
         drawn = draw(figure.plot, size=SIZE)
         drawn.patch.set_alpha(0.0)

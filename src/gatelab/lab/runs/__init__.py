@@ -1,4 +1,4 @@
-"""Runs: directories that remember what is finished, and the engine that fills them."""
+"""Runs: directories that record what is finished, and the engine that fills them."""
 
 from gatelab.lab.runs.cells import Cell, Context, Result
 from gatelab.lab.runs.directory import Run, runs_in

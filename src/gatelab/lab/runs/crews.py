@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 Common = tuple[Work, Any]  # what does a cell, and the run's configuration
 Task = tuple[Cell, Context]
-Tell = Callable[[str, float, str], None]  # a cell calls it with its name, how far it is, and a text
+Tell = Callable[[str, float, str], None]  # a cell reports its name, its finished fraction, and a text
 
 _process = threading.Lock()
 
 
 def do_cell(common: Common, task: Task) -> tuple[Result, float]:
-    """Do a cell, and return its result and the seconds it took.
+    """Run a cell; return its result and the seconds it took.
 
-    A cell has its process to itself, since it may use torch's global random state. It also has its folder to itself: a
-    worker that did this cell before may be lost to its scheduler but still write files.
+    A cell has its own process, since it may use torch's global random state. It also locks its folder: a worker that
+    ran this cell before may be lost to its scheduler and yet still write files.
     """
     (work, config), (cell, context) = common, task
 
     def waiting() -> None:
-        context.tell(0.0, "waits for another process that is still in its folder")
+        context.tell(0.0, "waiting for another process that still uses its folder")
 
     with _process, locked(context.folder, waiting):
         start = time.perf_counter()
@@ -48,7 +48,7 @@ def do_cell(common: Common, task: Task) -> tuple[Result, float]:
 
 @contextmanager
 def in_this_process(common: Common, reporter: Reporter) -> Iterator[tuple[Crew, Tell]]:
-    """Do one cell after the other."""
+    """Run one cell after the other."""
 
     def start(task: Task) -> Future[Any]:
         future: Future[Any] = Future()
@@ -60,7 +60,7 @@ def in_this_process(common: Common, reporter: Reporter) -> Iterator[tuple[Crew, 
 
 @contextmanager
 def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[Crew, Tell]]:
-    """Use several processes, each with its part of torch's threads. They end with this process."""
+    """Use several processes, each with a share of torch's threads. They end with this process."""
     processes = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // workers)
     with kept_from_children():
@@ -70,15 +70,15 @@ def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[
     pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads))
 
     def start(task: Task) -> Future[Any]:
-        with kept_from_children():  # the pool starts a process when it has a task for it
+        with kept_from_children():  # the pool starts a process when it has a task
             return pool.submit(do_cell, common, task)
 
     try:
         yield Crew(start, lambda: workers), _tell_parent
     except BaseException:
         for process in list((pool._processes or {}).values()):
-            process.kill()  # a cell's files are written durably
-        # The listener is left to itself: a worker that ended inside a message may hold the queue's lock for ever.
+            process.kill()  # safe: a cell writes its files durably
+        # Do not join the listener: a worker that died inside a message may hold the queue's lock for ever.
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
@@ -96,14 +96,14 @@ _messages: Any = None
 
 
 def _prepare(messages: Any, threads: int) -> None:
-    global _messages  # noqa: PLW0603  a worker process has nothing but its globals
+    global _messages  # noqa: PLW0603  a worker process keeps state only in globals
     _messages = messages
     torch.set_num_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is gone, however it went: nobody is left who could note a result."""
+    """End this process when its parent is gone, for whatever reason: nobody is left to record a result."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -121,7 +121,7 @@ def on_cluster(
     """Use workers that see the run's directory.
 
     Raises:
-        InputError: a worker does not see it; names the worker and the directory.
+        InputError: a worker does not see it; the message names the worker and the directory.
     """
     probe, token = folder / "probe", uuid.uuid4().hex
     write_durably(probe, token.encode())
@@ -134,7 +134,7 @@ def on_cluster(
 
 
 def _do_cell_on_worker(common: tuple[Common, Path, str], task: Task) -> tuple[Result, float]:
-    """Do a cell on a worker, which may have joined after the others were asked."""
+    """Run a cell on a worker, which may have joined after the others were checked."""
     from gatelab.work.dask_worker import this_worker  # noqa: PLC0415  an optional extra
 
     own, probe, token = common
@@ -145,7 +145,7 @@ def _do_cell_on_worker(common: tuple[Common, Path, str], task: Task) -> tuple[Re
 
 
 def _blindness(probe: Path, token: str) -> str | None:
-    """Return what is wrong on a worker that does not read the client's file, or may not write beside it."""
+    """Return what is wrong on a worker that cannot read the client's file or write beside it; None if nothing is."""
     for _ in range(20):  # a network file system may take a moment to show a new file
         if probe.is_file() and probe.read_text() == token:
             if os.access(probe.parent, os.W_OK):
@@ -153,6 +153,6 @@ def _blindness(probe: Path, token: str) -> str | None:
             break
         time.sleep(0.1)
     return (
-        f"does not see the files in {probe.parent}, where cells keep theirs; put the run on a file system that all "
+        f"does not see the files in {probe.parent}, where cells write; put the run on a file system that all "
         "workers share, with --out"
     )

@@ -1,4 +1,4 @@
-"""A run is a directory: what was asked, on what machine, what is finished, and the files of each cell."""
+"""A run is a directory: the request, the machine, what is finished, and the files of each cell."""
 
 import json
 import os
@@ -40,12 +40,12 @@ class Run:
 
     @classmethod
     def open(cls, path: Path, experiment: str, config: Mapping[str, Any]) -> "Run":
-        """Start a run in a new or empty directory, or continue the run that is there.
+        """Start a run in a new or empty directory, or continue an existing run.
 
         Args:
             path: the run's directory.
             experiment: the experiment's id.
-            config: the configuration, which JSON can hold.
+            config: the configuration, in a form that JSON can hold.
 
         Raises:
             RunError: the directory holds another run, and the message names the keys that differ; or other files.
@@ -57,14 +57,14 @@ class Run:
             ...     run.config, run.results()
             ({'terms': 2}, {})
         """
-        wanted = json.loads(json.dumps(dict(config)))  # as it will be read back: tuples become lists
+        wanted = json.loads(json.dumps(dict(config)))  # as JSON will return it: tuples become lists
         if not RUN_FORMAT.exists(path):
             record = {"format": RUN_FORMAT.version, "experiment": experiment, "config": wanted, "started": _now()}
             RUN_FORMAT.create(path, record)
         refuse_links(path)
         run = cls.read(path)
         RUN_FORMAT.refuse_changes(path, {"experiment": run.experiment}, {"experiment": experiment})
-        # Runs of 0.1 do not tell whether they are smoke runs.
+        # Runs of version 0.1 do not record whether they are smoke runs.
         RUN_FORMAT.refuse_changes(path, {"smoke": wanted.get("smoke"), **run.config}, wanted)
         if not run._environment.exists():
             write_json(run._environment, {**_environment(), "started": run._started or _now()})
@@ -85,7 +85,7 @@ class Run:
         return self.path / "cells" / cell.replace("/", "--")
 
     def environment(self) -> dict[str, Any]:
-        """Return the versions and the machine with which the run was started, and when that was.
+        """Return the versions and the machine with which the run was started, and the time of its start.
 
         Raises:
             RunError: the file is missing or damaged.
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def started(self) -> str:
-        """When the run was started, whoever continued it since."""
+        """When the run was first started, even if it was continued later."""
         return str(self._started or self.environment().get("started", "?"))
 
     def results(self) -> dict[str, Result]:
@@ -107,11 +107,11 @@ class Run:
         return self.journal.results()
 
     def add_result(self, cell: str, result: Result, seconds: float) -> None:
-        """Add a line to the journal; it is on the disk when this returns.
+        """Add a line to the journal and flush it to disk.
 
         Args:
             cell: the name of a finished cell.
-            result: what the cell returned, which JSON can hold.
+            result: the cell's result, in a form that JSON can hold.
             seconds: the time that it took.
 
         Raises:

@@ -33,7 +33,7 @@ def execute(
         run: the directory that keeps results and files.
         config: the first argument of ``work``.
         cells: the parts of the run. A cell starts when all cells that it needs are finished.
-        work: does one cell. It must be deterministic. To be continued after a stop, it keeps its state in
+        work: runs one cell. It must be deterministic. To continue after a stop, it keeps its state in
             ``context.folder``. With several workers or on a cluster it must be a function of a module.
         reporter: receives the progress.
         workers: number of processes on this machine.
@@ -66,7 +66,7 @@ def execute(
             raise RunError(f"cell {cell.name} needs {', '.join(sorted(missing))}, which the run does not have")
     with locked(run.path):
         results = {name: result for name, result in run.results().items() if name in names}
-        reporter.note(f"{len(cells)} cells, {len(results)} finished before")
+        reporter.note(f"{len(cells)} cells, {len(results)} already finished")
         reporter.start({cell.name: cell.weight for cell in cells}, list(results))
         waiting = [cell for cell in cells if cell.name not in results]
         if waiting:
@@ -98,7 +98,7 @@ def _do_all(
         (cell, _), (result, seconds) = crew.next()
         running -= 1
         run.add_result(cell.name, result, seconds)
-        # Read back, so that later cells see exactly what a later process would read.
+        # Read the result back, so that later cells get exactly what a later process would read.
         results[cell.name] = run.results()[cell.name]
         reporter.finish(cell.name)
 

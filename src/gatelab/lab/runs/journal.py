@@ -20,14 +20,14 @@ _FIELDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A line of the journal; ``fault`` says what is wrong with it, as a predicate, and is empty if nothing is."""
+    """A line of the journal; ``fault`` is a predicate that says what is wrong, or empty if nothing is."""
 
     line: Line
     fault: str
 
     @property
     def cell(self) -> str:
-        """The name of the cell, as far as it can be read."""
+        """The name of the cell, if it can be read."""
         return str(self.line.entry.get("cell", "?"))
 
     @property
@@ -44,14 +44,14 @@ class Journal:
         self._lines = JsonLines(path, bound_to, must_be_sealed=bool(bound_to))
 
     def entries(self) -> list[JournalEntry]:
-        """Return all lines, the damaged ones too."""
+        """Return all lines, including damaged ones."""
         return [JournalEntry(line, line.fault or _fault(line.entry)) for line in self._lines.read()]
 
     def results(self) -> dict[str, Result]:
         """Return the results by cell.
 
         Raises:
-            RunError: a line is damaged, or lacks a field; names the line.
+            RunError: a line is damaged or lacks a field; the message names the line.
         """
         entries = self.entries()
         for entry in entries:
@@ -64,11 +64,11 @@ class Journal:
         return {entry.cell: entry.line.entry["result"] for entry in entries}
 
     def add(self, cell: str, result: Result, seconds: float) -> None:
-        """Add a line; it is on the disk when this returns."""
+        """Add a line and flush it to disk."""
         self._lines.append({"cell": cell, "seconds": round(seconds, 3), "result": result})
 
     def drop(self, cells: set[str]) -> None:
-        """Remove damaged lines, and those of some cells."""
+        """Remove damaged lines, and the lines of some cells."""
         entries = self.entries()
         kept = [entry.line for entry in entries if not entry.fault and entry.cell not in cells]
         if len(kept) < len(entries):

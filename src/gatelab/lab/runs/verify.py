@@ -1,4 +1,4 @@
-"""Checks every part of a run against its checksum, and discards what is damaged."""
+"""Checks every part of a run against its checksum, and discards damaged parts."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from gatelab.lab.runs.directory import RUN_FORMAT, Run
 from gatelab.work.checksums import Condition, Part, condition
 from gatelab.work.files import locked, parse_object, read_file, reason, refuse_links
 
-# Files of gatelab's own making that hold nothing of value.
+# Files that gatelab creates and that hold nothing of value.
 _PASSING = ("lock", "probe")
 
 
@@ -30,7 +30,7 @@ def check_run(path: Path) -> list[Part]:
         Part("journal.jsonl", f"line {entry.line.number} (cell {entry.cell})", entry.condition, entry.fault)
         for entry in run.journal.entries()
     ]
-    strict = found is Condition.WHOLE  # then this version began the run, and all that it wrote has checksums
+    strict = found is Condition.WHOLE  # then this version started the run, and all its files have checksums
     named = [name for name in ("environment.json", "results.json") if (path / name).exists()]
     metadata = [_file(path / name, name, "", strict) for name in named]
     return [
@@ -75,10 +75,10 @@ def _file(path: Path, group: str, name: str, must_be_sealed: bool) -> Part:
 
 
 def discard_damaged(path: Path) -> list[str]:
-    """Discard the damaged parts of a run, so that the next execution computes them again; return what was done.
+    """Discard the damaged parts of a run, so that the next execution recomputes them; return what was done.
 
-    A cell with a damaged line or file is discarded as a whole. A run whose record is damaged is set aside, because
-    nobody knows to which configuration its results belong.
+    A cell with a damaged line or file is discarded as a whole. A run whose record is damaged is set aside, because the
+    configuration of its results is unknown.
 
     Raises:
         RunError: there is no run, another process is working on it, or a symbolic link leads out of it.
@@ -89,14 +89,14 @@ def discard_damaged(path: Path) -> list[str]:
     damaged = [part for part in check_run(path) if part.condition is Condition.DAMAGED]
     if any(part.group == RUN_FORMAT.record for part in damaged):
         aside = RUN_FORMAT.set_aside(path)
-        return [f"{RUN_FORMAT.record} is damaged; the run is now {aside}, and all cells are computed again"]
+        return [f"{RUN_FORMAT.record} is damaged; the run is now {aside}, and all cells will be recomputed"]
     done = []
     with locked(path):
         run = Run.read(path)
         cells = {part.group.split("/")[1] for part in damaged if part.group.startswith("cells/")}
         cells |= {run.folder(entry.cell).name for entry in run.journal.entries() if entry.fault}
         run.journal.drop({entry.cell for entry in run.journal.entries() if run.folder(entry.cell).name in cells})
-        # Only what is really there: a damaged line may name a cell "..".
+        # Only existing folders: a damaged line may name a cell "..".
         for folder in [folder for folder in _cell_folders(path) if folder.name in cells]:
             shutil.rmtree(folder)
         for part in damaged:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from gatelab.lab.study.config import StudyConfig
 from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, DEPENDENT, OWN, stage_name
-from gatelab.lab.verdicts import Claim, Outcome, Sample, equivalent, greater, share_of_gap
+from gatelab.lab.verdicts import Claim, Outcome, Sample, Verdict, greater, share_of_gap
+from gatelab.printing import counted
 
-_SAME = {True: 0.01, False: 0.02}  # margins of "as good as", of shares of right answers and of R²
+_NEARLY_ALL, _HALF = 0.9, 0.5
+_ABOUT_HALF = (0.25, 0.75)  # an interval inside is called "about half"
 
 
 @dataclass(frozen=True)
@@ -29,24 +31,30 @@ class Answer:
 
 def main_claims(own: Sample, control: Sample, learnt: Sample) -> tuple[Claim, ...]:
     """The statements that the answer rests on; runs share seeds."""
-    margin = _SAME[own.percent]
     return (
         Claim("The network beats value networks with random gates", greater(own, control, paired=True)),
         Claim("Its trained gates, with fresh values, beat random gates", greater(learnt, control, paired=True)),
         Claim("The network beats its trained gates with fresh values", greater(own, learnt, paired=True)),
-        Claim(
-            "Its trained gates with fresh values are as good as the network",
-            equivalent(learnt, own, margin, paired=True),
-        ),
     )
 
 
-def answer(own: Sample, control: Sample, learnt: Sample, claims: Sequence[Claim]) -> Answer:
-    """Put the answer into words; ``claims`` are :func:`main_claims`, corrected for all claims of the report.
+def answer(
+    own: Sample, control: Sample, learnt: Sample, claims: Sequence[Claim], epochs: int, *, trained: bool
+) -> Answer:
+    """Put the answer into words.
 
-    It is decided if the network gains something over random gates, and its trained gates do, too, or clearly do not.
+    It is decided if the network gains something over random gates, and the runs tell whether its trained gates keep
+    more or less than half of that gain, about half, or none.
+
+    Args:
+        own: the scores of the network.
+        control: those of random gates.
+        learnt: those of its trained gates under fresh values.
+        claims: :func:`main_claims`, corrected for all claims of the report.
+        epochs: how long values were trained, and the network unless it was ``trained``.
+        trained: whether the network came trained.
     """
-    gain, held, _, _ = claims
+    gain = claims[0]
     numbers = (
         f"The network has {_mean(own)}, its trained gates with values learnt from scratch {_mean(learnt)}, random "
         f"gates {_mean(control)} (means of {own.runs} runs after the last epoch)."
@@ -60,40 +68,72 @@ def answer(own: Sample, control: Sample, learnt: Sample, claims: Sequence[Claim]
         )
     found = share_of_gap(learnt, control, own)
     if gain.outcome is Outcome.UNDECIDED or found is None:
+        more = _more(gain.verdict, "show a gain of this size") if own.mean > control.mean else ""
         return Answer(
-            "No answer: these runs do not show that learnt gates gain anything over random ones, so there is nothing "
-            f"to divide between gates and values. {numbers}{_more(gain, 'show a gain of this size')}",
+            "No answer: these runs do not show that the network gains anything over random gates, so there is nothing "
+            f"to divide between gates and values. {numbers}{more}",
             decided=False,
         )
-    share, (low, high) = found
+    share, interval = found
+    span = counted(epochs, "epoch")
+    known = "the network knows" if trained else f"the network knows after {span}"
+    verdict, decided = _verdict(claims, interval, known)
+    more = "" if decided or claims[1].outcome is Outcome.UNDECIDED else _more(_more_than_half(own, control, learnt))
     return Answer(
-        f"{_verdict(claims, low, high)} The network gains {_difference(own, control)} over random gates, and "
-        f"{_percent(share)} of that gain (95 % interval {_percent(low)} to {_percent(high)}) stays when only its gates "
-        f"are kept and all values are learnt anew. {numbers}",
-        held.outcome is not Outcome.UNDECIDED,
+        f"{verdict}{more} The network gains {_difference(own, control)} over random gates, and {percent(share)} of "
+        f"that gain ({interval_text(interval)}) stays when only its gates are kept and all values are learnt anew, in "
+        f"{span}. {numbers}",
+        decided,
         share,
-        (low, high),
+        interval,
     )
 
 
-def _verdict(claims: Sequence[Claim], low: float, high: float) -> str:
-    """The part of the gain that is in the gates, in words."""
-    _, held, lost, same = (claim.outcome for claim in claims)
+def _verdict(claims: Sequence[Claim], interval: tuple[float, float], known: str) -> tuple[str, bool]:
+    """The part of the gain that is in the gates, in words, and whether the runs tell it."""
+    _, held, lost = (claim.outcome for claim in claims)
     if held is Outcome.FAILS:
-        return "None of it is in the gates: alone, they serve worse than random ones."
+        return f"None of what {known} is in its gates: alone, they serve worse than random ones.", True
     if held is Outcome.UNDECIDED:
-        return f"Not decided: these runs do not tell whether any of it is in the gates.{_more(claims[1], 'decide it')}"
-    if same is Outcome.HOLDS or lost is Outcome.FAILS:
-        return "All of it is in the gates."
-    if low >= 0.5:
-        return "Most of it is in the gates."
-    if high <= 0.5:
-        return "Some of it is in the gates, less than half."
-    return "About half of it is in the gates." if high <= 1 else "Some of it is in the gates, perhaps all."
+        more = _more(claims[1].verdict)
+        return f"Not decided: these runs do not tell whether any of what {known} is in its gates.{more}", False
+    low, high = interval
+    amounts = {
+        "All": lost is Outcome.FAILS,
+        "Nearly all": low >= _NEARLY_ALL,
+        "Most": low >= _HALF,
+        "Less than half": high <= _HALF,
+        "About half": _ABOUT_HALF[0] <= low and high <= _ABOUT_HALF[1],
+    }
+    amount = next((amount for amount, fits in amounts.items() if fits), None)
+    if amount is None:
+        return f"Some of what {known} is in its gates; these runs do not tell whether more than half.", False
+    return f"{amount} of what {known} is in its gates.", True
 
 
-def _more(claim: Claim, what: str) -> str:
-    needed = claim.verdict.runs_needed
+def _more_than_half(own: Sample, control: Sample, learnt: Sample) -> Verdict:
+    """Whether trained gates keep more than half of the gain: g against (a + r)/2 in each run, by a t test."""
+    middle = tuple((a + r) / 2 for a, r in zip(own.values, control.values, strict=True))
+    return greater(learnt, Sample(middle, own.percent), paired=True)
+
+
+def percent(share: float) -> str:
+    """Write a share for people."""
+    return f"{whole(share)} %"
+
+
+def whole(share: float) -> int:
+    """A share in whole percent; an integer, since minus zero is no number for people."""
+    return round(100 * share)
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """Write the interval of a share for people."""
+    return f"95 % interval {percent(interval[0])} to {percent(interval[1])}"
+
+
+def _more(verdict: Verdict, what: str = "decide it") -> str:
+    needed = verdict.runs_needed
     return "" if needed is None or needed > 1000 else f" About {needed} runs would {what}."
 
 
@@ -103,10 +143,6 @@ def _mean(sample: Sample) -> str:
 
 def _difference(a: Sample, b: Sample) -> str:
     return f"{a.number(a.mean - b.mean)}{' points' if a.percent else ''}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def surprises(config: StudyConfig, last: Mapping[str, Sample], parameters: int) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from gatelab.dynamics import Kernels
 from gatelab.errors import InputError
 from gatelab.lab.experiment import DataConfig
 from gatelab.lab.objectives import Loss, Metric
@@ -18,22 +19,6 @@ class Task(StrEnum):
     AUTO = "auto"
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
-
-
-class StudyKernels(StrEnum):
-    """How the kernels of the networks that train are looked at.
-
-    Attributes:
-        AUTO: exact, or sketched where exact kernels would take more than a tenth of the study's time.
-        OFF: gates alone.
-        SKETCH: the path kernel and ν are estimated by random features; no tangent kernel.
-        EXACT: path kernel, ν and tangent kernel, exact.
-    """
-
-    AUTO = "auto"
-    OFF = "off"
-    SKETCH = "sketch"
-    EXACT = "exact"
 
 
 OTHER_SEED, SHUFFLED, OTHER_DATA = "seed", "shuffled", "data"
@@ -68,7 +53,8 @@ class StudyConfig(DataConfig):
         stages: shares of training after which gates are fixed.
         dependent: whether there is a row for random gates that are the values' own.
         decoupled: whether there is a row for decoupled gates.
-        kernels: how kernels are looked at while networks train.
+        kernels: how kernels are looked at while networks train: exact, sketch or off; if left out, exact, or sketched
+            where exact kernels would take more than a tenth of the study's time.
         probes: test examples on which gates and kernels are looked at.
         train_size: use only so many training examples.
         test_size: use only so many test examples.
@@ -106,7 +92,7 @@ class StudyConfig(DataConfig):
     stages: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)
     dependent: bool = True
     decoupled: bool = True
-    kernels: StudyKernels = StudyKernels.AUTO
+    kernels: Kernels | None = None
     probes: int = Field(default=100, ge=2)
     train_size: int | None = Field(default=None, ge=2)
     test_size: int | None = Field(default=None, ge=2)
@@ -172,6 +158,6 @@ class StudyConfig(DataConfig):
             raise InputError("there are weights but no network; give file.py:factory, whose weights they are")
         if (OTHER_DATA in self.gates_from) != (self.other_data is not None):
             raise InputError(
-                "gates from other data need both gates_from='data' and other_data, a data set with examples of the "
-                "same shape"
+                "gates from other data need both gates_from='data' (--gates-from data) and other_data (--other-data), "
+                "a data set with examples of the same shape"
             )

@@ -26,8 +26,8 @@ def control_facts(source: NetworkSource, probes: Tensor, seed: int) -> dict[str,
     Raises:
         InputError: two draws agree in nearly all gates, or a draw agrees with the network: that would be no control.
     """
-    draw = source.control_draw(seed)
-    first, second = _gates(draw.network, probes), _gates(source.control(seed + 1), probes)
+    drawn, how = source.control_draw(seed)
+    first, second = _gates(drawn, probes), _gates(source.control(seed + 1), probes)
     own = _gates(source.template, probes)
     apart, from_own = _different(first, second), _different(first, own)
     for what, share in (
@@ -37,10 +37,10 @@ def control_facts(source: NetworkSource, probes: Tensor, seed: int) -> dict[str,
         if share < _LEAST:
             raise InputError(
                 f"{what} differ in only {share:.2%} of all gates, so the control would be none. Give layers with "
-                f"trainable weights a method reset_parameters() that draws them anew; gatelab drew {draw.text()}"
+                f"trainable weights a method reset_parameters() that draws them anew; these were drawn: {how}"
             )
     units = {name: first.layer(name).units for name in first.layers}
-    return {"how": draw.text(), "apart": apart, "from_own": from_own, "gates": units}
+    return {"how": how, "apart": apart, "from_own": from_own, "gates": units}
 
 
 def _gates(network: nn.Module, probes: Tensor) -> GatePattern:

@@ -8,25 +8,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
 from torch import nn
 
 from gatelab.data.dataset import names
-from gatelab.data.objects import WHOLE, gathered
+from gatelab.data.objects import UNNAMED, WHOLE, gathered
 from gatelab.data.places import open_data
 from gatelab.data.user_data import Examples
 from gatelab.errors import InputError
+from gatelab.lab.experiment import read_config
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig
 from gatelab.lab.study.findings import StudyFindings, study_findings
 from gatelab.lab.study.materials import Materials, augmentation, fitted, read_anew, source_of
-from gatelab.lab.study.preview import preview
+from gatelab.lab.study.preview import preview, time_preview
 from gatelab.lab.study.rows import cells
 from gatelab.lab.study.sizing import choose_kernels, measured, sized
 from gatelab.lab.study.source import NetworkSource, from_factory, from_trained
 from gatelab.lab.study.work import setting_facts, study_work, study_work_with
 from gatelab.lab.training import Augment
 from gatelab.work.progress import LogLines, Reporter, Silent
+from gatelab.work.user_code import is_there
 
 if TYPE_CHECKING:
     from gatelab.work.dask_executor import DaskExecutor
@@ -112,7 +113,7 @@ def _prepared(
             named[name] = str(held[key])
     texts = all(value is None or isinstance(value, str | Path) for value in (model, *held.values()))
     if not texts:
-        named.setdefault("data", getattr(train, "title", "your data"))
+        named.setdefault("data", getattr(train, "title", UNNAMED))
         named.setdefault("model", None if model is None else _name(model))
         named["trained"] = isinstance(model, nn.Module)
         if other is not None:
@@ -123,14 +124,16 @@ def _prepared(
 
 def absolute(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings whose files are named by absolute paths, which processes elsewhere understand, too."""
-    return {key: _absolute(value) if key in _PLACES and value is not None else value for key, value in values.items()}
+    return {
+        key: _absolute(value) if key in _PLACES and isinstance(value, str) else value for key, value in values.items()
+    }
 
 
 def _absolute(place: str) -> str:
     path, colon, name = place.rpartition(":")
-    if colon and Path(path).is_file():
+    if colon and is_there(path):
         return f"{Path(path).resolve()}:{name}"
-    return str(Path(place).resolve()) if Path(place).exists() and place not in names() else place
+    return str(Path(place).resolve()) if is_there(place) and place not in names() else place
 
 
 def _name(model: Any) -> str:
@@ -140,14 +143,15 @@ def _name(model: Any) -> str:
 def _gather(config: StudyConfig, model: Any, train: Any, test: Any, augment: Any, other: Any) -> Materials:
     return fitted(
         config,
-        _examples(config, train, test),
-        _source(config, model),
-        augmentation(augment) if isinstance(augment, str) else augment,
-        None if other is None or OTHER_DATA not in config.gates_from else _examples(config, other, None),
+        examples_of(config, train, test),
+        network_source(config, model),
+        augmentation(augment),
+        None if other is None or OTHER_DATA not in config.gates_from else examples_of(config, other, None),
     )
 
 
-def _source(config: StudyConfig, model: Any) -> NetworkSource | None:
+def network_source(config: StudyConfig, model: Any) -> NetworkSource | None:
+    """The networks that the caller gave, or that the configuration names; None: the default network."""
     if model is None or isinstance(model, str):
         return source_of(config)
     if isinstance(model, nn.Module):
@@ -159,23 +163,20 @@ def _source(config: StudyConfig, model: Any) -> NetworkSource | None:
     return from_factory(_name(model), model)
 
 
-def _examples(config: StudyConfig, train: Any, test: Any) -> Examples:
+def examples_of(config: StudyConfig, train: Any, test: Any) -> Examples:
+    """The data that the caller gave, or named."""
     if isinstance(train, str | Path):
         if test is not None and not isinstance(test, str | Path):
             raise InputError("train is a text, and test an object; give both in the same form")
         place = {"label": config.label, "root": config.data_root, "image_size": config.image_size}
         return open_data(str(train), test=None if test is None else str(test), **place)
-    title = train.title if isinstance(train, WHOLE) else "your data"
+    title = train.title if isinstance(train, WHOLE) else UNNAMED
     return gathered(train, test, label=config.label, title=title)
 
 
 def read_settings(values: Mapping[str, Any]) -> StudyConfig:
     """Make a configuration; unknown keys and wrong values raise an InputError that names them."""
-    try:
-        return StudyConfig(**values)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise InputError(f"study: {problems}. Its settings are {', '.join(StudyConfig.model_fields)}") from error
+    return read_config(StudyConfig, "study", values)
 
 
 def prepared(config: StudyConfig, materials: Materials | None, out: Path | None, reporter: Reporter) -> StudyConfig:
@@ -183,20 +184,22 @@ def prepared(config: StudyConfig, materials: Materials | None, out: Path | None,
 
     A run that goes on keeps what was chosen when it began, and is not measured again.
     """
+    reporter.note("reading the network and the data")
     held = materials or read_anew(config)
     facts = setting_facts(config, held)
-    config = config.model_copy(update={"fingerprint": held.fingerprint()})
+    refit = min(config.refit, facts["train"])
+    config = config.model_copy(update={"fingerprint": held.fingerprint(), "refit": refit})
     begun = Run.read(out).config if out is not None and (out / "run.json").exists() else {}
     recorded = {key: begun[key] for key in _CHOSEN if key in begun and key not in config.model_fields_set}
-    if recorded:
-        config = StudyConfig(**{**config.model_dump(), **recorded})
-        lines = preview(config, facts, None)
-    else:
-        config = sized(config, held)
+    config = StudyConfig(**{**config.model_dump(), **recorded}) if recorded else sized(config, held)
+    for line in preview(config, facts):
+        reporter.note(line)
+    estimate = None
+    if not recorded:
+        reporter.note("timing a few steps of each kind of network")
         estimate = measured(config, held)
         config = choose_kernels(config, estimate)
-        lines = preview(config, facts, estimate)
-    for line in lines:
+    for line in time_preview(config, estimate):
         reporter.note(line)
     return config
 

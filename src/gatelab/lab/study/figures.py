@@ -5,18 +5,28 @@ from collections.abc import Mapping, Sequence
 from gatelab.figures import Curve, Plot
 from gatelab.lab.findings import FigureFacts, Table
 from gatelab.lab.runs import Result
+from gatelab.lab.study.answer import interval_text, percent
 from gatelab.lab.study.config import StudyConfig
 from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, DEPENDENT, OWN, stage_name
-from gatelab.lab.verdicts import Sample, readable
+from gatelab.lab.verdicts import Sample, readable, share_of_gap
 
-_SHORT = {OWN: "network", CONTROL: "random gates", DEPENDENT: "values' own", DECOUPLED_ROW: "decoupled"}
+_STAGE_AXIS = "epochs of training after which the gates were fixed"
+_SHORT = {
+    OWN: "the network itself",
+    CONTROL: "random gates",
+    DEPENDENT: "random gates, the values' own",
+    DECOUPLED_ROW: "decoupled gates",
+}
 
 
-def row_figures(config: StudyConfig, last: Mapping[str, Sample], label: str) -> list[FigureFacts]:
-    """All main rows beside each other; stages, layers and amounts of data where they were asked for."""
+def row_figures(config: StudyConfig, last: Mapping[str, Sample], label: str, *, gain: bool) -> list[FigureFacts]:
+    """All main rows beside each other; stages, layers and amounts of data where they were asked for.
+
+    ``gain`` says whether the network has a gain over random gates, of which stages keep a share.
+    """
     listed = [_main(config, last, label)]
     if len(config.stage_epochs()) > 1:
-        listed.append(_stages(config, last, label))
+        listed += [_stages(config, last, label), *(_shares(config, last) if gain else [])]
     if config.layer_names:
         listed.append(_layers(config, last, label))
     if config.amounts:
@@ -40,14 +50,14 @@ def _text(sample: Sample) -> str:
 
 def _main(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
     trained = stage_name(config, config.epochs)
-    shown = {CONTROL: "random gates", trained: "trained gates, fresh values", OWN: "the network itself"}
+    shown = {**_SHORT, trained: "trained gates, fresh values"}
     names = [name for name in (CONTROL, DEPENDENT, trained, OWN, DECOUPLED_ROW) if name in last]
-    ticks = tuple(shown.get(name, _SHORT.get(name, name)) for name in names)
+    ticks = tuple(shown[name] for name in names)
     curve = _points("", range(len(names)), [last[name] for name in names])
     best, worst = (pick(names, key=lambda name: last[name].mean) for pick in (max, min))
     caption = (
-        f"Mean and standard deviation over {config.runs} runs. The lowest is {shown.get(worst, _SHORT.get(worst))} "
-        f"with {_text(last[worst])}, the highest {shown.get(best, _SHORT.get(best))} with {_text(last[best])}."
+        f"Mean and standard deviation over {config.runs} runs. The lowest score is that of {shown[worst]}, "
+        f"{_text(last[worst])}, the highest that of {shown[best]}, {_text(last[best])}."
     )
     return FigureFacts("The same values, other gates", Plot("", label, (curve,), ticks=ticks), caption)
 
@@ -61,14 +71,52 @@ def _stages(config: StudyConfig, last: Mapping[str, Sample], label: str) -> Figu
         _level(OWN, ends, last[OWN]),
         _level("random gates", ends, last[CONTROL]),
     )
-    way = "rises" if samples[-1].mean > samples[0].mean else "falls"
+    course = _course([(epoch, sample.mean, _text(sample)) for epoch, sample in zip(epochs, samples, strict=True)])
     return FigureFacts(
         "What the gates know, stage by stage",
-        Plot("epochs of training after which the gates were fixed", label, curves),
-        f"Each point is a value network trained from scratch under gates fixed at that stage. It {way} from "
-        f"{_text(samples[0])} with the gates of epoch {epochs[0]} to {_text(samples[-1])} with those of epoch "
-        f"{epochs[-1]}; random gates give {_text(last[CONTROL])}, the network itself has {_text(last[OWN])}.",
+        Plot(_STAGE_AXIS, label, curves),
+        f"Each point is the mean of {config.runs} value networks trained from scratch for {config.epochs} epochs under "
+        f"gates fixed at that stage, with the standard deviation. It {course}. Random gates give "
+        f"{_text(last[CONTROL])}, the network itself has {_text(last[OWN])} after epoch {config.epochs}.",
     )
+
+
+def _shares(config: StudyConfig, last: Mapping[str, Sample]) -> list[FigureFacts]:
+    """How much of the gain the gates of each stage keep; nothing if there is no gain."""
+    found = {e: share_of_gap(last[stage_name(config, e)], last[CONTROL], last[OWN]) for e in config.stage_epochs()}
+    known = {epoch: share for epoch, share in found.items() if share is not None}
+    if not known:
+        return []
+    x = tuple(map(float, known))
+    reach = tuple(50 * (high - low) for _, (low, high) in known.values())
+    curve = Curve("", x, tuple(100 * share for share, _ in known.values()), reach)
+    course = _course([(epoch, share, percent(share)) for epoch, (share, _) in known.items()])
+    levels = [Curve(name, (x[0], x[-1]), (y, y), line=True) for name, y in (("none of it", 0.0), ("all of it", 100.0))]
+    ends = [f"{interval_text(known[epoch][1])} at epoch {epoch}" for epoch in (next(iter(known)), config.epochs)]
+    return [
+        FigureFacts(
+            "How much of the gain the gates of each stage keep",
+            Plot(_STAGE_AXIS, "share of the network's gain over random gates, %", (curve, *levels)),
+            f"The share that the answer is about, also for gates fixed earlier; bars are 95 % intervals. It {course} "
+            f"({'; '.join(ends)}). All shares compare with the network after {config.epochs} epochs: a study of more "
+            "or fewer epochs has another gain to divide, and may have another answer.",
+        )
+    ]
+
+
+def _course(points: Sequence[tuple[int, float, str]]) -> str:
+    """Say how a curve runs: where it starts and ends, and where it lies above or below both."""
+    (first, start, told), (last, end, ends) = points[0], points[-1]
+    way = "stays at" if told == ends else f"{'rises' if end > start else 'falls'} from"
+    text = f"{way} {told} at epoch {first}" + (f" and epoch {last}" if told == ends else f" to {ends} at epoch {last}")
+    between = points[1:-1]
+    for what, pick, beyond in (("highest", max, max(start, end)), ("lowest", min, min(start, end))):
+        if not between:
+            continue
+        epoch, value, shown = pick(between, key=lambda point: point[1])
+        if value != beyond and pick(value, beyond) == value and shown not in (told, ends):
+            text += f"; in between it is {what} at epoch {epoch}, {shown}"
+    return text
 
 
 def _layers(config: StudyConfig, last: Mapping[str, Sample], label: str) -> FigureFacts:
@@ -140,8 +188,7 @@ def dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
     records = [r for r in results["network"].get("records", []) if r["complexity"] is not None]
     if len(records) > 1:
         first, last = records[0]["complexity"], records[-1]["complexity"]
-        lowest = min(records, key=lambda record: record["complexity"])
-        way = "falls" if last < first else "rises"
+        course = _course([(r["epoch"], r["complexity"], readable(r["complexity"])) for r in records])
         meaning = (
             "turn towards the labels: they became simpler to these gates"
             if last < first
@@ -151,9 +198,7 @@ def dynamics_figures(results: Mapping[str, Result]) -> list[FigureFacts]:
             FigureFacts(
                 "How complex the labels are to the path kernel",
                 Plot("epoch", "ν = yᵀĤ⁻¹y of the network's gates", (_over_epochs("ν", records, "complexity"),)),
-                f"ν {way} from {readable(first)} at epoch {records[0]['epoch']} to {readable(last)} at epoch "
-                f"{records[-1]['epoch']}; its least value is {readable(lowest['complexity'])}, at epoch "
-                f"{lowest['epoch']}. Over the whole training the path kernel's large directions {meaning}.",
+                f"ν {course}. Over the whole training the path kernel's large directions {meaning}.",
             )
         )
     return figures + _tangent_figure(results)

@@ -1,21 +1,21 @@
 """What a study works with: the data, the networks, the augmentation; and whether they fit each other."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from gatelab.convert import Regime, to_dgn
+from gatelab.data.dataset import evenly
 from gatelab.data.places import open_data
 from gatelab.data.user_data import Examples, UserData
 from gatelab.errors import InputError
 from gatelab.kernels.disk.digest import data_digest, model_digest
 from gatelab.lab.study.config import OTHER_DATA, StudyConfig, Task
-from gatelab.lab.study.source import NetworkSource, from_factory, from_trained
+from gatelab.lab.study.source import NORMALISING, NetworkSource, from_factory, from_trained
 from gatelab.lab.study.targets import fitted_targets
 from gatelab.lab.training import Augment
 from gatelab.models.from_file import factory_from_file, load_weights, seeded_network
@@ -83,18 +83,20 @@ def fitted(
         UnsupportedModelError: the network cannot be taken apart into gates and values.
     """
     config.refuse_contradictions()
-    chosen = _shaped(config, data)
+    chosen = shaped(config, data)
     source = source or default_source(chosen)
     _refuse_other_dtype(source.template)
     if not source.is_trained and any(parameter.numel() == 0 for parameter in source.template.parameters()):
         raise InputError(f"{source.name} has empty parameters; check its sizes")
     x = chosen.inputs(chosen.train_x[:2])
-    outputs = _outputs(source.template, x, chosen.title)
+    outputs = answer_width(source.template, x, chosen.title)
     chosen, task = fitted_targets(chosen, outputs, config.task, config.loss, config.metric)
     to_dgn(source.template, Regime.FRNPF_DI, x=x)  # refuses networks without gates and values
+    # Not the first examples: files are often sorted by class.
+    source = source.with_examples(chosen.inputs(chosen.train_x[evenly(len(chosen.train_x), NORMALISING)]))
     elsewhere = None
     if other is not None:
-        elsewhere = _shaped(config, other)
+        elsewhere = shaped(config, other)
         if elsewhere.train_x.shape[1:] != chosen.train_x.shape[1:]:
             raise InputError(
                 f"{other.title} has examples of shape {tuple(elsewhere.train_x.shape[1:])}, {chosen.title} of shape "
@@ -104,7 +106,7 @@ def fitted(
     return Materials(chosen, task, source, augment, elsewhere)
 
 
-def _shaped(config: StudyConfig, data: Examples) -> UserData:
+def shaped(config: StudyConfig, data: Examples) -> UserData:
     """The part of the data that is asked for, standardised if asked."""
     whole = UserData(
         data.title,
@@ -115,6 +117,7 @@ def _shaped(config: StudyConfig, data: Examples) -> UserData:
         getattr(data, "classes", ()),
         getattr(data, "largest", 255.0),
         getattr(data, "remarks", ()),
+        getattr(data, "held_out", False),
     )
     part = whole.subset(config.train_size, config.test_size, seed=config.seed)
     return _standardised(part) if config.standardise else part
@@ -128,8 +131,8 @@ def _standardised(data: UserData) -> UserData:
     return replace(data, train_x=(train - mean) / scale, test_x=(test - mean) / scale, remarks=(*data.remarks, said))
 
 
-def _outputs(model: nn.Module, x: Tensor, title: str) -> int:
-    """The number of outputs."""
+def answer_width(model: nn.Module, x: Tensor, title: str) -> int:
+    """The number of outputs for each example; refuse a network that does not take them."""
     shown = tuple(x.shape[1:])
     try:
         with torch.no_grad(), undisturbed(stand_in(model), x) as run:
@@ -137,7 +140,8 @@ def _outputs(model: nn.Module, x: Tensor, title: str) -> int:
     except Exception as error:
         raise InputError(
             f"the network does not accept {title}: examples of shape {shown} gave {type(error).__name__}: {error}; "
-            "reshape the data, or let the network's first layer do it"
+            "reshape the data, or let the network's first layer do it; image_size (--set image_size=32) resizes the "
+            "images of a folder"
         ) from error
     if not isinstance(answers, Tensor) or answers.ndim != 2 or len(answers) != 2:
         got = tuple(answers.shape) if isinstance(answers, Tensor) else type(answers).__name__
@@ -208,7 +212,7 @@ def source_of(config: StudyConfig) -> NetworkSource | None:
         return from_factory(name, function)
     network = seeded_network(function, 0)
     load_weights(network, Path(config.weights))
-    return from_trained(name, network)
+    return from_trained(name, network, function)
 
 
 def _short(place: str) -> str:
@@ -216,9 +220,9 @@ def _short(place: str) -> str:
     return f"{Path(path).name}:{name}"
 
 
-def augmentation(place: str | None) -> Augment | None:
-    """The function that ``file.py:function`` names."""
-    function: Callable[..., Any] | None = None if place is None else from_file(place, "augmentation")
-    if function is not None and not callable(function):
-        raise InputError(f"{place} is a {type(function).__name__}; give a function of a batch")
-    return function
+def augmentation(given: Any) -> Augment | None:
+    """The function that ``file.py:function`` names, or the function itself."""
+    function: Any = from_file(given, "augmentation") if isinstance(given, str) else given
+    if not (function is None or callable(function)):
+        raise InputError(f"augment is a {type(function).__name__} ({given}); give a function of a batch")
+    return cast("Augment | None", function)

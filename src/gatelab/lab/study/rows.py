@@ -30,12 +30,14 @@ class Row:
         cell: the cell with its results.
         place: which of the cell's groups of networks, one network for each run.
         regime: the paper's name for such gates, or what else to say in brackets.
+        is_fixed: whether fresh values were trained on fixed gates with all data: such a row has a share of the gain.
     """
 
     name: str
     cell: str
     place: int = 0
     regime: str = ""
+    is_fixed: bool = False
 
     @property
     def title(self) -> str:
@@ -59,30 +61,20 @@ def stage_name(config: StudyConfig, epoch: int) -> str:
     return f"its gates {when}, fresh values"
 
 
-def learnt_row(config: StudyConfig) -> Row:
-    """The row of the network's trained gates."""
-    return Row(stage_name(config, config.epochs), f"stage/{config.epochs}", 0, "FLNPF")
-
-
-def control_row() -> Row:
-    """The row of random gates."""
-    return Row(CONTROL, RANDOM, 0, "the control; FRNPF II")
-
-
 def rows(config: StudyConfig) -> list[Row]:
     """All rows in the order of the table."""
-    listed = [Row(OWN, NETWORK), control_row()]
+    listed = [Row(OWN, NETWORK), Row(CONTROL, RANDOM, 0, "the control; FRNPF II")]
     if config.dependent:
-        listed.append(Row(DEPENDENT, RANDOM, 1, "FRNPF DI"))
-    listed += [Row(stage_name(config, epoch), f"stage/{epoch}", 0, "FLNPF") for epoch in config.stage_epochs()]
+        listed.append(Row(DEPENDENT, RANDOM, 1, "FRNPF DI", is_fixed=True))
+    listed += [Row(stage_name(config, e), f"stage/{e}", 0, "FLNPF", is_fixed=True) for e in config.stage_epochs()]
     if config.decoupled:
         listed.append(Row(DECOUPLED_ROW, DECOUPLED, 0, "DNPFL"))
     for place, layer in enumerate(config.layer_names):
-        listed.append(Row(f"trained gates in '{layer}' only", f"layer/{place}", 0, "the others random"))
-        listed.append(Row(f"random gates in '{layer}' only", f"layer/{place}", 1, "the others trained"))
+        listed.append(Row(f"trained gates in '{layer}' only", f"layer/{place}", 0, "the others random", is_fixed=True))
+        listed.append(Row(f"random gates in '{layer}' only", f"layer/{place}", 1, "the others trained", is_fixed=True))
     for source in config.gates_from:
         listed.append(Row(_SOURCES[source], f"source/{source}"))
-        listed.append(Row(f"gates of {_SOURCES[source]}", f"gates/{source}", 0, "fresh values"))
+        listed.append(Row(f"gates of {_SOURCES[source]}", f"gates/{source}", 0, "fresh values", is_fixed=True))
     if config.refit:
         listed.append(Row("its trained gates, values in closed form", REFIT, 0, f"{config.refit:,} examples"))
         listed.append(Row("random gates, values in closed form", REFIT, 1, f"{config.refit:,} examples"))
@@ -90,6 +82,11 @@ def rows(config: StudyConfig) -> list[Row]:
         listed.append(Row(f"its trained gates, {amount:.3g} of the data", f"amount/{amount:g}", 0))
         listed.append(Row(f"random gates, {amount:.3g} of the data", f"amount/{amount:g}", 1))
     return listed
+
+
+def is_watched(config: StudyConfig) -> bool:
+    """Whether the study trains networks whose gates move; their gates and kernels are looked at meanwhile."""
+    return config.decoupled or not config.studies_trained
 
 
 def cells(config: StudyConfig) -> list[Cell]:

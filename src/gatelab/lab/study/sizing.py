@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.convert import Regime, to_dgn
+from gatelab.dynamics import Kernels
 from gatelab.errors import GatelabError
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel
 from gatelab.lab.looks import moments
 from gatelab.lab.optimisers import can_stack_under
 from gatelab.lab.runs import Cell
-from gatelab.lab.study.config import StudyConfig, StudyKernels
+from gatelab.lab.study.config import StudyConfig
 from gatelab.lab.study.materials import Materials
 from gatelab.lab.study.rows import PASSES, cells
 from gatelab.lab.study.watching import look_step
@@ -131,7 +132,7 @@ def measured(config: StudyConfig, materials: Materials) -> TimeEstimate:
              if cell.parameters["kind"] in per_kind]  # fmt: skip
     training = Spent(sum(part.clock for part in parts), sum(part.cores for part in parts))
     watched = [cell for cell in listed if cell.name in ("network", "decoupled") and cell.parameters["kind"] != "none"]
-    if config.kernels is StudyKernels.OFF or not watched:
+    if config.kernels is Kernels.OFF or not watched:
         return TimeEstimate(training, Spent(0.0, 0.0))
     look = _look(config, materials)
     return TimeEstimate(training, None if look is None else look.times(len(watched) * _looks(config)))
@@ -143,11 +144,11 @@ def _looks(config: StudyConfig) -> int:
 
 def choose_kernels(config: StudyConfig, estimate: TimeEstimate) -> StudyConfig:
     """Sketch the kernels if exact ones would take more than a tenth of the time, or cannot be computed."""
-    if config.kernels is not StudyKernels.AUTO:
+    if config.kernels is not None:
         return config
     allowed = max(_KERNEL_SHARE * estimate.training.cores, _ALWAYS_ALLOWED)
     fits = estimate.kernels is not None and estimate.kernels.cores <= allowed
-    return config.model_copy(update={"kernels": StudyKernels.EXACT if fits else StudyKernels.SKETCH})
+    return config.model_copy(update={"kernels": Kernels.EXACT if fits else Kernels.SKETCH})
 
 
 def _cell_time(config: StudyConfig, materials: Materials, cell: Cell, spent: tuple[Spent, Spent]) -> Spent:

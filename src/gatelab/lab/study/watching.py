@@ -4,8 +4,9 @@ from math import ceil
 from pathlib import Path
 
 from gatelab.data.dataset import evenly
+from gatelab.dynamics import Kernels
 from gatelab.lab.looks import Looks, gate_looks
-from gatelab.lab.study.config import StudyConfig, StudyKernels
+from gatelab.lab.study.config import StudyConfig
 from gatelab.lab.study.materials import Materials
 
 LOOKS = 10  # besides the one at the start
@@ -20,8 +21,8 @@ def watch(config: StudyConfig, materials: Materials, folder: Path) -> Looks:
     """The looks at the first network of a cell: at the start, about ten times while it trains, and at the end."""
     data = materials.data
     rows = evenly(len(data.test_x), config.probes)
-    kernels = StudyKernels.EXACT if config.kernels is StudyKernels.AUTO else config.kernels
     x, every = data.inputs(data.test_x[rows]), look_step(config.epochs)
+    kernels = config.kernels or Kernels.EXACT
     return gate_looks(
         folder, x, data.test_y[rows], epochs=config.epochs, every=every, tangent=True, kernels=kernels.value
     )

@@ -97,7 +97,7 @@ class _StudyCell:
     def _random(self) -> Result:
         nets = self._values_under([self._source.control(seed) for seed in self._seeds])
         if self._config.dependent:
-            nets += [to_dgn(self._source.fresh(seed), Regime.FRNPF_DI, x=self._two) for seed in self._seeds]
+            nets += self._values_under([self._source.before_training(self._source.fresh(s)) for s in self._seeds])
         return self._train(nets)
 
     def _decoupled(self) -> Result:
@@ -155,7 +155,8 @@ class _StudyCell:
         """The networks whose gates are fixed: those of an epoch, or the trained one, once for each run."""
         if self._source.is_trained:
             return [self._source.start(seed) for seed in self._seeds]
-        return self._weights(NETWORK, epoch)
+        networks = self._weights(NETWORK, epoch)
+        return networks if epoch else [self._source.before_training(network) for network in networks]
 
     def _weights(self, cell: str, epoch: int) -> list[nn.Module]:
         folder: Path = self._context.folders[cell]

@@ -1,4 +1,4 @@
-"""One rule for every verdict: what is claimed, what was measured, and whether chance could have done it.
+"""One rule for every verdict: what is claimed, what was measured, and whether chance could explain it.
 
 - ``sample``: a quantity over runs; ``verdict``: :class:`Verdict`, :class:`Claim`, :class:`Check`;
 - ``comparisons``: means, by Welch's or the paired t test, equivalence by two one-sided tests;

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 from gatelab.lab.verdicts.verdict import Claim, Verdict, undecided
 
-_CASE = " (the case that decides"  # a statement about statements names the innermost one once
+_CASE = " (the case that decides"  # nested statements name only the innermost case
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     """Decide a statement that must hold in every case ("throughout"), as one statement.
 
-    It holds if the weakest case does (an intersection–union test, Berger 1982, which needs no correction). It fails if
-    one case does, at the corrected level: with k cases the smallest p-value against it counts k times (Bonferroni).
-    The effect and interval are those of the case that decides.
+    It holds if the weakest case holds (an intersection–union test, Berger 1982, which needs no correction). It fails if
+    one case fails at the corrected level: with k cases the smallest p-value against it is multiplied by k (Bonferroni).
+    The effect and interval belong to the case that decides.
     """
     return _joined(verdicts, "in all", 0)
 
@@ -45,8 +45,8 @@ def _joined(verdicts: Sequence[Verdict], how: str, strict: int) -> Verdict:
 def decided_together(claims: Sequence[Claim], *, smoke: bool = False) -> tuple[Claim, ...]:
     """Decide the claims of one report: the chance that any verdict is wrong is at most 5 % (Holm 1979).
 
-    The k-th smallest of m p-values counts m − k + 1 times, and never less than a smaller one. Exact verdicts and those
-    that cannot be given do not take part. A ``smoke`` run only shows that everything works: it decides nothing.
+    The k-th smallest of m p-values is multiplied by m − k + 1, and never ends below a smaller one. Exact verdicts, and
+    those that cannot be given, are left out. A ``smoke`` run only shows that everything works; it decides nothing.
     """
     if smoke:
         return tuple(_silent(claim) for claim in claims)

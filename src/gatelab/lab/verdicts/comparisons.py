@@ -1,4 +1,4 @@
-"""Claims about means: one is greater, two are equivalent, one is near a number; by t tests with their real degrees.
+"""Claims about means: one is greater, two are equivalent, one is near a number; by t tests with the proper degrees.
 
 Each claim says that an effect lies in an open interval, its *region*: (0, ∞) for "greater", (−m, m) for "equivalent".
 With an estimate e, its standard error s and T the t distribution, the one-sided p-values are
@@ -23,7 +23,7 @@ _ROUNDING = 1e-12  # a spread this small, relative to the values, is rounding
 
 @dataclass(frozen=True)
 class _Estimate:
-    """An effect, its standard error with degrees of freedom, and what a test without any spread could say."""
+    """An effect, its standard error with degrees of freedom, and the test to use if runs have no spread."""
 
     effect: float
     error: float
@@ -35,7 +35,7 @@ class _Estimate:
 
 
 def greater(a: Sample, b: Sample, *, paired: bool = False) -> Verdict:
-    """Decide whether the mean of ``a`` exceeds that of ``b``.
+    """Decide whether the mean of ``a`` exceeds the mean of ``b``.
 
     Args:
         a: the sample that is claimed to be larger.
@@ -50,7 +50,7 @@ def greater(a: Sample, b: Sample, *, paired: bool = False) -> Verdict:
 
 
 def not_below(a: Sample, b: Sample, margin: float, *, paired: bool = False) -> Verdict:
-    """Decide whether the mean of ``a`` is above that of ``b``, or less than ``margin`` below it."""
+    """Decide whether the mean of ``a`` is above the mean of ``b``, or less than ``margin`` below it."""
     return _compared(a, b, (-margin, inf), f"; {a.number(margin)} less would do", paired=paired)
 
 
@@ -76,7 +76,7 @@ def near(sample: Sample, value: float, margin: float) -> Verdict:
 
 
 def larger_ratio(a: Sample, b: Sample) -> Verdict:
-    """Decide whether one positive quantity exceeds another in the same runs, by the logarithms of their ratios.
+    """Decide whether one positive quantity exceeds another in the same runs, by a t test on log ratios.
 
     The effect is the geometric mean of a/b.
     """
@@ -146,6 +146,6 @@ def _judged(estimate: _Estimate, region: tuple[float, float], *samples: Sample) 
 
 
 def _without_spread(estimate: _Estimate, inside: bool, outside: bool) -> Verdict:
-    """Without spread a t test has no scale; the order of the runs still counts for something, if they are many."""
+    """Decide without spread, where a t test has no scale; with many runs their order is still evidence."""
     test, chance = estimate.without_spread
     return Verdict(estimate.effect, None, (chance if inside else 1.0, chance if outside else 1.0), test)

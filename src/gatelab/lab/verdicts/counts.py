@@ -14,8 +14,8 @@ from gatelab.lab.verdicts.verdict import Verdict, undecided
 def share_above(successes: int, trials: int, level: float) -> Verdict:
     """Decide whether the probability of a success is above ``level``, by the exact binomial test.
 
-    The interval is that of Clopper and Pearson (1934). All of a few trials decide little: 2 of 2 against ½ has
-    a two-sided p of ½.
+    The interval is Clopper and Pearson's (1934). Few trials decide little, even if all succeed: 2 of 2 against ½ has a
+    two-sided p of ½.
 
     Args:
         successes: trials with the outcome that is claimed to be frequent.
@@ -40,16 +40,16 @@ def share_above(successes: int, trials: int, level: float) -> Verdict:
 
 
 def later(a: Sequence[float | None], b: Sequence[float | None], horizon: float) -> Verdict:
-    """Decide whether the times of ``a`` are later than those of ``b``, by an exact rank test.
+    """Decide whether the times of ``a`` are later than the times of ``b``, by an exact rank test.
 
     Args:
         a: the times that are claimed to be later; None for a run that had not finished at ``horizon``.
         b: the other times.
-        horizon: when watching ended. A time that is not known is only known to be longer than that: it ranks behind
-            all known times and ties with the other unknown ones.
+        horizon: when observation ended. An unknown time is longer than that: it ranks after all known times and ties
+            with the other unknown ones.
 
-    The effect is the ratio of the medians; with a censored median there is none. The p-values are those of the rank sum
-    over all ways to deal the observed times to the two samples (Gehan's test, for one common horizon).
+    The effect is the ratio of the medians; with a censored median there is none. The p-values come from the rank sum
+    over all ways to assign the observed times to the two samples (Gehan's test, for one common horizon).
 
     Example:
         >>> later([None, None, None, 9.0], [2.0, 3.0, 1.0, 4.0], 10).outcome.value

@@ -1,7 +1,7 @@
-"""Quantities that are fitted to all runs at once, as one number per run, so that a t test applies: the jackknife.
+"""Quantities fitted to all runs at once, turned into one number per run so that a t test applies: the jackknife.
 
-With θ the estimate from n runs and θ_(i) that without run i, the pseudo-values n θ − (n − 1) θ_(i) are treated as
-independent estimates (Tukey 1958). They need no distribution of the runs, and no logarithm of a single run's zero.
+With θ the estimate from n runs and θ_(i) the one without run i, the pseudo-values n θ − (n − 1) θ_(i) are treated as
+independent estimates (Tukey 1958). This assumes no distribution of the runs, and a single run may be zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from gatelab.lab.verdicts.comparisons import greater
 from gatelab.lab.verdicts.sample import Sample
 from gatelab.lab.verdicts.verdict import Outcome
 
-_SMALLEST = 1e-300  # stands in for zero, which has no logarithm
+_SMALLEST = 1e-300  # replaces zero, which has no logarithm
 
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
@@ -49,9 +49,9 @@ def exponents(sizes: Sequence[float], samples: Sequence[Sample]) -> Sample:
 
 
 def share_of_gap(part: Sample, low: Sample, high: Sample) -> tuple[float, tuple[float, float]] | None:
-    """How much of the gap from ``low`` to ``high`` is closed by ``part``, with its 95 % interval; runs share seeds.
+    """Return the share of the gap from ``low`` to ``high`` that ``part`` closes, with its 95 % interval; paired runs.
 
-    None if the gap itself does not hold: a share of noise means nothing.
+    None if the gap itself is not established: a share of noise means nothing.
     """
     if greater(high, low, paired=True).outcome is not Outcome.HOLDS:
         return None

@@ -1,4 +1,4 @@
-"""How many runs a t test needs to see an effect of a given size."""
+"""How many runs a t test needs to detect an effect of a given size."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -6,7 +6,7 @@ from math import sqrt
 from scipy.special import nctdtr, stdtrit
 
 POWER = 0.8
-MOST_RUNS = 10_000  # beyond that, more runs are no advice
+MOST_RUNS = 10_000  # recommending more would not help
 
 
 @dataclass(frozen=True)

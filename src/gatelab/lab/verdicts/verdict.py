@@ -1,4 +1,4 @@
-"""What a statement's verdict consists of: the effect, its interval, the two p-values, the outcome."""
+"""The verdict on a statement: the effect, its interval, the two p-values, the outcome."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,16 +23,16 @@ class Verdict:
     """How a statement was decided.
 
     Attributes:
-        effect: the estimate of what the statement is about: a difference, a ratio, a share.
+        effect: the estimated quantity of the statement: a difference, a ratio, a share.
         interval: the effect's 95 % confidence interval; None if the runs allow none.
         by_chance: the one-sided p-values: how often chance alone produces as much evidence for the statement, and how
             often as much against it.
         test: the test, with its degrees of freedom.
-        evidence: the numbers that were compared, as a reader sees them.
+        evidence: the compared numbers, as text.
         percent: whether the effect is printed in percent.
         design: what the number of runs needed depends on; None if unknown.
         adjusted: the p-value after Holm's correction over a report.
-        obstacle: why nothing can be decided; empty if nothing stands in the way.
+        obstacle: why nothing can be decided; empty if a decision is possible.
 
     Example:
         >>> from gatelab.lab.verdicts import Sample, greater
@@ -53,7 +53,7 @@ class Verdict:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value: twice the smaller one-sided one, since a statement may turn out either way."""
+        """The two-sided p-value: twice the smaller one-sided one, since a statement may hold or fail."""
         return min(1.0, 2 * min(self.by_chance))
 
     @property
@@ -69,7 +69,7 @@ class Verdict:
     def runs_needed(self) -> int | None:
         """Runs with which an effect of the measured size would be decided in 80 % of experiments.
 
-        None if it is decided, or if the runs do not tell.
+        None if it is decided, or if the runs do not determine it.
         """
         if self.outcome is not Outcome.UNDECIDED or self.design is None:
             return None
@@ -78,7 +78,7 @@ class Verdict:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the verdict compares numbers on which chance has no influence."""
+        """Whether the verdict compares numbers without any randomness."""
         return self.test == EXACT
 
     def text(self) -> str:
@@ -138,7 +138,7 @@ class Claim:
 
     @property
     def evidence(self) -> str:
-        """The numbers behind the verdict, as a reader sees them."""
+        """The numbers behind the verdict, as text."""
         return self.verdict.text()
 
 
@@ -149,7 +149,7 @@ class Check:
     Args:
         what: the quantity, in a few words.
         value: what was measured.
-        tolerance: the largest value with which the theorem stands.
+        tolerance: the largest value at which the theorem holds.
         because: where the tolerance comes from.
 
     Example:
@@ -169,7 +169,7 @@ class Check:
 
 
 def exact(holds: bool, effect: float, evidence: str) -> Verdict:
-    """The verdict of a comparison on which chance has no influence."""
+    """Return the verdict of a comparison without any randomness."""
     return Verdict(effect, None, (0.0, 1.0) if holds else (1.0, 0.0), EXACT, evidence)
 
 
@@ -179,5 +179,5 @@ def within(value: float, tolerance: float, what: str) -> Verdict:
 
 
 def undecided(obstacle: str, evidence: str = "", effect: float = 0.0) -> Verdict:
-    """A verdict that cannot be given, and why."""
+    """Return a verdict that cannot be given, with the reason."""
     return Verdict(effect, None, (1.0, 1.0), "no test", evidence, obstacle=obstacle)

@@ -1,5 +1,7 @@
 """gdln: notes on localisation, and on gated deep linear networks (GDLN) as a model of it.
 
+Their main data are the nonlinear Gaussian process (NLGP).
+
 Theorems (``gatelab theorems gdln``):
 
 - ``theorems``: all equations, corrected, and deeper networks;
@@ -12,7 +14,7 @@ Experiments (``gatelab run gdln-…``):
 - ``localisation``: Section 1, which data and activations localise; ``phase_diagram``: predicted without training;
   ``pulse_map``: pulses by their widths; ``many_units``: Gaussian clones, tiling, a trained second layer;
 - ``sign_flipping``, ``predictions``: Section 2.1; Sections 2.2 and 2.3; ``training`` trains the networks of both;
-- ``best_gates``: Section 3.3, which half-spaces are best; ``optimal_gates``: which gates of all;
+- ``best_gates``: Section 3.3, which half-spaces are best; ``optimal_gates``: which among all gates;
 - ``theory``: Section 4, theory over simulation; ``shared_pathways``: races over graphs.
 """
 

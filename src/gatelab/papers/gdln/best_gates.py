@@ -1,4 +1,7 @@
-"""gdln, 3.3: which of the gates that are easily made do best? ``optimal_gates`` searches among all gates."""
+"""gdln, 3.3: which of several simple kinds of gates do best? ``optimal_gates`` searches among all gates.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Mapping
 from statistics import mean
@@ -32,7 +35,7 @@ LOSS = "least ⟨(y − ŷ)²⟩"
 
 
 class BestGatesConfig(SeededConfig):
-    """The least loss of several kinds of gates, on examples that did not choose the weights."""
+    """The least loss of several kinds of gates, on examples that were not used to fit the weights."""
 
     runs: int = Field(default=10, ge=1)
     sites: int = Field(default=20, ge=20)
@@ -41,7 +44,7 @@ class BestGatesConfig(SeededConfig):
     planes: int = Field(default=2, ge=1)  # K = 2^planes gates
     pool: int = Field(default=12, ge=4)
     examples: int = Field(default=20_000, ge=2)
-    steps: int = Field(default=3000, ge=1)  # of the network whose gates are learnt
+    steps: int = Field(default=3000, ge=1)  # training steps of the network whose gates are learnt
     draws: int = Field(default=5, ge=1)  # random sets over which a run averages the loss
     random_sets: int = Field(default=40, ge=3)  # for the correlation of loss and precision matrix
 
@@ -58,7 +61,7 @@ class BestGatesConfig(SeededConfig):
 
 
 def off_diagonal_share(moments: GatedMoments) -> float:
-    """Return the share of the precision matrix A⁺, by squares, off its K diagonal blocks: 0 for exclusive gates."""
+    """Return the share of the squares of the precision matrix A⁺ off its K diagonal blocks: 0 for exclusive gates."""
     precision = torch.linalg.pinv(moments.A, hermitian=True)
     blocks = precision.view(moments.units, moments.dim, moments.units, moments.dim)
     inside = sum(float(blocks[k, :, k].square().sum()) for k in range(moments.units))
@@ -67,14 +70,14 @@ def off_diagonal_share(moments: GatedMoments) -> float:
 
 def ring_half_spaces(sites: int, count: int) -> HalfSpaceGates:
     """Return half-spaces whose normals are the longest wave on a ring, at equal phases."""
-    # Saturated inputs lie on some of these boundaries up to rounding, so the order of operations decides their gates.
+    # Saturated inputs lie on some of these boundaries up to rounding, so the order of operations sets their gates.
     sites_around, phases = (2 * torch.pi * torch.arange(n, dtype=torch.float64) / n for n in (sites, count))
     wave = torch.stack([sites_around.cos(), sites_around.sin()])
     return HalfSpaceGates(torch.stack([phases.cos(), phases.sin()], dim=1) @ wave)
 
 
 class _TwoSamples:
-    """One sample to choose weights, another to judge them."""
+    """One sample to fit weights, another to evaluate them."""
 
     def __init__(self, source: TwoClasses, count: int, generator: torch.Generator):
         """Draw both."""
@@ -158,7 +161,7 @@ def _findings(config: BestGatesConfig, results: Mapping[str, Result]) -> Finding
         caption = f"Rank correlation {mean(result['rank'] for result in own):+.2f} over runs."
         figures.append(figure(title, *axes, [dots("random sets", own[0]["shares"], own[0]["random"])], caption))
     table = Table(
-        f"⟨(y − ŷ)²⟩ on examples that did not choose the weights, K = {config.units}, {config.runs} runs",
+        f"⟨(y − ŷ)²⟩ on examples not used to fit the weights, K = {config.units}, {config.runs} runs",
         ("data", "gates", "loss"),
         tuple(rows),
         "ŷ = 0 leaves ½, ŷ = ½ leaves ¼.",

@@ -1,4 +1,4 @@
-"""What gates are worth for two balanced classes (gdln, Eqs 16–18), given the gated inputs x̃ of each class."""
+"""The value of gates for two balanced classes (gdln, Eqs 16–18), given the gated inputs x̃ of each class."""
 
 import torch
 from jaxtyping import Float

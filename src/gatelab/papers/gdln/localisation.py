@@ -1,4 +1,7 @@
-"""gdln, Section 1: which data and activations make receptive fields local?"""
+"""gdln, Section 1: which data and activations make receptive fields local?
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
@@ -33,7 +36,7 @@ class LocalisationConfig(SeededConfig):
     activations: tuple[Activation, ...] = tuple(Activation)
 
     def gain_names(self) -> list[str]:
-        """Return the gains as text, which names a kind of data."""
+        """Return the gains as text; each names a kind of data."""
         return [f"{gain:g}" for gain in self.gains]
 
     def source(self, kind: str, long_first: bool) -> TwoClasses:
@@ -47,9 +50,9 @@ class LocalisationConfig(SeededConfig):
         return NLGP((one, zero), float(kind), (self.sites,))
 
     def descent(self, activation: Activation, kind: str) -> Descent:
-        """Return how to train: ReLU without biases, the others with negative ones, so that units see large inputs.
+        """Return how to train: ReLU without biases, others with negative ones, so that units respond to large inputs.
 
-        erf is odd, so a positive bias gives the same with the classes swapped.
+        erf is odd, so a positive bias gives the same result with the classes swapped.
         """
         if activation is Activation.RELU:
             # Pulses of half amplitude have a few large eigenvalues, which limit the step of a unit without saturation.
@@ -86,7 +89,7 @@ def _work(config: LocalisationConfig, cell: Cell, context: Context) -> Result:
         "steps": list(fields.steps),
         "ipr": inverse_participation_ratio(fields.weights).mean(dim=2).tolist(),
         "neighbours": neighbour_correlation(fields.weights[-1]).mean(dim=1).tolist(),
-        # Centred on its peak, so fields of different runs can be compared.
+        # Centre each field on its peak, so that fields of different runs can be compared.
         "field": last[0].roll(source.dim // 2 - int(last[0].abs().argmax())).tolist(),
         "gabor": [[fit.width, fit.frequency, fit.r_squared] for fit in fits],
         "loss": fields.loss[-1].tolist(),
@@ -156,11 +159,11 @@ def _findings(config: LocalisationConfig, results: Mapping[str, Result]) -> Find
         table,
         *_figures(config, results),
         *_claims(config, results),
-        "Local means an IPR above 6/n, twice that of Gaussian noise.",
+        "Local means an IPR above 6/n, twice the IPR of Gaussian noise.",
         "Runs share their batches; they differ by their initial weights.",
         "erf and sigmoid start with a negative bias; erf is odd, so a positive one swaps the roles of the classes.",
-        "The number of sites that are on separates the notes' pulses, and that needs no locality. It does not "
-        "separate pulses that are inverted with probability ½ and centred; how local these fields are depends on the "
+        "The number of active sites separates the notes' pulses, which needs no locality. It does not separate "
+        "pulses that are inverted with probability ½ and centred; how local their fields are depends on the "
         "pulses' widths, which gdln-pulse-map maps.",
     )
 

@@ -1,4 +1,7 @@
-"""gdln, Section 1: many units on sharp data and on their Gaussian clone (Ingrosso and Goldt's control)."""
+"""gdln, Section 1: many units on sharp data and on their Gaussian clone (Ingrosso and Goldt's control).
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -53,7 +56,7 @@ def _cells(config: ManyUnitsConfig) -> list[Cell]:
 
 
 def dispersion(sites: Int64[Tensor, " units"], ring: int, parts: int = 8) -> float:
-    """Return variance/mean of how many centres lie in equal parts of a ring: 1 by chance, less if centres tile it."""
+    """Return variance/mean of the number of centres in equal parts of a ring: 1 by chance, less if centres tile it."""
     counts = torch.bincount((sites * parts).long() // ring, minlength=parts).double()
     # For m uniform centres the counts are multinomial, with variance m/parts · (1 − 1/parts).
     return float(counts.var(unbiased=False) / (counts.mean() * (1 - 1 / parts)))
@@ -129,7 +132,7 @@ def _findings(config: ManyUnitsConfig, results: Mapping[str, Result]) -> Finding
         ),
         *_figures(config, results),
         *_claims(config, results),
-        "The learning rate is 0.3 K, so every unit keeps the pace of a single one.",
+        "The learning rate is 0.3 K, so every unit learns as fast as a single one.",
     )
 
 

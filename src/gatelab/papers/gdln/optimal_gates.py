@@ -1,4 +1,7 @@
-"""gdln, 3.3: the best gates of all, how far half-spaces are from them, and what is proved."""
+"""gdln, 3.3: the best of all gates, how far half-spaces are from them, and what is proved.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Iterator, Mapping
 from statistics import mean
@@ -43,13 +46,13 @@ class OptimalConfig(SeededConfig):
     examples: int = Field(default=4000, ge=2, multiple_of=2)
     steps: int = Field(default=3000, ge=1)
     restarts: int = Field(default=3, ge=1)
-    rounds: int = Field(default=30, ge=1)  # of assignment and least squares, from each start
+    rounds: int = Field(default=30, ge=1)  # rounds of assignment and least squares, from each start
     rings: tuple[int, ...] = (4, 5, 6)
-    nodes: int = Field(default=3000, ge=1)  # of branch and bound
+    nodes: int = Field(default=3000, ge=1)  # nodes of branch and bound
 
 
 def _features(x: Float[Tensor, "n d"]) -> Float[Tensor, "n f"]:
-    """Return what tells smooth from rough fields at any place: the mean of x_i x_{i+k} for every distance k."""
+    """Return shift-invariant features that separate smooth from rough fields: the mean of x_i x_{i+k} for every k."""
     spectrum = torch.fft.rfft(x).abs().square()
     products = torch.fft.irfft(spectrum, n=x.shape[1])[:, 1 : x.shape[1] // 2 + 1] / x.shape[1]
     return torch.cat([products, products.square(), torch.ones_like(x[:, :1])], dim=1)
@@ -72,7 +75,7 @@ def class_probability(
 def search_all(
     x: Tensor, target: Tensor, units: int, restarts: int, rounds: int, generator: torch.Generator
 ) -> dict[Overlap, OptimalGates]:
-    """Search tiling, exclusive and overlapping gates, each also from the best of the kind before, which it contains."""
+    """Search tiling, exclusive and overlapping gates; each contains the kind before and also starts from its best."""
     cells = kmeans_cells(x, units, seed=0).opened(x)
     starts, found = [cells, cells & (target[:, None] > 0.5)], {}
     for overlap in Overlap:
@@ -92,7 +95,7 @@ def _field_work(config: OptimalConfig, generator: torch.Generator, context: Cont
     losses: dict[str, list[float]] = {name: [] for name in (*KINDS.values(), LEARNT, RANDOM)}
     for place, units in enumerate(config.units):
         for overlap, found in search_all(x, target, units, config.restarts, config.rounds, generator).items():
-            # A gate reads x, never y: it opens what comes closest to the estimated probability.
+            # A gate reads x, never y: it opens the units that come closest to the estimated probability.
             gates = choose_gates(judge, judged, found.weights, overlap)
             losses[KINDS[overlap]].append(float((labels - predict(judge, gates, found.weights)).square().mean()))
         learnt = learnt_half_spaces(x, y, units, steps=config.steps, generator=generator)
@@ -105,7 +108,7 @@ def _field_work(config: OptimalConfig, generator: torch.Generator, context: Cont
 
 
 def support(sites: int, widths: tuple[tuple[int, int], tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Return all centred pulses, inverted ones included, and their classes."""
+    """Return all centred pulses, including inverted ones, and their classes."""
     source = SinglePulse(widths, (sites,), inverted=True, centred=True)
     one, zero = source.support(1), source.support(0)
     if len(one) != len(zero):
@@ -212,8 +215,8 @@ def _findings(config: OptimalConfig, results: Mapping[str, Result]) -> Findings:
             f"⟨(y − ŷ)²⟩ by K, {config.runs} runs",
             columns,
             tuple(rows),
-            "NLGP: on examples that chose neither gates nor weights. Pulses: on the whole support. The gap is to a "
-            "bound for any gates: for pulses 0; for the NLGP the squared error of the estimated class probability, "
+            "NLGP: on examples used to choose neither gates nor weights. Pulses: on the whole support. The gap is to a "
+            "bound for any gates: 0 for pulses; for the NLGP the squared error of the estimated class probability, "
             "itself an estimate.",
         ),
         Table(
@@ -223,8 +226,8 @@ def _findings(config: OptimalConfig, results: Mapping[str, Result]) -> Findings:
         ),
         *_figures(config, results),
         *_claims(config, results),
-        "Gates may be any function of x. They see the class only through x: on the NLGP by a logistic regression.",
-        "Overlapping gates include the exclusive ones, and these the tilings without the duty to cover every x.",
+        "Gates may be any function of x. They know the class only through x: on the NLGP by a logistic regression.",
+        "Overlapping gates include the exclusive ones, and these include the tilings, which must cover every x.",
     )
 
 

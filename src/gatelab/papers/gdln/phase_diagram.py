@@ -1,4 +1,7 @@
-"""gdln, Section 1: where are fields local? The population flow's answer, without training, and networks over it."""
+"""gdln, Section 1: where are fields local? Predicted by the population flow without training, tested by networks.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from collections.abc import Iterator, Mapping
 from math import log
@@ -24,18 +27,18 @@ MAP, HELD, MARGINALS = "map", "held-back networks", "marginals"
 
 
 class PhaseConfig(SeededConfig):
-    """Gains and correlation lengths of the map, networks between its points, and powers of other marginals."""
+    """Gains and correlation lengths of the map, held-back points between them, and powers for other marginals."""
 
     runs: int = Field(default=2, ge=1)  # networks at each held-back point
     sites: int = Field(default=40, ge=20)
     fixed_length: float = Field(default=1.0, gt=0)  # ξ₂ of the map
     gains: int = Field(default=20, ge=2)
     lengths: int = Field(default=20, ge=2)
-    least: tuple[float, float] = (0.1, 0.2)  # of gains and of ξ₁
+    least: tuple[float, float] = (0.1, 0.2)  # the least gain and the least ξ₁
     largest: tuple[float, float] = (30.0, 5.0)
     held_gains: int = Field(default=6, ge=1)
     held_lengths: int = Field(default=8, ge=1)
-    anywhere: int = Field(default=32, ge=0)  # held-back points with any ξ₂
+    anywhere: int = Field(default=32, ge=0)  # held-back points with arbitrary ξ₂
     powers: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.5)
     kurtosis_gains: tuple[float, ...] = (0.1, 0.3, 0.5, 0.8, 1.3, 3.0, 30.0)
     marginal_lengths: tuple[float, float] = (3.0, 0.1)
@@ -45,11 +48,11 @@ class PhaseConfig(SeededConfig):
 
     @property
     def local(self) -> float:
-        """The IPR above which a field is local: twice that of Gaussian noise."""
+        """The IPR (inverse participation ratio) above which a field counts as local: twice the noise's IPR."""
         return 6 / self.sites
 
     def axis(self, which: int, count: int, *, between: bool = False) -> list[float]:
-        """Return gains (0) or ξ₁ (1) in geometric progression; held-back ones lie between those of the map."""
+        """Return gains (0) or ξ₁ (1) in geometric progression; held-back values lie between those of the map."""
         low, high = self.least[which], self.largest[which]
         shares = [(place + 0.5) / count if between else place / (count - 1) for place in range(count)]
         return [low * (high / low) ** share for share in shares]
@@ -60,7 +63,7 @@ class PhaseConfig(SeededConfig):
             (gain, length, self.fixed_length)
             for gain in self.axis(0, self.held_gains, between=True)
             for length in self.axis(1, self.held_lengths, between=True)
-            if abs(log(length / self.fixed_length)) > log(1.2)  # equal classes have nothing to learn
+            if abs(log(length / self.fixed_length)) > log(1.2)  # equal classes leave nothing to learn
         ]
         generator = torch.Generator().manual_seed(self.seed)
         low = torch.tensor([self.least[0], self.least[1], 0.1], dtype=torch.float64).log()
@@ -211,7 +214,7 @@ def _figures(
     families = []
     for family in ("erf", "power"):
         rows = sorted((row for row in marginals if row["family"] == family), key=lambda row: row["kurtosis"])
-        rows = [row for row in rows if row["kurtosis"] < 3]  # the rest would press all others to the margin
+        rows = [row for row in rows if row["kurtosis"] < 3]  # larger values would squeeze the others to the margin
         kurtosis = [row["kurtosis"] for row in rows]
         families.append(dots(f"{family}, networks", kurtosis, [row["network"]["ipr"] for row in rows]))
         families.append(line(f"{family}, predicted", kurtosis, [row["predicted"]["ipr"] for row in rows]))
@@ -253,7 +256,7 @@ def _findings(config: PhaseConfig, results: Mapping[str, Result]) -> Findings:
     return findings(
         "gdln, Section 1: the phase diagram of localisation",
         f"The population flow, without training, tells local from extended fields at {agreed} of {len(held)} held-back "
-        f"points (gain, ξ₁, ξ₂); its IPR is off by {gaps:.3f} in the mean.",
+        f"points (gain, ξ₁, ξ₂); its IPR is off by {gaps:.3f} on average.",
         Table(f"Held-back points, {config.runs} networks each", columns, rows),
         Table(
             "Other marginals",
@@ -264,7 +267,7 @@ def _findings(config: PhaseConfig, results: Mapping[str, Result]) -> Findings:
         *_figures(config, ipr, held, marginals),
         *_claims(config, held, marginals),
         f"Local means an IPR above 6/n = {config.local:g}; fields are compared at t = {config.horizon:g}τ.",
-        "Points are independent; the runs of a point only differ by their start.",
+        "Points are independent; the runs of a point differ only by their start.",
     )
 
 

@@ -1,4 +1,7 @@
-"""gdln, 2.2 and 2.3: does the flow under frozen gates, or under renewed ones, predict what a ReLU network learns?"""
+"""gdln, 2.2 and 2.3: does the flow under frozen gates, or under renewed ones, predict what a ReLU network learns?
+
+GDLN: gated deep linear network.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -33,10 +36,10 @@ KEYS = ("hit", "elsewhere", "cosine", "error")
 class PredictConfig(GatesConfig):
     """Predictions of where a unit localises, from gates frozen at several moments."""
 
-    runs: int = Field(default=64, ge=1)  # each is a hit or a miss: the share of hits in 16 runs was off by a third
+    runs: int = Field(default=64, ge=1)  # each run is a hit or a miss; in 16 runs the share of hits was off by a third
     rate: float = Field(default=0.2, gt=0)
     moments: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 1.0)  # when gates are frozen, as shares of training
-    tolerance: float = Field(default=0.02, ge=0, lt=1)  # of the flow that renews its own gates
+    tolerance: float = Field(default=0.02, ge=0, lt=1)  # share of flips at which the flow renews its own gates
 
 
 def _location_work(config: PredictConfig, cell: Cell, context: Context) -> Result:
@@ -64,8 +67,8 @@ def _location_work(config: PredictConfig, cell: Cell, context: Context) -> Resul
 
 
 def _hits_elsewhere(predicted: Float[Tensor, "k d"], observed: Float[Tensor, "r k d"], run: int) -> float:
-    """Return the share of other runs' units within one site of a prediction: chance, given the sample's preferences."""
-    # A uniform site would underestimate chance: finite samples make all runs prefer some sites.
+    """Return the share of other runs' units within one site of a prediction: the hits by chance in this sample."""
+    # A uniform draw of sites would underestimate chance: a finite sample makes all runs prefer some sites.
     others = torch.cat([observed[:run], observed[run + 1 :]])
     distance = site_distance(peak(predicted).expand(len(others), -1), peak(others), (predicted.shape[1],))
     return (distance <= 1).double().mean().item() if len(others) else 0.0
@@ -110,7 +113,7 @@ def _location_claims(config: PredictConfig, samples: Samples) -> Iterator[Claim]
 
 
 def _mostly(hits: Sample, units: int) -> Verdict:
-    """Decide whether more than three units of four are hit: a count of runs, or of shares if a run has more units."""
+    """Decide whether more than three in four units are hit: by counts of runs, or by shares if runs have more units."""
     return share_above(round(sum(hits.values)), hits.runs, 0.75) if units == 1 else above(hits, 0.75)
 
 
@@ -137,8 +140,8 @@ def _location_findings(config: PredictConfig, results: Mapping[str, Result]) -> 
         table,
         *_location_figures(samples),
         *_location_claims(config, samples),
-        "Chance is how often a prediction lies within one site of another run's unit; the preferences of a finite "
-        f"sample count for both. The sharpest data's units end at {len(set(sharpest['sites']))} sites.",
+        "Chance is how often a prediction lies within one site of another run's unit; both rates include the "
+        f"sites that a finite sample prefers. The sharpest data's units end at {len(set(sharpest['sites']))} sites.",
         f"The flow runs to the same time as descent, t = {config.horizon:g}τ per unit, on the same examples.",
     )
 
@@ -216,7 +219,7 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
     last, most = list(results.values())[-1]["kept"], str(config.switches[-1])
     title = f"Error of the predicted weights at the end, {config.runs} runs"
     axes = ("segments (switches + 1)", "relative error")
-    caption = "Gates are renewed so that equal numbers of flips lie between."
+    caption = "Gates are renewed after equal numbers of flips."
     return findings(
         "gdln, 2.3: gates that evolve",
         f"For the sharpest data the flow misses the ReLU network's weights by {100 * mean(last['0']):.0f} % with the "
@@ -225,7 +228,7 @@ def _evolving_findings(config: EvolvingConfig, results: Mapping[str, Result]) ->
         figure("Error against the number of segments", *axes, curves, caption, log=True),
         *claims,
         "The network's switches come from its training; the flow's own switches need no training.",
-        "A small margin decides early which site wins. A small error there may end at another site, so the error "
+        "A small margin decides early which site wins. A small early error may lead to another site, so the error "
         "of a single run need not fall with every switch.",
     )
 

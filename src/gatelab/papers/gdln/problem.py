@@ -1,4 +1,4 @@
-"""The small problems on which the theorems are measured, in float64, and the checks that they share."""
+"""Small problems, in float64, on which the theorems are measured, and the checks that these share."""
 
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ def problem(seed: int, gates: NodeGates | None = None, n: int = 100) -> Problem:
     """Return Gaussian inputs with balanced labels 0 and 1 that no linear unit can separate, and a random start."""
     source = generator(seed)
     x = torch.randn(n, D, generator=source, dtype=torch.float64)
-    # Half of the examples above the median of a quadratic function: balanced, and not linear.
+    # The label is 1 above the median of a quadratic function: balanced, and not linear.
     order = (x[:, 0] * x[:, 1] + x[:, 2]).argsort()
     y = torch.zeros(n, dtype=torch.float64)
     y[order[n // 2 :]] = 1

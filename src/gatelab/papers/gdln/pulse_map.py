@@ -1,4 +1,4 @@
-"""gdln, Section 1: how local fields are on centred, inverted pulses, for every pair of widths."""
+"""gdln, Section 1: how local fields become on centred, inverted pulses, for every pair of widths."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +17,7 @@ from gatelab.papers.gdln.training import initial_weights, relu_descent
 
 
 class PulseMapConfig(SeededConfig):
-    """One ReLU unit on pulses of one width in each class, by descent on the whole support: no sampling."""
+    """One ReLU unit learns pulses of one width per class by descent on the whole support, without sampling."""
 
     runs: int = Field(default=8, ge=1)
     sites: int = Field(default=40, ge=20)
@@ -88,7 +88,7 @@ def _findings(config: PulseMapConfig, results: Mapping[str, Result]) -> Findings
         Claim(f"widths {thin} and {narrowest}: local (IPR)", above(samples[thin, narrowest], local)),
         Claim(f"widths {thick} and {narrowest}: not local (IPR)", below(samples[thick, narrowest], local)),
         "Descent runs on the whole support, so nothing is sampled; runs differ by their start.",
-        f"Local means an IPR above 6/n = {local:g}, twice that of Gaussian noise.",
+        f"Local means an IPR above 6/n = {local:g}, twice the IPR of Gaussian noise.",
     )
 
 

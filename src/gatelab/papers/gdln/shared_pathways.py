@@ -17,7 +17,7 @@ from gatelab.models import OpenGates, PathwayNetwork
 from gatelab.papers.common import cells_per_kind, dots, experiment, figure, findings, line, numbers, runs_of
 
 SHALLOW, DEEP, ROUTING, EXACT = "shared", "shared, one layer deeper", "routing", "exact race"
-MODES = np.array([1.0, 0.6, 0.3])  # singular values of every task's map
+MODES = np.array([1.0, 0.6, 0.3])  # the singular values of each task's map
 
 
 class RaceConfig(SeededConfig):
@@ -25,7 +25,7 @@ class RaceConfig(SeededConfig):
 
     runs: int = Field(default=5, ge=2)
     domains: int = Field(default=5, ge=2)
-    tasks: tuple[int, ...] = (1, 2, 3, 5)  # outputs with which every input is trained
+    tasks: tuple[int, ...] = (1, 2, 3, 5)  # numbers of outputs with which every input is trained
     start: float = Field(default=0.01, gt=0)
     horizon: float = Field(default=20.0, gt=0)  # per task
     width: int = Field(default=4, ge=3)
@@ -99,7 +99,7 @@ def _routing(rng: np.random.Generator, horizon: float) -> Result:
 
 
 def _exact(seed: int) -> Result:
-    """Compare the closed form of two tasks with PathwayFlow; the tasks give the gates, so no gate reads x."""
+    """Compare the closed form of two tasks with PathwayFlow; tasks set the gates, so no gate reads x."""
     random = torch.Generator().manual_seed(seed)
     n, d = 40, 4
     task = torch.arange(n) % 2

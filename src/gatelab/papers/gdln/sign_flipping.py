@@ -39,7 +39,7 @@ def _work(config: GatesConfig, cell: Cell, context: Context) -> Result:
 FIGURES = {  # key of a result → title, label, caption
     "final": ("Gates that are already final", "share of gates", "A gate is final if it equals the gate at the end."),
     "flips": ("Gates that flipped since the record before", "share of gates", "Records are those on the axis."),
-    "ipr": ("Localisation meanwhile", "IPR", "Inverse participation ratio at the same records."),
+    "ipr": ("Localisation over the same time", "IPR", "Inverse participation ratio at the same records."),
 }
 
 

@@ -50,7 +50,7 @@ def smoothed_relu_flow(
 ) -> Float[Tensor, "k d"]:
     """Return w at the horizon of a ReLU network whose gates open over a width ε, clip(wᵀx/ε + ½, 0, 1).
 
-    A stiff solver that knows nothing of events or sliding; as ε → 0 it tends to Filippov's flow.
+    It uses a stiff solver without events or sliding; as ε → 0 the result tends to Filippov's flow.
     """
     inputs, targets, (units, dim) = x.numpy(), y.numpy(), start.shape
     share = 1 / (len(inputs) * units * tau)

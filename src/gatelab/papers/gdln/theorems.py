@@ -1,7 +1,7 @@
 """The equations of gdln, corrected, as theorems: Sections 1 to 3, gates in time (2.3 and 5), and deeper networks.
 
-The network is ŷ = (1/K) Σ_k g_k w_kᵀx, the loss L = ½⟨(y − ŷ)²⟩. ``theorems_printed`` measures where the formulas that
-the notes print fail.
+The network, a gated deep linear network (GDLN), is ŷ = (1/K) Σ_k g_k w_kᵀx, the loss L = ½⟨(y − ŷ)²⟩.
+``theorems_printed`` measures where the printed formulas fail.
 """
 
 import torch
@@ -39,7 +39,7 @@ from gatelab.papers.gdln.gate_objective import minimum_loss_balanced
 from gatelab.papers.gdln.problem import INTEGRATED, TAU, TIMES, UNITS, D, follows, generator, half_spaces, problem
 from gatelab.papers.gdln.simulation import descended, integrated
 
-# Where A is singular there are fewer examples than weights.
+# A is singular where there are fewer examples than weights.
 _SIZES = {"A regular": 100, "A singular": 8}
 
 
@@ -163,7 +163,7 @@ def exclusive_gates(seed: int) -> Measurement:
 
 @theorem("gdln-3.5", "Section 3.5", "Two equal gates: the rate doubles, w₁ − w₂ stays, w₂ = w₁ − (w₁(0) − w₂(0))")
 def redundant_gates(seed: int) -> Measurement:
-    """Compare with the integrated flow, and the rates with those of one unit for the same K."""
+    """Compare with the integrated flow, and the rates with the rates of one unit for the same K."""
     base = half_spaces(1, generator(seed))
     given = problem(seed, ChosenGates(base, (0, 0)))
     found, full = given.flow.weights(TIMES), given.integrated()
@@ -186,7 +186,7 @@ def redundant_gates(seed: int) -> Measurement:
     "NLGP: ⟨x_i x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) C_ij), and its Gaussian clone has the same",
 )
 def nlgp_covariance(seed: int) -> Measurement:
-    """Compare the formula with sampled second moments of both classes and of the clone, for three gains."""
+    """Compare the nonlinear Gaussian process's formula with sampled second moments of both classes and of the clone."""
     source, checks, curves = generator(seed), [], []
     because = "the largest of 40 deviations in standard errors"
     for gain in (0.01, 3.0, 100.0):
@@ -208,7 +208,7 @@ def nlgp_covariance(seed: int) -> Measurement:
     "gdln-circulant", "Section 5", "Translation-invariant gates: one Fourier basis solves the flow for all of them"
 )
 def circulant_flow(seed: int) -> Measurement:
-    """Compare Fourier modes with a dense decomposition, for pulses under gates that count the sites that are on."""
+    """Compare Fourier modes with a dense decomposition, for pulses under gates that count the active sites."""
     random = generator(seed)
     source = SinglePulse(((4, 6), (2, 3)), (12,))
     gates = FunctionGates([lambda x: x.sum(dim=1) > 3, lambda x: x.sum(dim=1) < 5])
@@ -231,7 +231,7 @@ def circulant_flow(seed: int) -> Measurement:
 
 
 def _commutator(moments: GatedMoments) -> float:
-    """Return the largest entry of A₁₁A₂₂ − A₂₂A₁₁, relative to that of A₁₁A₂₂; both blocks are symmetric."""
+    """Return the largest entry of A₁₁A₂₂ − A₂₂A₁₁ over the largest of A₁₁A₂₂; both blocks are symmetric."""
     product = moments.input_input(0, 0) @ moments.input_input(1, 1)
     return float((product - product.T).abs().max() / product.abs().max().clamp(min=1e-300))
 
@@ -285,7 +285,7 @@ def neural_race(seed: int) -> Measurement:
     times = torch.linspace(0, 6, 13, dtype=torch.float64)
     solved, exact = flow.solve(times), race.loss(times, start)
     losses = torch.tensor([flow.loss([layer[t] for layer in solved]) for t in range(len(times))])
-    middle = 4  # the instant at which weights still move fast, so descent could miss them
+    middle = 4  # an instant at which weights still move fast, so that wrong descent would miss them
     reached = _descent(network, x, y, float(times[middle]), 200)
     target = torch.cat([layer[middle].flatten() for layer in solved])
     return measurement(

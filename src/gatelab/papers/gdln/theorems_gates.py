@@ -1,4 +1,4 @@
-"""ReLU flows that slide, the best gates of all, and races over graphs, as theorems."""
+"""ReLU flows that slide, the best of all gates, and races over graphs, as theorems."""
 
 from itertools import product
 
@@ -37,7 +37,7 @@ def _sliding_problem(random: torch.Generator) -> tuple[Tensor, Tensor, Tensor, R
     "A ReLU flow with K ≥ 2 slides along gates' boundaries; followed there, it is the limit of smoothed gates",
 )
 def sliding_flow(seed: int) -> Measurement:
-    """Compare the event-driven flow with a stiff solver at two widths of the gates; restarts at each flip stall."""
+    """Compare the event-driven flow with a stiff solver at two gate widths; restarting at each flip stalls."""
     x, y, start, found = _sliding_problem(generator(seed))
     end, times = found.weights(20.0), torch.linspace(0, 20, 60, dtype=torch.float64)
     wide, narrow = (smoothed_relu_flow(x, y, start, 20.0, TAU, width) for width in (1e-5, 1e-6))

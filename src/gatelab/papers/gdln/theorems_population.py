@@ -1,4 +1,7 @@
-"""What a ReLU unit sees of symmetric data, as theorems: one basis (Section 5), b(t), and what it maximises."""
+"""A ReLU unit on symmetric data, as theorems: one basis (Section 5), b(t), and what the unit maximises.
+
+NLGP: nonlinear Gaussian process.
+"""
 
 from math import asin, pi, sqrt
 
@@ -148,7 +151,7 @@ def population_drive(seed: int) -> Measurement:
     "One unit, symmetric data: min over scale of L is ¼ − ⟨|wᵀx|⟩₁²/(16 wᵀΣ̄w); φ(a) = (a − κa³/6 + …)/√(2π)",
 )
 def variational_principle(seed: int) -> Measurement:
-    """Compare L at the best scale with the formula, on a symmetric sample and one that is not; fit the cubic of φ."""
+    """Compare L at the best scale with the formula, on a symmetric and an asymmetric sample; fit the cubic of φ."""
     random = generator(seed)
     x, y = symmetric_sample(NLGP((1.5, 0.3), 3.0, (SITES,)), 40, random)
     fields = torch.randn(20, SITES, generator=random, dtype=torch.float64)

@@ -21,7 +21,7 @@ from gatelab.papers.common import cells_per_kind, dots, experiment, figure, find
 from gatelab.papers.gdln.simulation import descended, integrated
 from gatelab.papers.gdln.training import pulse_widths
 
-SHARES = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # of the time, at which theory meets simulation
+SHARES = (0.0025, 0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)  # of the time, where both are compared
 
 
 class Case(StrEnum):
@@ -95,7 +95,7 @@ def _figures(results: Mapping[str, Result]) -> Iterator[FigureFacts]:
         curves = []
         for case in Case:
             shown = results[f"{case}, run 0"]
-            # The start has no place on a logarithmic axis.
+            # A logarithmic axis cannot show the start.
             curves.append(dots(f"{case}, simulation", shown["times"][1:], shown[what]["simulation"][1:]))
             curves.append(line(f"{case}, theory", shown["dense"], shown[what]["theory"]))
         caption = "Lines are the closed form, points the integrated gradient flow."

@@ -44,11 +44,11 @@ class Descent:
 
     Attributes:
         steps: number of steps.
-        rate: learning rate of the hidden layer. That of the readout's bias is capped at 0.5, since its curvature is 1.
+        rate: learning rate of the hidden layer. The readout's bias has at most 0.5, since its curvature is 1.
         batch: examples per step.
         scale: scale of the initial weights.
         bias: initial value of the biases; None for no biases.
-        second: whether the second layer, which starts as the mean, is trained too.
+        second: whether the second layer, which starts as the mean, is trained as well.
     """
 
     steps: int
@@ -84,9 +84,9 @@ def train_fields(
     tell: Tell | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Fields:
-    """Train one network per seed; all see the same batches, so they differ only by their initial weights.
+    """Train one network per seed on the same batches, so that they differ only by their initial weights.
 
-    The mean over K units divides each gradient by K, so a rate that is K times as large keeps the pace of one unit.
+    The mean over K units divides each gradient by K; a rate K times as large makes up for it.
     """
     biased = descent.bias is not None
     weights = initial_weights(seeds, units, source.dim, descent.scale, dtype).requires_grad_()
@@ -106,7 +106,7 @@ def train_fields(
             hidden = torch.einsum("nd,rkd->rnk", x, weights) + bias[:, None, :]
             losses = ((sigma(hidden) * second[:, None, :]).mean(dim=2) + readout[:, None] - y).square().mean(dim=1) / 2
             yield weights, losses
-            # No loss depends on another network's parameters, so their sum has each network's own gradient.
+            # No loss depends on another network's parameters, so the sum of losses gives each network its own gradient.
             gradients = torch.autograd.grad(losses.sum(), [parameter for parameter, _ in rates])
             with torch.no_grad():
                 for (parameter, rate), gradient in zip(rates, gradients, strict=True):
@@ -125,7 +125,7 @@ def relu_descent(
     records: int,
     tell: Tell | None = None,
 ) -> Fields:
-    """Train bias-free ReLU networks by descent on all of a fixed data set; only their gates make them nonlinear.
+    """Train bias-free ReLU networks by full-batch descent on a fixed data set; only their gates are nonlinear.
 
     One step with rate η advances the flow with τ = 1 by time η.
     """
@@ -210,7 +210,7 @@ class Training:
         source = NLGP(config.lengths, float(cell.parameters["gain"]), (config.sites,))
         generator = torch.Generator().manual_seed(config.seed)
         self.x, self.y = source.sample(config.examples, generator=generator, dtype=torch.float64)
-        # The mean over K units makes each unit K times as slow.
+        # The mean over K units makes each unit K times slower.
         self.horizon, rate = config.horizon * config.units, config.rate * config.units
         steps, self.weights, _ = relu_descent(
             self.x,

@@ -2,7 +2,8 @@
 
 - ``theorems``: Theorems 1 and 2, and the claims about regions in Figure 1 and Sections 2.2 and 3.1
 - ``figure1``: Figure 1, active regions of ReLU paths
-- ``options``: what every experiment offers: the start of the networks, and the gates of a DLGN
+- ``options``: what every experiment offers: the start of the networks, and the gates of a deep linearly gated network
+  (DLGN)
 - ``circle``: Figures 2–6, 9, 10, feature learning on the circle; its observations are in ``circle_runs``, tables in
   ``circle_findings``, claims in ``circle_claims``, pictures in ``circle_figures``
 - ``initialisation``: the same from four starts; ``path_regions``: regions of ReLU paths while networks learn

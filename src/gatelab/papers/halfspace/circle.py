@@ -1,4 +1,7 @@
-"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle; configuration, training, observations."""
+"""halfspace, Figures 2–6, 9 and 10: feature learning on the circle; configuration, training, observations.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -61,7 +64,7 @@ class CircleConfig(DlgnOptions, SeededConfig):
         return (0, 3, self.epochs, *([self.frozen_epochs] if kind in FROZEN else []))
 
     def moments(self) -> tuple[int, ...]:
-        """The epochs of the animation: dense at first, then ever further apart."""
+        """The epochs of the animation: dense at first, then increasingly far apart."""
         factor = (self.epochs + 1) ** (1 / (self.frames - 1))
         return tuple(sorted({min(self.epochs, round(factor**k) - 1) for k in range(self.frames)} | {self.epochs}))
 
@@ -74,7 +77,7 @@ class CircleConfig(DlgnOptions, SeededConfig):
         return self.dlgn(self.widths(), seed)
 
     def train(self, kind: str) -> Any:
-        """How to train a kind of network."""
+        """Return how to train a kind of network."""
         epochs = max(self.epochs, self.frozen_epochs) if kind in FROZEN else self.epochs
         steep = self.final_beta if kind == "dlgn" else None
         return training(self, loss=Loss.SQUARED, epochs=epochs, final_beta=steep)
@@ -106,7 +109,7 @@ def picture(model: nn.Module, data: Regression, points: int, plan: RegionPlan) -
 
 
 def full_look(model: nn.Module, data: Regression, config: CircleConfig, plan: RegionPlan) -> Look:
-    """Observe everything: the tangent kernel, the spectrum of the error and the cost of hard gates besides."""
+    """Observe everything: also the tangent kernel, the spectrum of the error and the cost of hard gates."""
     fine = circle(4 * config.points, config.low, config.high)
     with torch.no_grad():
         error = model(fine.train_x)[:, 0] - fine.train_y
@@ -133,7 +136,7 @@ def halves(values: Float[Tensor, " n"], upper: Bool[Tensor, " n"]) -> tuple[floa
 
 
 def tilt(gates: GatePattern, upper: Bool[Tensor, " n"]) -> list[float]:
-    """Return each layer's share of open gates on the upper half minus that on the lower half: −1 to 1."""
+    """Return each layer's share of open gates on the upper half minus its share on the lower half: −1 to 1."""
     means = (halves(gates[name].double().mean(dim=1), upper) for name in gates)
     return [above - below for above, below in means]
 
@@ -166,9 +169,9 @@ def _findings(config: CircleConfig, results: Mapping[str, Result]) -> Findings:
         f"{config.layers} hidden layers of {config.width}, Adam {config.learning_rate:g}, batches of "
         f"{config.batch_size}; {config.epochs} epochs, {config.frozen_epochs} with frozen gates.",
         *config.told(),
-        "Frozen gates are those of the DLGN's start: made hard, or as soft as those that learn.",
+        "Frozen gates are the DLGN's initial gates: made hard, or as soft as the gates that learn.",
         "Errors are mean squares, twice the training loss.",
-        "Kernels, paths and half-spaces are those of hard gates, q > 0.",
+        "Kernels, paths and half-spaces use hard gates, q > 0.",
     )
     return findings(
         "halfspace, Figures 2–6, 9, 10: feature learning on the circle",

@@ -1,4 +1,7 @@
-"""halfspace, Section 4: the paper's claims about the circle, decided."""
+"""halfspace, Section 4: the paper's claims about the circle, decided.
+
+DLGN: deep linearly gated network.
+"""
 
 from gatelab.lab.verdicts import Claim, all_of, greater, larger_ratio, later, share_above
 from gatelab.papers.common import numbers
@@ -28,8 +31,8 @@ def claims(seen: CircleRuns) -> tuple[Claim, ...]:
 def slow(seen: CircleRuns, kind: str) -> Claim:
     """Decide whether frozen gates take more than ten times as long as the DLGN's own.
 
-    Times are censored: a run that has not learnt by its last epoch takes longer than that. A tenth of the time of
-    frozen gates is compared with the DLGN's time, up to the smaller of both horizons.
+    Times are censored: a run that has not learnt by its last epoch takes longer than that. A tenth of the frozen
+    gates' time is compared with the DLGN's time, up to the smaller of the two horizons.
     """
     horizon = min(seen.end(kind) / TIMES, seen.end("dlgn"))
     frozen = [None if time is None else time / TIMES for time in seen.epochs_to_learn(kind)]
@@ -67,7 +70,7 @@ def _early(seen: CircleRuns, kind: str) -> Claim:
 
 
 def _moving(seen: CircleRuns, kind: str) -> Claim:
-    """Decide whether the tangent kernel is far from stationary: farther from its start than another start is."""
+    """Decide whether the tangent kernel is far from stationary: farther from its start than another run's start."""
     text = f"{KINDS[kind]}: the tangent kernel ends farther from its start than another start is (far from stationary)"
     moved, other = seen.moved(kind, "tangent", seen.shown[2]), seen.between_starts(kind, "tangent")
     return Claim(text, larger_ratio(moved, other))

@@ -1,4 +1,7 @@
-"""halfspace, Figures 2–6, 9 and 10: the pictures of the circle experiment, as facts."""
+"""halfspace, Figures 2–6, 9 and 10: the pictures of the circle experiment, as facts.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Iterable, Sequence
 from math import atan2, cos, pi, sin
@@ -14,7 +17,7 @@ from gatelab.papers.halfspace.circle_runs import KINDS, LEARNERS, LEARNT, Circle
 from gatelab.regions.drawing import disc_panel
 
 _BAND = "Lines are medians, bands reach from the lowest to the highest run."
-_MOST_POINTS = 300  # of a learning curve; more make a file large and no picture better
+_MOST_POINTS = 300  # points of a learning curve; more would only enlarge the file
 _NEURONS = 4  # of each layer in Figure 6
 
 

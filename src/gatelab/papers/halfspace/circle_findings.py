@@ -1,4 +1,7 @@
-"""halfspace, Figures 2–6, 9 and 10: the answer and the tables of the circle experiment."""
+"""halfspace, Figures 2–6, 9 and 10: the answer and the tables of the circle experiment.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Callable
 
@@ -40,7 +43,7 @@ def _learning(seen: CircleRuns) -> Table:
         ("network", *halves, f"epochs to {LEARNT:g}"),
         tuple(rows),
         "The paper: about 200 epochs for ReLU and DLGN, more than 2000 with frozen gates. Runs that do not get there "
-        "are counted; they enter no mean.",
+        "are counted but left out of the mean.",
     )
 
 
@@ -94,7 +97,7 @@ def _tilts(seen: CircleRuns) -> Table:
         "How much more of the smooth half a gate is open on, by layer",
         ("layer", "ReLU, start", "ReLU, end", "DLGN, start", "DLGN, end"),
         _by_layer(seen, tilts),
-        "The share of the smooth half on which a gate is open minus that of the rough half, mean over the layer's "
+        "The share of the smooth half on which a gate is open minus the same for the rough half, mean over the layer's "
         "gates: 1 is exactly the smooth half, 0 no preference, −1 the rough half.",
     )
 
@@ -110,12 +113,12 @@ def _normals(seen: CircleRuns) -> Table:
         ("layer", "concentration, start", "to the smooth half, start", "concentration, end", "to it, end"),
         _by_layer(seen, gathered),
         "Concentration is the length of the mean of a layer's unit normals: 0 if they cancel, 1 if all are one "
-        "direction. Next to it is how far that mean points to the middle of the smooth half, −1 to 1.",
+        "direction. The next column is how far that mean points to the middle of the smooth half, −1 to 1.",
     )
 
 
 def _hard(seen: CircleRuns) -> Table:
-    """What hard gates would cost networks with soft gates, whose half-spaces and paths are those of hard gates."""
+    """What hard gates would cost networks with soft gates; half-spaces and paths always use hard gates."""
     rows = []
     for kind in ("dlgn", *FROZEN):
         epoch = seen.end(kind)
@@ -125,6 +128,6 @@ def _hard(seen: CircleRuns) -> Table:
         "DLGNs with the gates that learnt, and with hard ones: mean squared error at the end",
         ("network", "epoch", "as trained", "hard gates"),
         tuple(rows),
-        "Half-spaces, paths and overlaps are those of the network with hard gates. Where its error is much larger, "
-        "they describe another function than the one that was learnt.",
+        "Half-spaces, paths and overlaps belong to the network with hard gates. Where its error is much larger, "
+        "they do not describe the learnt function.",
     )

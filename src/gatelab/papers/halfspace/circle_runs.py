@@ -1,4 +1,7 @@
-"""The observations of the circle experiment, by kind of network, epoch and run."""
+"""The observations of the circle experiment, by kind of network, epoch and run.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +26,7 @@ KINDS: Mapping[str, str] = {
 LEARNERS = ("relu", "dlgn")
 FROZEN = ("frozen", "frozen-soft")
 LEARNT = 0.01  # the mean square below which the paper calls the target learnt
-EARLY = 0.3  # the mean square at which it says that features are there already: "from 0.5 to 0.25"
+EARLY = 0.3  # the mean square at which, according to the paper, features exist already: "from 0.5 to 0.25"
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,11 @@ class CircleRuns:
         return self.sample(kind, epoch, lambda look: look["paths"][0] / max(look["paths"][1], 1e-9))
 
     def tilt(self, kind: str, epoch: int, layer: int) -> Sample:
-        """Return how much more of the upper half the gates of a layer are open on, over runs."""
+        """Return a layer's tilt: its share of open gates on the upper half minus that on the lower, over runs."""
         return self.sample(kind, epoch, lambda look: look["tilt"][layer])
 
     def concentration(self, epoch: int, layer: int) -> list[Sample]:
-        """Return how much the DLGN's half-spaces of a layer point one way, and how much up, over runs."""
+        """Return the concentration of a DLGN layer's half-spaces, and how far they point up, over runs."""
         return [
             self.sample("dlgn", epoch, lambda look, part=part: concentration(look["half_spaces"][layer])[part])
             for part in (0, 1)
@@ -121,7 +124,7 @@ class CircleRuns:
 
 
 def concentration(half_spaces: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return how much the normals of a layer point one way, and how much they point up, to the smooth half.
+    """Return how concentrated a layer's normals are, and how far they point up, to the smooth half.
 
     The first number is the length of the mean of the unit normals: 0 if they cancel, 1 if all are one direction. The
     second is that mean's second coordinate. A half-space is (normal, offset); those without a normal are left out.
@@ -135,7 +138,7 @@ def concentration(half_spaces: Sequence[Sequence[float]]) -> tuple[float, float]
 
 
 def times_text(times: Sequence[int | None], horizon: int) -> str:
-    """Times of runs in words; those that are only known to be longer than the horizon are counted, never averaged."""
+    """Describe the runs' times; times beyond the horizon are counted, never averaged."""
     known = sorted(time for time in times if time is not None)
     never = len(times) - len(known)
     unknown = f"{never} of {len(times)} not within {horizon:,}"

@@ -1,4 +1,7 @@
-"""halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple."""
+"""halfspace, Figures 7 and 11–16: where the paths go when half of the classes are simple.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -36,7 +39,7 @@ class FashionConfig(DlgnOptions, DataConfig):
     width: int = Field(default=128, ge=1)
     learning_rate: float = Field(default=2e-4, gt=0)
     batch_size: int = Field(default=32, ge=1)
-    epoch_examples: int = Field(default=6000, ge=1)  # a tenth of the data, to observe the first pass closely
+    epoch_examples: int = Field(default=6000, ge=1)  # a tenth of the data, so that the first pass is observed closely
     epochs: int = Field(default=60, ge=1)
     per_class: int = Field(default=50, ge=1)  # probes
     train_size: int | None = Field(default=None, ge=1)
@@ -47,7 +50,7 @@ class FashionConfig(DlgnOptions, DataConfig):
         return _data(self.data_root, self.train_size, self.seed)
 
     def looks_at(self) -> list[int]:
-        """The epochs to observe: every one at first, then every fifth, and the last."""
+        """The epochs to observe: each of the first ones, then every fifth, and the last."""
         return [e for e in range(self.epochs + 1) if e <= 10 or e % 5 == 0 or e == self.epochs]
 
     def make(self, kind: str, seed: int) -> nn.Module:

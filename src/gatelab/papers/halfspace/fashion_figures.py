@@ -27,7 +27,7 @@ def _curves(seen: Mapping[str, FashionRuns], passes_per_epoch: float) -> Iterato
                 runs = [[factor * values[run] for values in samples] for run in one.runs]
                 curves.append(band(f"{one.name}, {part_name}", passes, runs))
         title = f"{label[0].upper()}{label[1:]} on the simple and the complex part (Figures 7, 11, 12)"
-        gates = " Paths are those of hard gates." if what == "paths" else ""
+        gates = " Paths are counted with hard gates." if what == "paths" else ""
         caption = f"Lines are medians, bands reach from the lowest to the highest run.{gates}"
         yield figure(title, "passes over the data", label, curves, caption, log_y=what != "accuracy")
 
@@ -46,7 +46,7 @@ def _kernels(seen: Mapping[str, FashionRuns]) -> Iterator[FigureFacts]:
             for one in seen.values()
             for when in MOMENTS
         ]
-        gates = "hard gates" if what == "overlap" else "gates as they are"
+        gates = "hard gates" if what == "overlap" else "the networks' own gates"
         caption = f"Means over pairs of classes and over runs, {gates}; the five simple classes come first."
         rows = tuple(one.name for one in seen.values())
         yield FigureFacts(f"{name}, class by class (Figures {numbers})", Panels(tuple(panels), 3, rows), caption)
@@ -57,7 +57,7 @@ def _rows(one: FashionRuns, what: str, when: str) -> tuple[tuple[float, ...], ..
 
 
 def _figure16(relu: FashionRuns) -> FigureFacts:
-    """The printed matrices beside ours, on one scale; what cannot be read in the paper is left at zero."""
+    """The printed matrices beside ours, on one scale; entries that cannot be read in the paper are zero."""
     panels = []
     for name in ("ours", "paper"):
         for when, printed in FIGURE16.items():
@@ -80,6 +80,6 @@ def _normals(dlgn: FashionRuns) -> FigureFacts:
     return FigureFacts(
         f"Half-space normals of the {dlgn.name}",
         Panels(tuple(panels), len(layers[0]), tuple(f"layer {number}" for number in range(1, len(layers) + 1))),
-        "Each picture is the direction in which a neuron of the first run opens: light at red pixels opens it, at blue "
-        "ones closes it.",
+        "Each picture is the half-space normal of a neuron of the first run: brighter red pixels open its gate, "
+        "brighter blue pixels close it.",
     )

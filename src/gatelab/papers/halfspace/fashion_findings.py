@@ -12,7 +12,7 @@ from gatelab.lab.verdicts import Claim, Sample, Verdict, all_of, equivalent, gre
 from gatelab.papers.common import numbers
 
 PARTS = ("simple", "complex")
-# What is observed on both parts: its name, and the factor by which figures show it.
+# The quantities observed on both parts: their name, and their factor in figures.
 QUANTITIES = {
     "paths": ("active paths", 1.0),
     "diagonal": ("mean of K(x, x)", 1.0),
@@ -72,7 +72,7 @@ class FashionRuns:
         return next((place for place, accuracy in enumerate(accuracies) if accuracy >= MIDDLE), None)
 
     def looks(self, when: str | int) -> list[Look]:
-        """Return each run's observation: at a look, at the start, its own middle, or the end."""
+        """Return each run's observation: by number, or at its start, middle or end."""
         places = {"start": [0] * len(self.runs), "middle": self.middles, "end": [-1] * len(self.runs)}
         chosen = places[when] if isinstance(when, str) else [when] * len(self.runs)
         return [self._seen[place]["members"][run] for run, place in zip(self.runs, chosen, strict=True)]
@@ -96,14 +96,14 @@ class FashionRuns:
         return larger_ratio(self.part(what, 0, when), self.part(what, 1, when))
 
     def moved(self, what: str) -> Sample:
-        """Return how far a kernel's class means end from their start, relative to the start."""
+        """Return the final distance of a kernel's class means from their start, relative to the start."""
         pairs = zip(self.looks("start"), self.looks("end"), strict=True)
         kernels = [[torch.tensor(look[what], dtype=torch.float64) for look in pair] for pair in pairs]
         return numbers(float((end - start).norm() / start.norm()) for start, end in kernels)
 
 
 def tables(seen: Mapping[str, FashionRuns]) -> tuple[Table, ...]:
-    """Paths, kernels and accuracies; how far kernels move; Figure 16 beside ours."""
+    """Return the tables: paths, kernels and accuracies; how far kernels move; Figure 16 beside ours."""
     return (_parts(seen), _moved(seen), *(_figure16(seen["relu"], when) for when in FIGURE16))
 
 
@@ -114,9 +114,9 @@ def _parts(seen: Mapping[str, FashionRuns]) -> Table:
         for when in MOMENTS
     ]
     columns = [f"{what}, {part}" for what in ("active paths", "K(x, x)", "test accuracy, %") for part in PARTS]
-    note = f"The middle is each run's first look with {MIDDLE:.0%} of the simple test images right."
+    note = f"The middle is each run's first observation with {MIDDLE:.0%} of the simple test images right."
     for one in (one for one in seen.values() if one.slow_learners):
-        note += f" {one.slow_learners} runs of {one.name} never got there: their middle is the look half-way."
+        note += f" {one.slow_learners} runs of {one.name} never got there: their middle is the observation half-way."
     title = "Simple and complex classes, mean ± standard deviation over runs"
     return Table(title, ("network", *columns), tuple(rows), note)
 
@@ -141,7 +141,7 @@ def _figure16(relu: FashionRuns, when: str) -> Table:
         ("class", *map(str, range(1, 11))),
         tuple(rows),
         f"Means over pairs of classes and over runs, scaled to a trace of {TRACE:g}, as in the paper. Off the diagonal "
-        f"both have the correlation {agreement(ours, theirs):.3f}. {_ranges(ours, theirs)}",
+        f"their correlation is {agreement(ours, theirs):.3f}. {_ranges(ours, theirs)}",
     )
 
 

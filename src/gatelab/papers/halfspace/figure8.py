@@ -1,4 +1,7 @@
-"""halfspace, Figure 8: a DLGN with two layers of two units, its half-spaces and its four paths, after training."""
+"""halfspace, Figure 8: a DLGN with two layers of two units, its half-spaces and its four paths, after training.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant.
+"""
 
 from collections.abc import Mapping
 from itertools import product

@@ -1,4 +1,4 @@
-"""What hard gates cost a softly trained DLGN, and three ways to close the gap."""
+"""What hard gates cost a DLGN (deep linearly gated network) trained with soft gates, and ways to close the gap."""
 
 from collections.abc import Mapping
 
@@ -60,7 +60,7 @@ class HardeningConfig(DataConfig):
         return load("mnist", self.data_root).subset(self.train_size, self.test_size, seed=self.seed)
 
     def make(self, way: str, seed: int) -> nn.Module:
-        """A DLGN-PWC with the gates of a way to train."""
+        """Make a DLGN-PWC (piecewise constant DLGN) with the gates of one way to train."""
         inputs, outputs = (2, 1) if self.task == "circle" else (784, 10)
         gate = StraightThroughGate(self.beta) if way == "straight" else SoftGate(self.beta)
         net = models.DeepLinearlyGatedNetwork(
@@ -72,7 +72,7 @@ class HardeningConfig(DataConfig):
         return net if self.task == "circle" else nn.Sequential(nn.Flatten(), net)
 
     def training(self, way: str) -> TrainConfig:
-        """How to train."""
+        """Return how to train."""
         return TrainConfig(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -84,7 +84,7 @@ class HardeningConfig(DataConfig):
 
 
 def look(model: nn.Module, data: Regression | Dataset, config: HardeningConfig) -> Look:
-    """The test error (share of wrong classes, or mean square): as trained, hardened, and with values refitted."""
+    """Return the test error (share of wrong classes, or mean square): as trained, hardened, with values refitted."""
     x, y = data.inputs(data.test_x), data.test_y
     gap = hardening_gap(model, x, y)
     fitted = data.inputs(data.train_x[: config.refit_size])
@@ -149,7 +149,7 @@ def _findings(config: HardeningConfig, results: Mapping[str, Result]) -> Finding
         f"DLGN-PWC, {config.layers} hidden layers of {config.width}, Adam {config.learning_rate:g}, batches of "
         f"{config.batch_size}, {config.epochs} epochs, start: {config.start}; β grows by a constant factor each "
         f"epoch{refit}.",
-        "Not in the paper, which trains with soft gates and looks at hard ones.",
+        "Not in the paper, which trains with soft gates and analyses hard ones.",
     )
 
 

@@ -1,4 +1,7 @@
-"""Feature allocation depends on the initialisation: the circle from four starts. Not in the paper."""
+"""Feature allocation depends on the initialisation: the circle from four starts. Not in the paper.
+
+DLGN: deep linearly gated network.
+"""
 
 from collections.abc import Mapping
 from itertools import permutations
@@ -74,10 +77,10 @@ def _findings(config: InitialisationConfig, results: Mapping[str, Result]) -> Fi
         _layers(seen),
         _figure(seen),
         *_claims(seen, ratios),
-        "Not in the paper, which does not print its start. All else is as in halfspace-circle.",
+        "Not in the paper, which does not print its initialisation. Everything else is as in halfspace-circle.",
         *config.told()[:1],
         "; ".join(f"{NAMES[start]}: {STARTS[start]}" for start in config.starts) + ".",
-        "A start has its own random numbers: the same seed does not make runs of two starts a pair.",
+        "Each start has its own random numbers, so runs of two starts with the same seed are not a pair.",
     )
 
 
@@ -109,7 +112,7 @@ def _table(seen: Mapping[Start, CircleRuns]) -> Table:
         "Active paths, smooth over rough half: geometric mean over runs (95 % interval)",
         ("network, start", "at the start", f"at epoch {early}", f"at epoch {end}", "epochs to 0.01"),
         tuple(rows),
-        "Runs that do not get to 0.01 are counted; they enter no mean.",
+        "Runs that do not reach 0.01 are counted but left out of the mean.",
     )
 
 
@@ -132,7 +135,7 @@ def _layers(seen: Mapping[Start, CircleRuns]) -> Table:
 
 
 def _logs(runs: CircleRuns, kind: str) -> Sample:
-    """log₂ of the ratio of paths at the end, over runs; −∞, which decides nothing, if a run has no paths above."""
+    """Return log₂ of the final ratio of paths, over runs; −∞, which decides nothing, if a run has no paths above."""
     ratios = runs.path_ratio(kind, runs.shown[2]).values
     return numbers(log2(ratio) if ratio > 0 else -inf for ratio in ratios)
 

@@ -13,7 +13,7 @@ from gatelab.errors import InputError
 from gatelab.kernels.tangent.features import tangent_features
 
 _BATCH = 200
-_HELD_OUT = 5  # every fifth example chooses the ridge
+_HELD_OUT = 5  # every fifth example is used to choose the ridge
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # relative to the mean square of a feature
 
 
@@ -29,7 +29,7 @@ class Moments:
         return Moments(self.squares + other.squares, self.products + other.products)
 
     def solve(self, ridge: float) -> Float[Tensor, " p"] | None:
-        """θ = (Σ φ φᵀ + λ I)⁻¹ Σ φ y, λ relative to the mean diagonal; None if it is below the rounding of the sums."""
+        """θ = (Σ φ φᵀ + λ I)⁻¹ Σ φ y, λ relative to the mean diagonal; None if λ is below the rounding of the sums."""
         shift = ridge * self.squares.diagonal().mean()
         factor, failed = torch.linalg.cholesky_ex(self.squares + shift * torch.eye(len(self.squares)).double())
         return None if int(failed) else torch.cholesky_solve(self.products.unsqueeze(1), factor).squeeze(1)
@@ -59,7 +59,7 @@ def linearised_accuracy(
         \min_\theta \sum_{s, k} (y_{sk} - \langle \nabla_\Theta \hat y_k(x_s), \theta \rangle)^2 + \lambda \|\theta\|^2
 
     y is one-hot, minus its mean. θ has one entry for each parameter of the network, so the model has as many parameters
-    and learns from as many examples. A fifth of the examples chooses the ridge; then all of them are fitted.
+    and learns from as many examples. A fifth of the examples is held out to choose the ridge; then all are fitted.
     """
     places = torch.arange(len(data.train_x))
     held = places % _HELD_OUT == _HELD_OUT - 1

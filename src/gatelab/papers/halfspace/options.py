@@ -22,18 +22,18 @@ PRINTED_START = "the paper does not print its start; the class means of its Figu
 
 
 class DlgnOptions(Config):
-    """How a DLGN and its ReLU companion are made; the defaults are what the paper uses, as far as it says."""
+    """How a DLGN (deep linearly gated network) and its ReLU companion are made; by default as in the paper."""
 
     start: Start = Start.PYTORCH
     beta: float = Field(default=10.0, gt=0)  # steepness of soft gates
     final_beta: float | None = Field(default=None, gt=0)  # their steepness in the last epoch
     straight_through: bool = False  # hard gates, with the slope of soft ones
-    gate_bias: bool = True  # half-spaces need not touch the origin
+    gate_bias: bool = True  # boundaries of half-spaces need not contain the origin
     piecewise_constant: bool = True  # DLGN-PWC (Section 2.3)
     shallow: bool = False  # DLGN-SF: every gate layer reads x
 
     def gate(self) -> GateFunction:
-        """The gates that learn."""
+        """Return the gate function of gates that learn."""
         return StraightThroughGate(self.beta) if self.straight_through else SoftGate(self.beta)
 
     def relu_network(self, widths: Sequence[int], seed: int) -> nn.Sequential:
@@ -54,7 +54,7 @@ class DlgnOptions(Config):
         )
 
     def frozen(self, widths: Sequence[int], seed: int, *, hard: bool) -> models.DeepLinearlyGatedNetwork:
-        """The DLGN of a seed with gates that stay what they are: hard, or as soft as those that learn."""
+        """Make the DLGN of a seed with frozen gates: hard, or as soft as gates that learn."""
         net = self.dlgn(widths, seed)
         net.gate = HardGate() if hard else SoftGate(self.beta)
         for parameter in net.feature_parameters():
@@ -66,7 +66,7 @@ class DlgnOptions(Config):
         return "DLGN" + ("-SF" if self.shallow else "") + ("-PWC" if self.piecewise_constant else "")
 
     def told(self) -> tuple[str, str]:
-        """Two notes: the gates, and the start."""
+        """Return two notes for the report: on the gates, and on the start."""
         steepness = f"β = {self.beta:g}" + ("" if self.final_beta is None else f", which grows to {self.final_beta:g}")
         gates = "straight-through gates, with the slope of σ(βq)" if self.straight_through else "soft gates σ(βq)"
         offsets = "with biases" if self.gate_bias else "without biases"

@@ -1,7 +1,7 @@
-"""Is the active region of a ReLU path as simple as that of a DLGN path? Followed over training on the circle.
+"""Is the active region of a ReLU path as simple as a DLGN (deep linearly gated network) path's? On the circle.
 
 The paper (Section 2.1) shows that A_π of a ReLU network can be disconnected, and calls it hard to analyse. In the plane
-it is a union of finitely many polygons, so that it can be measured.
+it is a union of finitely many polygons, so it can be measured.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class PathRegionsConfig(CircleConfig):
 
     runs: int = Field(default=16, ge=1)
     paths: int = Field(default=100, ge=1)  # for each network and look
-    side: float = Field(default=1.5, gt=0)  # regions are those in the square from −side to side
+    side: float = Field(default=1.5, gt=0)  # regions are cut to the square from −side to side
     frames: int = Field(default=8, ge=2)  # looks
 
     def square(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -47,9 +47,9 @@ class PathRegionsConfig(CircleConfig):
 
 
 def draw_paths(partition: Partition, count: int, generator: torch.Generator) -> Tensor:
-    """Return active paths: a region drawn by its area, and in each layer one of its open units, drawn evenly.
+    """Return active paths: a region drawn with probability proportional to its area, and a random open unit per layer.
 
-    A region in which a layer is closed has no path; it is drawn again.
+    A region in which a layer is closed has no path and is redrawn.
     """
     if partition.gates is None:
         raise InputError("the network has no gates, hence no paths; give one with ReLU or other gates")
@@ -88,7 +88,7 @@ def _rounded(corners: Tensor) -> list[list[float]]:
 
 
 def _convexity(found: Any) -> float:
-    """Area of all components over that of their hulls, together."""
+    """Return the total area of all components over the total area of their hulls."""
     return float(found.areas.sum() / (found.areas / found.convexity).sum())
 
 
@@ -147,9 +147,9 @@ def _findings(config: PathRegionsConfig, results: Mapping[str, Result]) -> Findi
             greater(parts, dlgn.sample("components", -1)),
         ),
         "The paper gives one constructed example (Figure 1) and leaves the question open.",
-        f"{config.paths} paths for each network and look. A path is drawn with the area: a point of the square from "
-        f"−{config.side:g} to {config.side:g}, then in each layer one of the units that are open there. Regions are "
-        "exact, and those inside the square: parts that meet outside count as two.",
+        f"{config.paths} paths for each network and observation. A path is drawn by area: a random point of the square "
+        f"from −{config.side:g} to {config.side:g}, then in each layer one of the units open there. Regions are exact "
+        "and cut to the square: parts that meet outside it count as two.",
         f"{config.layers} hidden layers of {config.width}; hard gates, q > 0.",
         *config.told(),
     )
@@ -188,7 +188,7 @@ def _curves(seen: Mapping[str, _Runs]) -> FigureFacts:
 
 
 def _pictures(seen: Mapping[str, _Runs], config: PathRegionsConfig) -> FigureFacts:
-    """The path with the most components among those that were drawn, at the start and at the end."""
+    """Show the drawn path with the most components, at the start and at the end."""
     (left, right), (low, high) = config.square()
     square = Polygon(((left, low), (right, low), (right, high), (left, high)), 0.0)
     panels = []
@@ -199,8 +199,7 @@ def _pictures(seen: Mapping[str, _Runs], config: PathRegionsConfig) -> FigureFac
             title = f"{KINDS[kind]}, {when}: {count} component{'' if count == 1 else 's'}"
             panels.append(Shapes(title, (square, *shapes)))
     caption = (
-        f"The first run: of {config.paths} paths the one whose region has the most components. Lines separate linear "
-        "regions."
+        f"The first run: the region with the most components among {config.paths} paths. Lines separate linear regions."
     )
     return FigureFacts("The most scattered region", Panels(tuple(panels), 2), caption)
 

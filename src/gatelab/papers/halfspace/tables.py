@@ -1,4 +1,7 @@
-"""halfspace, Tables 1 and 2: DLGNs and other models, made from one ReLU network, learn CIFAR."""
+"""halfspace, Tables 1 and 2: DLGNs and other models, made from one ReLU network, learn CIFAR.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -32,7 +35,7 @@ TABLE2 = {
     ("cifar10", 110): {"relu": (100.0, 94.0), "dlgn": (100.0, 89.0)},
     ("cifar100", 110): {"relu": (100.0, 73.0), "dlgn": (100.0, 67.0)},
 }
-WIDE = 0.05  # what we take "by a wide margin" to mean at least; in the paper the margin is 31 points
+WIDE = 0.05  # our reading of "by a wide margin", at least; in the paper the margin is 31 points
 
 
 class ImagesConfig(DataConfig, ABC):
@@ -107,14 +110,14 @@ class ImagesConfig(DataConfig, ABC):
 
 @cache
 def _images(name: str, root: str | None, train: int | None, test: int | None, seed: int, shrink: int) -> Dataset:
-    """The data of a configuration. Reading the JPEG archive takes a while, so the cells of one process share it."""
+    """Load the data of a configuration. Reading the JPEG archive is slow, so the cells of one process share it."""
     return load(name, root).subset(train, test, seed=seed).shrunk(shrink)
 
 
 class Table1Config(ImagesConfig):
     """5 convolutions of 26 filters, global average pooling, a dense layer of 64."""
 
-    kinds: ClassVar[tuple[str, ...]] = tuple(NAMES)  # the paper's, and frozen gates, which it has on the circle
+    kinds: ClassVar[tuple[str, ...]] = tuple(NAMES)  # the paper's rows, and frozen gates, which it uses on the circle
     data: Literal["cifar10"] = "cifar10"  # pyright: ignore[reportIncompatibleVariableOverride]
     layers: int = Field(default=5, ge=1)
     filters: int = Field(default=26, ge=1)
@@ -135,7 +138,7 @@ class Table1Config(ImagesConfig):
         return TABLE1
 
     def claims(self, test: Mapping[str, Sample]) -> tuple[Claim, ...]:
-        """Compare DLGNs with ReLU, and all models with those that learn no gates."""
+        """Compare DLGNs with ReLU, and models that learn gates with models that do not."""
 
         def beats(one: str, other: str) -> Verdict:
             return greater(test[one], test[other], paired=True)
@@ -207,7 +210,7 @@ class ResidualConfig(ImagesConfig):
 
 
 def _cells(config: ImagesConfig) -> list[Cell]:
-    """One cell for each row and seed, seed after seed: whenever a run stops, whole seeds are done."""
+    """Return a cell for each row and seed, ordered by seed: whenever a run stops, whole seeds are done."""
     weights = {"dlgn": 2.0, "pwc": 2.0, "frozen": 1.4, "frozen-soft": 1.6}
     return [
         Cell(f"{kind}/run {run}", {"kind": kind, "seed": seed}, weight=weights.get(kind, 1.0))

@@ -1,4 +1,7 @@
-"""halfspace, Tables 1 and 2: the tables beside the published numbers, the curves, and whether they are flat."""
+"""halfspace, Tables 1 and 2: the tables beside the published numbers, the curves, and whether they are flat.
+
+DLGN: deep linearly gated network; DLGN-PWC: its piecewise constant variant; DLN: deep linear network.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -20,14 +23,14 @@ NAMES = {
     "tangent": "linear on tangent features",
 }
 FROZEN = ("frozen", "frozen-soft")
-SOFT = ("dlgn", "pwc")  # learn with soft gates
-FLAT = 0.01  # a curve whose last fifth gains less than this on the fifth before is called flat
+SOFT = ("dlgn", "pwc")  # rows that learn with soft gates
+FLAT = 0.01  # a curve is flat if its last fifth gains less than this over the fifth before
 Published = Mapping[str, tuple[float, float]]  # train and test accuracy, in percent
 
 
 @runtime_checkable
 class TableConfig(Protocol):
-    """What the findings need to know of a configuration."""
+    """The part of a configuration that the findings use."""
 
     runs: Any
     epochs: Any
@@ -89,7 +92,7 @@ def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findin
 
 
 def _gaps(config: TableConfig, kind: str, results: Mapping[str, Result]) -> list[Any]:
-    """What hard gates would cost each run; None where nobody looked."""
+    """Return what hard gates would cost each run; None where it was not measured."""
     return [results[f"{kind}/run {run}"].get("hardening") for run in range(config.runs)]
 
 
@@ -102,7 +105,7 @@ def _histories(config: TableConfig, results: Mapping[str, Result], kind: str) ->
 
 
 def last_gain(history: list[float]) -> float:
-    """The mean of the last fifth of a curve minus that of the fifth before."""
+    """Return the mean of the last fifth of a curve minus the mean of the fifth before."""
     part = max(1, len(history) // 5)
     last, before = history[-part:], history[-2 * part : -part] or history[:1]
     return sum(last) / len(last) - sum(before) / len(before)

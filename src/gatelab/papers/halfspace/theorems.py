@@ -1,7 +1,8 @@
 """The theorems and region claims of "Half-Space Feature Learning in Neural Networks" (halfspace), measured.
 
-A network is a mixture of experts Σ_π f_π(x) g_π(x), with a gating model f_π and a linear expert g_π for each path π
-through the hidden layers. Sums run over all paths of small networks, in float64; regions are exact.
+A network, such as a ReLU network or a deep linearly gated network (DLGN), is a mixture of experts Σ_π f_π(x) g_π(x),
+with a gating model f_π and a linear expert g_π for each path π through the hidden layers. Sums run over all paths of
+small networks, in float64; regions are exact.
 """
 
 from collections.abc import Callable
@@ -85,7 +86,7 @@ def active_regions_are_convex(seed: int) -> Measurement:
             ends = [3 * torch.randn(2000, 2, generator=generator, dtype=torch.float64) for _ in range(2)]
             share = torch.rand(2000, 1, generator=generator, dtype=torch.float64)
             codes = [opens(point) for point in (*ends, share * ends[0] + (1 - share) * ends[1])]
-            if name == "DLGN":  # the half-spaces are those of the network
+            if name == "DLGN":  # compare the half-spaces with the network's gates
                 pattern = capture_gates(dlgn, ends[0])
                 other += sum(int((pattern[at] != own).sum()) for at, own in zip(pattern.layers, codes[0], strict=True))
             both = [a & b for a, b in zip(codes[0], codes[1], strict=True)]

@@ -44,7 +44,7 @@ class BatchNormConfig(DataConfig):
     epochs: int = Field(default=20, ge=1)
     batch: int = Field(default=64, ge=4)
     learning_rate: float = Field(default=0.05, gt=0)
-    horizon: float = Field(default=2.0, gt=0)  # how long the energy is watched: steps × step size
+    horizon: float = Field(default=2.0, gt=0)  # how long the energy is followed: steps × step size
     step_sizes: tuple[float, ...] = (0.04, 0.02, 0.01, 0.005)
 
 
@@ -94,7 +94,7 @@ def _drift(norm: Norm, step: float, steps: int, seed: int) -> float:
     weights = [student.weights[region] for region in student.fields.hidden]
     with torch.no_grad():
         for weight in weights:
-            weight.uniform_(0.1, 1.0, generator=generator)  # positive: no node starts closed for all inputs
+            weight.uniform_(0.1, 1.0, generator=generator)  # positive, so that no node starts closed for all inputs
     before = torch.cat([row_energy(weight.detach()) for weight in weights])
     trainer = GradientTrainer(student, teacher, step)
     for _ in range(steps):
@@ -151,8 +151,8 @@ def _findings(config: BatchNormConfig, results: Mapping[str, Result]) -> Finding
         changes,
         *_figures(config, removed, drifts, chance, depths),
         *_claims(config, max(record["residual"] for record in flat), removed, drifts),
-        f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through; 1 is "
-        "a node that does not vary over the batch.",
+        f"ε = 1e-5 lets up to {max(record['leak'] for record in flat):.1e} of the component along f through (1 for a "
+        "node that does not vary over the batch).",
         "The paper claims the energy for batch norm after the ReLU; after the linear map the argument is the same.",
     )
 
@@ -169,7 +169,7 @@ def _figures(
     shares.append(line("two random directions", epochs, [chance] * len(epochs)))
     energies = [mean_curve(f"batch norm: {norm.value}", config.step_sizes, drifts[norm]) for norm in Norm]
     seen = "Mean over layers and channels on one batch before each epoch, and its standard error over runs."
-    limit = "Gradient flow (η → 0) conserves the energy of nodes with batch norm behind them."
+    limit = "Gradient flow (η → 0) conserves the energy of nodes followed by batch norm."
     change = "mean relative change of ½‖w_j‖²"
     by_layer = FigureFacts(
         "What batch norm removes, layer by layer",

@@ -1,4 +1,4 @@
-"""Theorem 2's assumptions as an error budget: which of them is to blame for the error of ΔW, and how it grows."""
+"""Theorem 2's assumptions as an error budget: which of them causes the error of ΔW, and how it grows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ from gatelab.papers.hierarchy.worlds import random_teacher, windows
 
 
 class BudgetConfig(SeededConfig):
-    """Random teachers on a string of bits; one of depth, width and information varies, the others stay."""
+    """Random teachers on a string of bits; one of depth, width and information varies, the others are fixed."""
 
     runs: int = Field(default=8, ge=1)
     bits: int = Field(default=8, ge=4)
@@ -76,7 +76,7 @@ def _findings(config: BudgetConfig, results: Mapping[str, Result]) -> Findings:
     }
     tables = [_table(names[kind], sizes[kind], totals[kind], parts[kind], len(runs)) for kind in names]
     return findings(
-        "hierarchy, Theorem 2: who is to blame for the error of ΔW?",
+        "hierarchy, Theorem 2: which assumption causes the error of ΔW?",
         f"From {config.depths[0]} to {config.depths[-1]} hidden layers the relative error of ΔW goes from "
         f"{readable(totals['depth'][0].mean)} to {readable(totals['depth'][-1].mean)}; the largest part at the end is "
         f"{largest} ({readable(parts['depth'][largest][-1].mean)}).",
@@ -86,11 +86,11 @@ def _findings(config: BudgetConfig, results: Mapping[str, Result]) -> Findings:
         _figure("Against width", "nodes in each region", config.widths, totals["width"], parts["width"]),
         _figure("Against information", "share of the information in z", shares, totals["kept"], parts["kept"]),
         *_claims(config, totals, parts),
-        "Parts are Shapley values: by how much mending an assumption lowers the error, averaged over all orders. A "
-        "negative part makes up for another.",
+        "Parts are Shapley values: how much correcting an assumption lowers the error, averaged over all orders. A "
+        "negative part cancels some of another.",
         "Gates are measured, the paper's D = E[f' | z]. All claims are ours.",
         "After training ΔW itself is small, and the error relative to it large: near a minimum of the loss on x the "
-        "reformulation still sees a gradient.",
+        "reformulation still has a gradient.",
     )
 
 
@@ -107,7 +107,7 @@ def _table(
 def _figure(
     title: str, label: str, x: Sequence[float], totals: Sequence[Sample], parts: Mapping[str, Sequence[Sample]]
 ) -> FigureFacts:
-    whole = all(isinstance(size, int) for size in x)  # sizes stand side by side, shares where they are
+    whole = all(isinstance(size, int) for size in x)  # sizes are evenly spaced, shares are placed to scale
     places = tuple(map(float, range(len(x)) if whole else x))
     curves = [mean_curve("whole error", places, totals)]
     curves += [mean_curve(cause, places, samples) for cause, samples in parts.items()]

@@ -28,7 +28,7 @@ from gatelab.papers.common import experiment, training
 from gatelab.papers.hierarchy.cnn_findings import cnn_findings
 
 STAGES = ("start", "trained", "student at the start", "student")
-"""The network before and after training, and another network, seen through the first one's teacher."""
+"""The network before and after training, and a second network, analysed with the first one's teacher."""
 
 
 class Codes(StrEnum):
@@ -42,7 +42,7 @@ class Codes(StrEnum):
 class CnnConfig(DataConfig):
     """A convolutional network with batch norm, or ``model=file.py:factory``, perhaps with ``weights`` of your own.
 
-    With weights there is one network, which is not trained, and so one run: errors are those over examples.
+    With weights there is one network, which is not trained, and so one run: error bars are over examples.
     """
 
     runs: int = Field(default=3, ge=1)
@@ -63,7 +63,7 @@ class CnnConfig(DataConfig):
     @model_validator(mode="after")
     def _weights_need_a_model(self) -> "CnnConfig":
         if self.weights and not self.model:
-            raise ValueError("weights are of a model of yours; set model=file.py:factory, too")
+            raise ValueError("weights belong to your own model; set model=file.py:factory as well")
         return self
 
     def quantiser(self) -> Quantiser:
@@ -75,7 +75,7 @@ class CnnConfig(DataConfig):
 
 
 def convolutional(depth: int, width: int, shape: tuple[int, int, int], classes: int) -> nn.Sequential:
-    """Return padded 3×3 convolutions with batch norm and ReLU; max-pooling halves the image behind the first two."""
+    """Return padded 3×3 convolutions with batch norm and ReLU; max-pooling halves the image after the first two."""
     layers: list[nn.Module] = []
     channels, height, columns = shape
     for number in range(depth):

@@ -1,4 +1,4 @@
-"""What the diagnosis of trained networks says: tables, images, claims."""
+"""The diagnosis of trained networks as findings: tables, images, claims."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _TOLERANCE = 0.1
 
 
 def cnn_findings(results: Sequence[Result]) -> Findings:
-    """Put the findings of all runs together; the images are of the first."""
+    """Combine the findings of all runs; the images are from the first."""
     trained, start = ([own[stage]["layers"] for own in results] for stage in ("trained", "start"))
     first = results[0]
     loaded = bool(first["loaded"])
@@ -70,7 +70,7 @@ def _accuracy(results: Sequence[Result]) -> str:
         return f"Accuracy on the test data: {teacher} % (teacher), {student[0]} % (student)."
     return (
         f"Accuracy of your weights on the test data: {teacher} %. The network was not trained here; newly drawn "
-        "weights are those of its factory with the seed of the run, not the ones that your training began with."
+        "weights come from its factory with the seed of the run, not from the start of your training."
     )
 
 
@@ -86,7 +86,7 @@ def _text(sample: Sample | None) -> str:
 
 
 def _gap_text(rows: Sequence[list[dict[str, Any]]], name: str, index: int) -> str:
-    """The mean over runs; of a single one the value with its interval over examples."""
+    """Return the mean over runs; for a single run, the value with its interval over examples."""
     value = rows[0][index][name]
     if len(rows) > 1 or value is None:
         return _text(_layers(rows, name, index))
@@ -141,7 +141,7 @@ def _nodes(results: Sequence[Result]) -> Table:
 
 
 def _labels(first: Result) -> Table:
-    """What the nodes that know most about a label look for."""
+    """Show the nodes most correlated with a label, and the images that excite them."""
     rows, count = [], len(first["patches"][0]["labels"][0])
     for patches in first["patches"]:
         seen = zip(patches["nodes"], patches["correlations"], patches["labels"], strict=True)
@@ -181,7 +181,7 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
         )
         shown.append(
             FigureFacts(
-                f"Layer {patches['layer']}: what its nodes look for",
+                f"Layer {patches['layer']}: what excites its nodes",
                 Panels(panels, len(patches["images"][0]), tuple(patches["nodes"])),
                 "The places in run 0's data that excite a node most, one for each image, cut to its receptive field, "
                 "colours averaged. At the left the node and the label that it is most correlated with; the largest "
@@ -195,7 +195,7 @@ def _figures(results: Sequence[Result], trained: Sequence[Any]) -> list[FigureFa
                 "What batch norm removes of the gradient",
                 projection_plot(shares, "epoch"),
                 f"Run 0, a batch of 256, mean over channels: from {min(shares[0]):.1e} to {max(shares[0]):.1e} at the "
-                f"first look, {min(shares[max(shares)]):.1e} to {max(shares[max(shares)]):.1e} at the last. A channel "
+                f"start, {min(shares[max(shares)]):.1e} to {max(shares[max(shares)]):.1e} at the end. A channel "
                 "is a vector over examples and positions; of v entries two directions hold 2/v by chance.",
             )
         )
@@ -220,7 +220,7 @@ def _claims(results: Sequence[Result], trained: Sequence[Any], start: Sequence[A
         "What comes back through batch norm is (c₁/σ) P^⊥ g (Thm. 5)",
         within(residual, 1e-8, "autograd against the formula, relative:"),
     )
-    if results[0]["loaded"]:  # one network, whose start nobody knows
+    if results[0]["loaded"]:  # one network, whose start is unknown
         of_layers = [_small(Gap(*layer["forward"]), layer["layer"]) for layer in trained[0]]
         return [Claim(reasonable, all_of(of_layers)), *([exact] if normalised else [])]
     claims = [
@@ -240,7 +240,7 @@ def _claims(results: Sequence[Result], trained: Sequence[Any], start: Sequence[A
 def _small(gap: Gap, layer: str) -> Verdict:
     """Decide whether one network's error is below the tolerance, by the jackknife over groups of examples."""
     degrees = GROUPS - 1
-    # The jackknife is about squares; its interval is symmetric there, unless it was cut at 0.
+    # The jackknife works on squares; there its interval is symmetric, unless it was cut at 0.
     half = max(gap.high**2 - gap.value**2, 1e-12)
     t = (gap.value**2 - _TOLERANCE**2) / (half / float(student_t.ppf(0.975, degrees)))
     chances = float(student_t.cdf(t, degrees)), float(student_t.sf(t, degrees))

@@ -29,7 +29,7 @@ from gatelab.papers.common import dots, experiment, figure, findings, line, numb
 class ExpressibilityConfig(SeededConfig):
     """One region over d bits whose variable is the whole string: m = 2^d events."""
 
-    depth: int = Field(default=1, ge=1)  # of layers with weights; below the top, windows of two neighbours
+    depth: int = Field(default=1, ge=1)  # layers with weights; below the top, windows of two neighbours
     runs: int = Field(default=3, ge=1)
     sizes: tuple[int, ...] = (2, 3, 4, 5, 6)
     steps: int = Field(default=2000, ge=1)
@@ -92,7 +92,7 @@ def _findings(config: ExpressibilityConfig, results: Mapping[str, Result]) -> Fi
         "‖F_ω − I‖² over d bits",
         (*("bits", "events", "best linear", "linear, trained"), "ReLU, constructed", "ReLU, trained", "closed"),
         rows,
-        "Closed: the nodes of the trained ReLU networks that are zero for their own event. Trained by"
+        "Closed: nodes of the trained ReLU networks that are zero for their own event. Networks were trained by"
         f" {config.steps} steps of reformulated gradient descent from {config.runs} random starts.",
     )
     places = tuple(map(float, range(len(config.sizes))))
@@ -142,7 +142,7 @@ EXPRESSIBILITY = experiment(
 class RandomRankConfig(SeededConfig):
     """A hidden layer with random weights over a region whose variable is the whole string; only the top is trained."""
 
-    runs: int = Field(default=5, ge=1)  # each of them ``draws`` layers
+    runs: int = Field(default=5, ge=1)  # each run draws ``draws`` layers
     depth: int = Field(default=1, ge=1)  # random layers
     sizes: tuple[int, ...] = (3, 4, 5)
     ratios: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0)

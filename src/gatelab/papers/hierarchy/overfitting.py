@@ -28,7 +28,7 @@ from gatelab.papers.hierarchy.worlds import world
 
 
 class OverfittingConfig(SeededConfig):
-    """The label is the parity of the bits in α, a subtle cause; a coin in γ is easy to read and means nothing."""
+    """The label is the parity of the bits in α, a subtle cause; a random coin in γ is easy to read but irrelevant."""
 
     depth: int = Field(default=1, ge=1)
     runs: int = Field(default=10, ge=1)
@@ -43,15 +43,15 @@ class OverfittingConfig(SeededConfig):
     @model_validator(mode="after")
     def _deep_enough(self) -> "OverfittingConfig":
         if self.depth >= self.bits:
-            raise ValueError(f"{self.bits} bits can be added in at most {self.bits - 1} layers")
+            raise ValueError(f"depth is {self.depth}; {self.bits} bits can be added in at most {self.bits - 1} layers")
         return self
 
 
 def signals(student: LocalNetwork, teacher: Teacher, x: Tensor) -> dict[str, dict[str, float]]:
-    """Return, for α and γ, what Eqs 14 and 15 are about: how distinct f_j(z) is, g_0(z), and Δw = E[f_j(z) g_0(z)].
+    """Return, for α and γ, the quantities of Eqs 14 and 15: how distinct f_j(z) is, g_0(z), and Δw = E[f_j(z) g_0(z)].
 
     g_0 is the gradient at the output for label 1 minus that for label 0; E[f_j g_0] is taken without the means, which
-    do not depend on z. All are RMS, over nodes and over z.
+    do not depend on z. All quantities are RMS over nodes and z.
     """
     seen = observe_student(student, teacher, x)
     top, found = seen.gradients["top"], {}

@@ -28,11 +28,11 @@ from gatelab.papers.hierarchy.theorems_random import random_parents
 
 
 class ParentsConfig(SeededConfig):
-    """A child with a few factors and parents that each know something about it; the label is all factors together."""
+    """A child with a few factors, and parents that each carry information on it; the label is all factors together."""
 
     runs: int = Field(default=8, ge=1)
     factors: int = Field(default=3, ge=2, le=4)
-    shares: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  # number of parents, of 2^k − 1
+    shares: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  # number of parents, as a share of 2^k − 1
     depth: int = Field(default=1, ge=1, le=1)  # Eq. 109 is about one layer of parents
     steps: int = Field(default=1000, ge=1)
     learning_rate: float = Field(default=0.2, gt=0)

@@ -37,7 +37,7 @@ from gatelab.papers.hierarchy.worlds import windows
 def _train_and_score(
     steps: int, looks: int, context: Context, train: Callable[[], object], score: Callable[[], dict[str, float]]
 ) -> dict[str, list[Any]]:
-    """Train for some steps; score the student ``looks`` times on the way, at the start and at the end."""
+    """Train for some steps; score the student ``looks`` times, including the start and the end."""
     every = max(1, steps // looks)
     seen: defaultdict[str, list[Any]] = defaultdict(list)
     for step in range(steps + 1):
@@ -127,7 +127,7 @@ def _disentangle_findings(config: DisentangleConfig, results: Mapping[str, Resul
             "step",
             "share of Var f",
             variances,
-            "The share that z explains rises, too.",
+            "The share that z explains also rises.",
         ),
         *raised,
         *helped,
@@ -158,7 +158,7 @@ _KINDS = ("the teacher's labels", "random labels")
 
 
 class SelectivityConfig(SeededConfig):
-    """A random teacher with a few events in each region; a control learns labels that no variable explains."""
+    """A random teacher with a few events in each region; a control student learns labels that no variable explains."""
 
     depth: int = Field(default=1, ge=1)
     runs: int = Field(default=8, ge=1)

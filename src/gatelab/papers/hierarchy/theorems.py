@@ -154,7 +154,7 @@ def _not_met(worst: dict[str, float]) -> list[Check]:
     "Under focus, broadness and decorrelation, f_j(z_α) and g_k(z_β) follow from their neighbours' (Eq. 7)",
 )
 def reformulation(seed: int) -> Measurement:
-    """Where the conditions hold (forgotten noise) Eq. 7 is exact; elsewhere its error is exactly the measured gaps."""
+    """Check that Eq. 7 is exact if the conditions hold (forgotten noise), and otherwise wrong by exactly the gaps."""
     teacher, student = _noisy(seed)
     found = conditions(student, teacher)
     gaps = [

@@ -1,4 +1,4 @@
-"""What the paper's statements need in order to be true: biases in the energy, gates where there are gates, softmax."""
+"""Corrections that the paper's statements need: biases in the energy, decorrelation only at gates, softmax."""
 
 import torch
 from jaxtyping import Float
@@ -135,8 +135,8 @@ def energy_with_biases(seed: int) -> Measurement:
     student = LocalNetwork(teacher.fields, 4, 1, hidden=hidden, dtype=torch.float64, generator=generator)
     with torch.no_grad():
         for region in student.fields.hidden:
-            # Every node is open for some inputs and closed for others: behind gates that are always open batch norm
-            # takes the bias away, and it would not move.
+            # Every node is open for some inputs and closed for others: after gates that are always open, batch norm
+            # removes the bias, which would then not move.
             student.weights[region].uniform_(0.1, 1.0, generator=generator)
             student.biases[region].uniform_(-1.0, -0.6, generator=generator)
     flow = ErrorFlow(student, x, teacher.label(x).double())

@@ -1,4 +1,4 @@
-"""What the paper says in passing: random weights, batch norm in linear networks, parents that disentangle."""
+"""Remarks of the paper: random weights, batch norm in linear networks, parents that disentangle."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def linear_bound_with_batch_norm(seed: int) -> Measurement:
             f = reformulate(network, _with_identity(events)).activations["top"][occurring]
             found.append(((f - span[occurring][:, occurring] @ f).norm() / f.norm()).item())
             if name == "linear, batch norm":
-                # The best that a layer above could make of these outputs, of any weights and biases.
+                # The best loss that a layer above could reach with these outputs and any weights and biases.
                 basis = torch.cat([f, torch.ones(len(f), 1, dtype=torch.float64)], dim=1)
                 rest = identity_matrix - basis @ torch.linalg.pinv(basis, rtol=1e-9) @ identity_matrix
                 losses.append(rest[:, occurring].square().sum().item())

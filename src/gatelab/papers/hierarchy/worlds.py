@@ -14,8 +14,8 @@ def windows(length: int, depth: int, first: tuple[int, int] = (2, 1), *, leaf: i
 
     Args:
         length: number of leaves.
-        depth: hidden layers; the first has windows of ``first`` = (kernel, stride) if it is the only one, and otherwise
-            every layer joins two neighbours, one further each time.
+        depth: number of hidden layers. A single layer has windows of ``first`` = (kernel, stride); of several, each
+            layer joins two neighbours.
         first: kernel and stride of a single layer.
         leaf: positions in each leaf.
 
@@ -26,7 +26,7 @@ def windows(length: int, depth: int, first: tuple[int, int] = (2, 1), *, leaf: i
         return string_fields(length * leaf, [first[0]], [first[1]], leaf=leaf)
     if depth > length - 2:
         raise InputError(
-            f"{length} leaves have at most {length - 2} layers of windows, not {depth}; use more, or depth=…"
+            f"{length} leaves have at most {length - 2} layers of windows, not {depth}; use more leaves or less depth"
         )
     return string_fields(length * leaf, [2] * depth, [1] * depth, leaf=leaf)
 
@@ -39,7 +39,7 @@ def random_teacher(fields: ReceptiveFields, values: int, classes: int, generator
 def world(bits: int, depth: int = 1) -> Teacher:
     """Return a teacher whose label is the parity of α, the first positions; γ, the last two, shows its first bit.
 
-    With more than one layer the parity is added up on the way: each region below α adds bits to the one before.
+    With more than one layer the parity is accumulated: each region below α adds bits to the one before.
     """
     regions: dict[str, Iterable[int]] = {f"x{position}": [position] for position in range(bits + 2)}
     children: dict[str, tuple[str, ...]] = {}

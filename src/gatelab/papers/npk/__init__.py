@@ -15,7 +15,8 @@ Experiments (``gatelab run npk-…``):
 - ``figure3``: Figure 3, gates at stages of training, ν and tangent kernels while networks learn;
 - ``memorisation``: Figures 5 and 6, with the best depth predicted by ``memorisation_law``;
 - ``theorem51``: Theorem 5.1 as a convergence plot;
-- ``cntk``: Section 6's FRNPF < CNTK < FLNPF, on one data subset;
+- ``cntk``: Section 6's FRNPF < CNTK < FLNPF (fixed random neural path features, convolutional NTK, fixed learnt
+  neural path features), on one data subset;
 - ``kernel_regression``, ``kernel_at_scale``: kernel machines with the path kernel, beyond the paper.
 """
 

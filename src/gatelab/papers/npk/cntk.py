@@ -1,4 +1,8 @@
-"""Random gates, infinite width and learnt gates on one data subset: npk's FRNPF < CNTK < FLNPF."""
+"""Random gates, infinite width and learnt gates on one data subset: npk's FRNPF < CNTK < FLNPF.
+
+FRNPF: fixed random neural path features; CNTK: the convolutional neural tangent kernel at infinite width; FLNPF: fixed
+learnt neural path features.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -105,9 +109,9 @@ def _findings(config: CntkConfig, results: Mapping[str, Result]) -> Findings:
         Claim("The CNTK beats trained values on random gates", greater(last[CNTK], last[RANDOM], paired=True)),
         Claim("Learnt gates beat the CNTK", greater(last[LEARNT], last[CNTK], paired=True)),
         Claim("The CNTK beats fixed random gates at infinite width", greater(last[CNTK], last[LIMIT], paired=True)),
-        f"{config.convolutions} convolutions of {config.width} channels and a linear readout behind pooling. The "
-        f"paper's networks have hidden dense layers, too, and {50000 // config.train_size} times the examples.",
-        "Gates of FLNPF are those of the ReLU network after its last epoch on the same examples.",
+        f"{config.convolutions} convolutions of {config.width} channels and a linear readout after pooling. The "
+        f"paper's networks also have hidden dense layers, and {50000 // config.train_size} times the examples.",
+        "FLNPF uses the gates of the ReLU network after its last epoch on the same examples.",
     )
 
 

@@ -1,4 +1,7 @@
-"""npk, Figure 3: gates at stages of training (left), ν (middle) and tangent kernels (right) while networks learn."""
+"""npk, Figure 3: gates at stages of training (left), ν (middle) and tangent kernels (right) while networks learn.
+
+FRNPF: fixed random neural path features; CNTK: convolutional neural tangent kernel.
+"""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -116,13 +119,13 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
     return findings(
         f"npk, Figure 3, left: GCONV on {results['network']['data']}",
         f"Values trained from scratch reach {stages[0].text()} % under the gates of the first stage and "
-        f"{stages[-1].text()} % under those of the last; random gates {random.text()} %, ReLU {relu.text()} %.",
+        f"{stages[-1].text()} % under those of the last stage; random gates {random.text()} %, ReLU {relu.text()} %.",
         Table("Test accuracy in percent", columns, rows, "The last epoch decides the claims."),
         figure(title, x_label, "test accuracy, %", curves, caption),
         Claim("Gates of the last stage beat random gates", greater(stages[-1], random, paired=True)),
         Claim("Accuracy rises from stage to stage", rising),
         f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
-        "Gates are the network's at the end of a stage; the paper takes the best weights up to then.",
+        "Gates are taken at the end of a stage; the paper takes the best weights up to then.",
     )
 
 

@@ -45,14 +45,14 @@ class AtScaleConfig(DataConfig):
     width: int = Field(default=128, ge=1)
     depth: int = Field(default=5, ge=2)  # weight layers
     ridges: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0)  # relative to the mean diagonal; chosen on a held-out fifth
-    rank: int | None = Field(default=None, ge=0)  # rows of the preconditioner; None: a tenth of them all, at most 1000
+    rank: int | None = Field(default=None, ge=0)  # rows of the preconditioner; None: a tenth of all rows, at most 1000
     tolerance: float = Field(default=1e-4, gt=0, lt=1)  # for residuals of the regression and of eigenvectors
     eigenvalues: int = Field(default=50, ge=1)
     runs: int = Field(default=3, ge=1)
 
 
 def _examples(config: AtScaleConfig, seed: int) -> Dataset:
-    """The data in random order: the held-out last fifth must be like the others."""
+    """Return the data in random order, so that the held-out last fifth is representative."""
     data = load(config.data, config.data_root).subset(config.train_size, config.test_size, seed=seed)
     order = torch.randperm(len(data.train_x), generator=torch.Generator().manual_seed(seed + 1))
     return replace(data, train_x=data.train_x[order], train_y=data.train_y[order])
@@ -72,7 +72,7 @@ def held_out_accuracies(
     seed: int,
     watch: PassObserver | None = None,
 ) -> list[float]:
-    """For each ridge, the accuracy on the last fifth of the examples of a regression on the others."""
+    """Return, for each ridge, the accuracy on the last fifth of the examples after a regression on the others."""
     n = len(labels)
     cut = n * 4 // 5
     part = kernel_part(kernel, slice(0, cut), slice(0, cut))
@@ -84,7 +84,7 @@ def held_out_accuracies(
 
 
 def best_ridge(ridges: Sequence[float], accuracies: Sequence[float]) -> float:
-    """The ridge with the highest accuracy; among equals the largest, which needs the fewest passes."""
+    """Return the ridge with the highest accuracy; of equals the largest, which needs the fewest passes."""
     return max(zip(accuracies, ridges, strict=True))[1]
 
 
@@ -139,7 +139,7 @@ def _machine(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, 
     progress = _KernelProgress(testing, f"{kind}, test examples")
     cross = compute(asked, others, x, store=folder / "test.zarr", memory=MEMORY, progress=progress)
     right = fit.classes(cross) == data.test_y
-    shutil.rmtree(folder)  # gigabytes that nothing reads again
+    shutil.rmtree(folder)  # gigabytes that are not read again
     return {
         "accuracy": float(right.double().mean()),
         "held_out": held_out,
@@ -169,7 +169,7 @@ def _work(config: AtScaleConfig, cell: Cell, context: Context) -> Result:
 
 
 def _once(kind: str, model: nn.Module, data: Dataset, config: AtScaleConfig, seed: int, context: Context) -> Result:
-    """The result of one kernel, kept in a file: if the cell is stopped, the next attempt need not repeat it."""
+    """Compute the result of one kernel and keep it in a file, so that a stopped cell need not repeat it."""
     file = context.folder / f"{KERNELS[kind].__name__}.json"
     if not file.exists():
         write_json(file, _machine(kind, model, data, config, seed, context))
@@ -219,15 +219,15 @@ def _solver_table(config: AtScaleConfig, runs: Sequence[Result]) -> Table:
         "What the solvers did",
         (*columns, f"{len(runs[0][PATH]['eigenvalues'])} largest, %"),
         tuple(rows),
-        f"The ridge is relative to the mean diagonal, eigenvalues are in percent of the trace. Residuals, of which the "
-        f"largest is given, were to reach {config.tolerance:g}.",
+        f"The ridge is relative to the mean diagonal, eigenvalues are in percent of the trace. The residual is the "
+        f"largest; the tolerance is {config.tolerance:g}.",
     )
 
 
 def _figures(config: AtScaleConfig, runs: Sequence[Result]) -> tuple[FigureFacts, ...]:
     values = {kind: runs[0][kind]["eigenvalues"] for kind in KERNELS}
     spectra = [line(kind, range(1, len(own) + 1), own) for kind, own in values.items()]
-    lost = "Of the first run. A low-rank approximation of the kernel loses what lies far to the right."
+    lost = "The first run. A low-rank approximation of the kernel loses the eigenvalues far to the right."
     places = tuple(map(float, range(len(config.ridges))))
     held_out = []
     for kind in KERNELS:
@@ -244,7 +244,7 @@ def _figures(config: AtScaleConfig, runs: Sequence[Result]) -> tuple[FigureFacts
 
 def _unconverged(runs: Sequence[Result]) -> list[str]:
     return [
-        f"Run {number}, {kind}: a solver stopped above its tolerance; its numbers are not those of the exact solution."
+        f"Run {number}, {kind}: a solver stopped above its tolerance; its numbers differ from the exact solution."
         for number, run in enumerate(runs)
         for kind in KERNELS
         if not run[kind]["converged"]

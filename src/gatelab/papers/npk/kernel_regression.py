@@ -59,7 +59,7 @@ def _regression_work(config: RegressionConfig, cell: Cell, context: Context) -> 
     images, others = (data.inputs(part, torch.float64) for part in (data.train_x, data.test_x))
 
     def look(model: nn.Module, _epoch: int, _place: int) -> Look:
-        """How good the path kernel of the network's gates is."""
+        """Return the accuracies of the path kernel of the network's gates."""
         model = model.double()
         kernel, cross = neural_path_kernel(model, images), neural_path_kernel(model, others, images)
         return _accuracies(kernel, cross, data, config)
@@ -125,9 +125,7 @@ def _figure(config: RegressionConfig, ridge: Mapping[str, Sample], svm: Mapping[
     curves += [percent_level(name, ends, ridge[name]) for name in (NETWORK, INFINITE)]
     ticks = tuple("random gates" if epoch == 0 else f"after {epoch} epochs" for epoch in epochs)
     title, axes = "Learnt gates make a better kernel", ("gates of the path kernel", "test accuracy in percent")
-    caption = (
-        "A rise of the points from left to right is what the gates have learnt; no other weight enters the kernel."
-    )
+    caption = "A rise from left to right is what the gates have learnt; the kernel contains no other weights."
     return figure(title, *axes, curves, caption, ticks=ticks)
 
 

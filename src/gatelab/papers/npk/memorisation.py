@@ -71,7 +71,7 @@ class MemorisationConfig(SeededConfig):
 
 
 class _ByIndex(nn.Module):
-    """The network on one-hot examples, which kernels accept in place of indices."""
+    """The network applied to one-hot examples, which kernels accept, instead of indices."""
 
     def __init__(self, network: MemorisationNetwork):
         super().__init__()
@@ -152,7 +152,7 @@ def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Res
             f"‖e_t‖² / ‖e_0‖² after {config.steps} steps, mean",
         ),
         tuple(rows),
-        "Predicted: from the exact variance of K₀ alone, as if it stayed what it is; compare the best depths.",
+        "Predicted: from the exact variance of K₀, as if K₀ did not change; compare the best depths.",
     )
     return findings(
         "npk, Figure 6: memorisation over depth and width",
@@ -164,7 +164,7 @@ def _memorisation_findings(config: MemorisationConfig, results: Mapping[str, Res
 
 
 def _median(times: Sequence[int | None]) -> float:
-    """The median, infinite if it is not reached."""
+    """Return the median; infinite if it is not reached."""
     return median(inf if time is None else float(time) for time in times)
 
 

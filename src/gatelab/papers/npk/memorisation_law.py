@@ -19,7 +19,7 @@ def lookup_variance(width: int, depth: int, mu: float) -> float:
     sigma_squared = 1 / (mu * width)
     once, twice = width * mu, width * (width - 1) * mu**2  # E[c], E[c(c − 1)]
     layers = [(once, twice)] * (depth - 1) + [(1.0, 0.0)]
-    # (U, V, R) with none, one or both strands past a layer drawn anew; for one example X = V.
+    # (U, V, R) with none, one or both strands past a redrawn layer; for one example X = V.
     none, one, two = (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
     for c, pairs in layers:
         renewed = [[((c + pairs) if i == 0 else c) * strands[0] for i in range(3)] for strands in (none, one)]
@@ -38,7 +38,7 @@ def _shared(strands: tuple[float, ...], c: float, pairs: float, sigma_squared: f
 
 
 def predicted_steps(n: int, width: int, depth: int, mu: float, share: float = 0.01) -> float:
-    """Steps of size 0.1/ρ_max until the error is ``share`` of its start, if K₀ stayed what it is.
+    """Steps of size 0.1/ρ_max until the error is ``share`` of its start, if K₀ did not change.
 
     The diagonal is taken as lognormal with the exact variance, all other entries as their mean μ^{d−1}; then
     ‖e_t‖²/‖e_0‖² is the mean of (1 − 0.1 ρ_i/ρ_max)^{2t} over examples.

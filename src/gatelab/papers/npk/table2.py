@@ -1,4 +1,8 @@
-"""npk, Table 2: test accuracy with random gates, learnt gates, decoupled gates, and of the ReLU network."""
+"""npk, Table 2: test accuracy with random gates, learnt gates and decoupled gates, and of the ReLU network.
+
+The regimes are FRNPF (fixed random neural path features, with independent (II) or dependent (DI) initialisation), FLNPF
+(fixed learnt) and DNPFL (decoupled neural path feature learning).
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -82,10 +86,10 @@ class Table2Config(DataConfig):
         return models.vconv(channels=convolutions, dense=dense, inputs=(3, side, side), generator=generator)
 
     def groups(self) -> dict[str, list[int]]:
-        """By what to add to a cell's name, the seeds of the runs that one cell trains.
+        """Return suffix of a cell's name → the seeds of the runs that this cell trains.
 
-        Fully connected networks of all runs train together as one computation. Each convolutional network is a
-        computation of its own, so cells of one run each keep all cores busy, and one run is finished after the other.
+        Fully connected networks of all runs train together as one computation. Each convolutional network trains by
+        itself, so cells of one run each keep all cores busy, and runs finish one after the other.
         """
         if self.arch is Arch.FC:
             return {"": self.seeds()}
@@ -93,7 +97,7 @@ class Table2Config(DataConfig):
 
 
 def _cells(config: Table2Config) -> list[Cell]:
-    """For each step size: the ReLU networks, all networks with fixed gates (they share a shape), the decoupled ones."""
+    """Return, per step size, cells for ReLU networks, networks with fixed gates (of one shape) and decoupled ones."""
     cells = []
     for rate in config.rates():
         for group, seeds in config.groups().items():
@@ -177,7 +181,7 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
 
 
 def _gaps(config: Table2Config, results: Mapping[str, Result], rate: float) -> list[Any]:
-    """What hard gates would cost each run; runs of version 0.1 did not look."""
+    """Return what hard gates would cost each run; runs of version 0.1 did not measure it."""
     cells = [results[f"dnpfl/{rate:g}{group}"] for group in config.groups()]
     return [member for cell in cells if "seen" in cell for member in cell["seen"][-1]["members"]]
 
@@ -191,7 +195,7 @@ def _gap(random: Sample, learnt: Sample, relu: Sample) -> str:
 
 
 def _claims(last: Mapping[str, Sample]) -> tuple[Claim, ...]:
-    """Decide what Section 6 says, at the last epoch; runs of one number share their seed and their batches."""
+    """Decide the claims of Section 6 at the last epoch; runs with the same number share seed and batches."""
     random, learnt, relu = last["FRNPF (II)"], last["FLNPF"], last["ReLU"]
     initialised = "Independent and dependent initialisation of random gates are close"
     fresh = "Learnt gates with fresh values are almost as good as ReLU"
@@ -227,7 +231,7 @@ def _notes(config: Table2Config) -> tuple[str, ...]:
     }
     return (
         "The paper's caption says width 100; its Appendix B and its authors' code say 128, which is used here.",
-        "Values of FLNPF are drawn from another seed than the network whose gates they get.",
+        "FLNPF draws its values from another seed than the network whose gates it uses.",
         *(note for note, departs in departures.items() if departs),
     )
 

@@ -39,7 +39,7 @@ def _convergence_work(config: ConvergenceConfig, cell: Cell, context: Context) -
         model = DeepGatedNetwork(widths, dtype=torch.float64, generator=generator)
         for weight in model.value.parameters():
             bernoulli_(weight, sigma, generator)
-        # d σ^{2(d−1)} H: the normalised H times what 1/fan_in leaves of σ² = 2/w in the d − 1 layers behind the first.
+        # d σ^{2(d−1)} H: the normalised H times the ratio of σ² = 2/w to 1/fan_in in the d − 1 layers after the first.
         factor = config.depth * sigma ** (2 * (config.depth - 1)) * width ** (config.depth - 1)
         limit = factor * neural_path_kernel(model, x)
         kernel = neural_tangent_kernel(model, x, wrt=model.value)

@@ -26,7 +26,7 @@ from gatelab.paths.features import path_activity, path_gradients
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1
 SMALL_STEP = 1e-5
-TRIALS = 100  # random networks of an inequality
+TRIALS = 100  # random networks on which an inequality is tested
 STEP, STEPS = 5e-3, 200  # of the flow between whose switching instants rates are measured
 FINITE_DIFFERENCE = "central difference: h² curvature and rounding / h, h = 1e-5"
 
@@ -46,7 +46,7 @@ def _network(seed: int) -> tuple[nn.Module, Tensor, Tensor]:
 
 @theorem("npk-1.1", "Proposition 1.1", "Under gradient flow the error moves as ė = −K e, K the tangent kernel")
 def error_dynamics(seed: int) -> Measurement:
-    """One small step of gradient descent against the tangent kernel."""
+    """Compare one small step of gradient descent with the tangent kernel."""
     model, x, target = _network(seed)
     flow = ErrorFlow(model, x, target)
     predicted = -neural_tangent_kernel(model, x) @ flow.error(flow.parameters)
@@ -63,7 +63,7 @@ def error_dynamics(seed: int) -> Measurement:
 
 @theorem("npk-2.1", "Proposition 2.1", "The output is the inner product of path features and values, ŷ = ⟨φ, v⟩")
 def output_is_inner_product(seed: int) -> Measurement:
-    """All paths listed, against the forward pass."""
+    """Compare a list of all paths with the forward pass."""
     model, x, _ = _network(seed)
     inner_product = neural_path_features(model, x) @ neural_path_values(model)
     return equality("⟨φ, v⟩ against ŷ", inner_product, model(x).detach(), "ŷ")
@@ -71,7 +71,7 @@ def output_is_inner_product(seed: int) -> Measurement:
 
 @theorem("npk-L2.1", "Lemma 2.1", "The path kernel is H = ΦᵀΦ = Σ ⊙ Λ: input Gram matrix times overlap")
 def path_kernel_is_hadamard_product(seed: int) -> Measurement:
-    """Explicit features against packed gates."""
+    """Compare explicit features with packed gates."""
     model, x, _ = _network(seed)
     features = neural_path_features(model, x)
     structured = neural_path_kernel(model, x, normalise=False)
@@ -80,7 +80,7 @@ def path_kernel_is_hadamard_product(seed: int) -> Measurement:
 
 @theorem("npk-3.1", "Proposition 3.1", "The tangent kernel is K = Φᵀ 𝒱 Φ, 𝒱 the value tangent kernel")
 def tangent_kernel_through_values(seed: int) -> Measurement:
-    """Explicit paths against back-propagation."""
+    """Compare explicit paths with back-propagation."""
     model, x, _ = _network(seed)
     features = neural_path_features(model, x)
     explicit = features @ value_tangent_kernel(model) @ features.T
@@ -89,7 +89,7 @@ def tangent_kernel_through_values(seed: int) -> Measurement:
 
 @theorem("npk-3.2", "Proposition 3.2", "Between switching instants Φ stays, v̇(p) = ⟨φ_p, Θ̇⟩ and ė = −Φᵀ𝒱_tΦ e")
 def dynamics_between_switches(seed: int) -> Measurement:
-    """Gradient flow of four networks; rates by small steps of the flow that do not straddle a switch."""
+    """Follow the gradient flow of four networks; measure rates by small steps that do not straddle a switch."""
     problems = [_network(1000 * seed + trial) for trial in range(4)]
     model = problems[0][0]
     x, target = torch.stack([x for _, x, _ in problems]), torch.stack([y for _, _, y in problems])
@@ -139,7 +139,7 @@ def _trajectory(networks: list[dict[str, Tensor]], model: nn.Module, x: Tensor, 
 
 
 def relu_gates(weights: Mapping[Any, Tensor], x: Tensor) -> Bool[Tensor, "n units"]:
-    """The gates of a bias-free chain, from its weights alone: capture would take seconds for all steps."""
+    """Return the gates of a bias-free chain from its weights; capturing them at all steps would take seconds."""
     q, *found = x @ next(iter(weights.values())).T, torch.empty(len(x), 0, dtype=torch.bool)
     for weight in list(weights.values())[1:]:
         found.append(q > 0)
@@ -185,7 +185,7 @@ def _rates(
 
 @theorem("npk-3.3", "Proposition 3.3", "ρ_min(K) ≤ ρ_min(H) ρ_max(𝒱): a bad path kernel makes a bad tangent kernel")
 def conditioning(seed: int) -> Measurement:
-    """Many random networks; also the step of the printed proof that is not true."""
+    """Test many random networks, and the step of the printed proof that is false."""
     left, right, proof_fails = [], [], 0
     for trial in range(TRIALS):
         generator, x, _ = problem(1000 * seed + trial, n=4)
@@ -199,7 +199,7 @@ def conditioning(seed: int) -> Measurement:
         bottom = vectors[:, 0]
         proof_fails += int((bottom @ path_kernel @ bottom > smallest * (1 + 1e-9) + 1e-12).item())
     excess = max(a - b for a, b in zip(left, right, strict=True)) / max(right)
-    # The bound cannot be smaller: both sides are equal for equal weights and one example that opens all gates.
+    # The bound is tight: both sides are equal for equal weights and one example that opens all gates.
     alike = mlp((1, 3, 2, 1), dtype=torch.float64)
     for weight in alike.parameters():
         torch.nn.init.constant_(weight, 0.8)
@@ -219,7 +219,7 @@ def conditioning(seed: int) -> Measurement:
 
 @theorem("npk-C.2", "Definition C.2", "Counting common open paths equals multiplying common open units: Λ = Π_l τ_l")
 def overlap_is_product(seed: int) -> Measurement:
-    """Listed paths against packed gates."""
+    """Compare listed paths with packed gates."""
     model, x, _ = _network(seed)
     activity = path_activity(model, x).double()
     counted = activity @ activity.T / WIDTHS[0]

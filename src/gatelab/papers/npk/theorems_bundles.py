@@ -1,4 +1,7 @@
-"""The path kernel beyond fully connected networks: bundles of paths that share their weights (npk, generalised)."""
+"""The path kernel beyond fully connected networks: bundles of paths that share their weights (npk, generalised).
+
+DGN: deep gated network.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +53,7 @@ def residual_sum(seed: int) -> Measurement:
     whole = neural_path_kernel(model, x, normalise=False)
     pattern = capture_gates(model, x)
     gates = [pattern[name].double() for name in pattern.layers]
-    # Paths through a branch: any of its units open for both (τ), then any of the layer behind; past it: the unit stays.
+    # Through a branch a path passes any unit open for both (τ), then any unit of the next layer; past it, it stays.
     overlaps = [gate @ gate.T for gate in gates]
     gram = x @ x.T
     parts = [

@@ -219,6 +219,6 @@ def _lookup_kernels(network: MemorisationNetwork) -> tuple[Tensor, Tensor]:
 
 
 def _diagonal_and_rest(kernel: Tensor) -> Tensor:
-    """The mean of the diagonal and that of the other entries."""
+    """Return the mean of the diagonal and the mean of the other entries."""
     n = len(kernel)
     return torch.stack([kernel.diagonal().mean(), (kernel.sum() - kernel.trace()) / (n * n - n)])

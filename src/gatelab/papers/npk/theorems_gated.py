@@ -24,7 +24,7 @@ BETA = 8.0
 
 @theorem("npk-4.1", "Proposition 4.1", "In a DGN ė = −K^V e with fixed gates, ė = −(K^V + K^F) e with learnt ones")
 def gated_dynamics(seed: int) -> Measurement:
-    """Soft gates, so that gradients reach the feature network."""
+    """Use soft gates, so that gradients reach the feature network."""
     generator, x, target = problem(seed)
     model = DeepGatedNetwork(WIDTHS, gate=SoftGate(beta=8.0), dtype=torch.float64, generator=generator)
     value_kernel = neural_tangent_kernel(model, x, wrt=model.value)
@@ -52,7 +52,7 @@ RELU_GATES = "gates that differ from those of a ReLU network with the feature we
 
 
 def foreign_gates(model: DeepGatedNetwork, x: Tensor) -> tuple[int, int]:
-    """How many gates of a DGN differ from a ReLU network's, and how many of a linear network's do."""
+    """Count the gates in which a DGN, and in which a linear network, differs from a ReLU network."""
     weights: list[Tensor] = [weight.detach() for weight in model.feature_parameters()]
     after_last = torch.ones(1, len(weights[-1]), dtype=torch.float64)  # only layers before it have gates
     relu = relu_gates(dict(enumerate([*weights, after_last])), x)
@@ -86,7 +86,7 @@ class _Rates:
 
 
 def _rates(model: DeepGatedNetwork, x: Tensor, target: Tensor, *, fixed: bool) -> _Rates:
-    """Move the network a little along its flow, with its features fixed (FNPF) or learnt (DNPFL)."""
+    """Move the network a little along its flow, with fixed features (FNPF) or decoupled feature learning (DNPFL)."""
     flow = ErrorFlow(model, x, target, moving=model.value if fixed else None)
     velocity, error = flow.velocity(flow.parameters), flow.error(flow.parameters).detach()
     start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -126,7 +126,7 @@ def _dgn(seed: int, gate: GateFunction) -> tuple[DeepGatedNetwork, Tensor, Tenso
 
 @theorem("npk-4.1-values", "Proposition 4.1, NPV", "In a DGN the path values move as v̇ = −𝒱 Φᵀ e, in both modes")
 def value_dynamics(seed: int) -> Measurement:
-    """All paths listed along the flow, with soft and with hard gates."""
+    """List all paths along the flow, with soft and with hard gates."""
     sides, checks = [], []
     for name, gate in (("soft", SoftGate(BETA)), ("hard", HardGate())):
         model, x, target = _dgn(seed, gate)
@@ -154,7 +154,7 @@ def value_dynamics(seed: int) -> Measurement:
 
 @theorem("npk-4.1-features", "Proposition 4.1, NPF", "φ̇ = 0 with fixed features; with learnt ones φ̇ = ⟨∇φ, Θ̇ᶠ⟩")
 def feature_dynamics(seed: int) -> Measurement:
-    """All paths listed along the flow, against the gradient of the features, written out."""
+    """Compare all paths listed along the flow with the gradient of the features, written out."""
     model, x, target = _dgn(seed, SoftGate(BETA))
     fixed, learnt = (_rates(model, x, target, fixed=mode) for mode in (True, False))
     weights: tuple[Tensor, ...] = tuple(weight.detach() for weight in model.feature_parameters())

@@ -1,6 +1,8 @@
 """What npk says about width and depth, corrected: the variance of Theorem D.1, the limit of Eq. 2, fixed random gates.
 
-Statements that the paper prints and that do not hold have rows of their own (``…-printed``), beside those that do.
+NNGP: neural network Gaussian process, the covariance of the output over random weights.
+
+Printed statements that do not hold have their own entries (``…-printed``), beside the corrected ones.
 """
 
 from itertools import pairwise
@@ -67,7 +69,7 @@ def variance_law(seed: int) -> Measurement:
 
 
 def _some_paths_open(model: DeepGatedNetwork, x: Tensor) -> bool:
-    """Whether some pair of examples shares an open path: else all variances are zero."""
+    """Whether some pair of examples shares an open path; otherwise all variances are zero."""
     return bool((tangent_moments(x, capture_gates(model, x), SIGMA).variance > 0).any())
 
 
@@ -81,7 +83,7 @@ def _values(model: DeepGatedNetwork) -> dict[str, Tensor]:
     "Var[K] ≤ C E² max{1/w, d/w²} holds for no C: with 4d/w² = ½ it is exceeded ever further as d grows",
 )
 def printed_variance_bound(seed: int) -> Measurement:
-    """The exact variance over the bound without its constant, along widths and depths that the theorem allows."""
+    """Compare the exact variance with the bound without its constant, for widths and depths that the theorem allows."""
     del seed  # nothing is random
     depths = [depth for _, depth in GROWING]
     variances = [open_variance(width, depth) for width, depth in GROWING]
@@ -139,7 +141,7 @@ def _integrated_recursion(x: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     "With variance 2/w, and 1/w in the last layer, K tends to K^(d), half the sum of tangent and NNGP kernel",
 )
 def infinite_width(seed: int) -> Measurement:
-    """The closed recursion against numerical integration; its combination against wide networks."""
+    """Compare the closed recursion with numerical integration, and its combination with wide networks."""
     generator, x, _ = problem(seed, n=4)
     depth = 4
     kernels, (nngp, ntk) = infinite_width_kernels(x, depth=depth), _integrated_recursion(x, depth)
@@ -160,7 +162,7 @@ def infinite_width(seed: int) -> Measurement:
     "With variance 2/w in every layer, npk's own start, K does not tend to K^(d) but to the tangent kernel K̃^(d)",
 )
 def printed_limit(seed: int) -> Measurement:
-    """Wide networks against both kernels; their ratio to Eq. 2 is neither one nor a constant."""
+    """Compare wide networks with both kernels; their ratio to Eq. 2 is neither one nor constant."""
     generator, x, _ = problem(seed, n=4)
     depth = 4
     limit, printed = (infinite_width_ntk(x, depth=depth, last_layer=c) for c in (2.0, 1.0))

@@ -1,4 +1,7 @@
-"""Small statements of npk that other rows rest on: dependent initialisation, deep linear networks, ν."""
+"""Small statements of npk that others rest on: dependent initialisation, deep linear networks, ν.
+
+FRNPF: fixed random neural path features; (DI) and (II): dependent and independent initialisation.
+"""
 
 import torch
 
@@ -58,7 +61,9 @@ def deep_linear_network(seed: int) -> Measurement:
     bits = torch.ones(len(x), width, dtype=torch.bool)
     overlap = overlap_kernel(GatePattern({"1": bits, "2": bits}, torch.float64), normalise=False)
     features = x.repeat_interleave(width ** (DEPTH - 1), dim=1)  # paths are numbered by their input node first
-    explicit = features @ value_tangent_kernel(gated) @ features.T  # 𝒱 knows no gates: the same for both networks
+    explicit = (
+        features @ value_tangent_kernel(gated) @ features.T
+    )  # 𝒱 is independent of gates: the same for both networks
     kernels = tangent_kernels(tiny, x, all_signs(dict(tiny.named_parameters()), sigma))
     predicted = DEPTH * sigma ** (2 * (DEPTH - 1)) * 2 ** (DEPTH - 1) * (x @ x.T)
     most = overlap_kernel(capture_gates(gated, x), normalise=False).max().item()

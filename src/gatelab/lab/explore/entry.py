@@ -1,0 +1,168 @@
+"""``gl.explore``: one self-contained page about a network and data."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gatelab.dynamics import GateTracker
+from gatelab.dynamics.records import records_plot
+from gatelab.errors import InputError
+from gatelab.figures import Plot
+from gatelab.lab.explore.facts import ExplorerFacts
+from gatelab.lab.explore.gathering import Gathering, Wishes
+from gatelab.lab.explore.page import explorer_page, template
+from gatelab.lab.explore.subject import Subject, subject_of, subject_of_run
+from gatelab.lab.runs.directory import RUN_FORMAT
+from gatelab.printing import Brief
+from gatelab.work.files import write_durably
+from gatelab.work.progress import LogLines, Reporter, Silent
+
+
+@dataclass(frozen=True, repr=False)
+class Exploration(Brief):
+    """A page that was written.
+
+    Attributes:
+        path: the file.
+        size: its bytes.
+        contents: what it shows.
+    """
+
+    path: Path
+    size: int
+    contents: ExplorerFacts = field(repr=False)
+
+    def facts(self) -> dict[str, str]:
+        """Return what a prompt and a notebook show."""
+        shown = self.contents
+        return {
+            "page": str(self.path),
+            "size": f"{self.size / 1e6:.2f} MB",
+            "examples": str(len(shown.examples.numbers)),
+            "shows": ", ".join(name for name, part in _parts(shown).items() if part) or "the examples alone",
+            "left out": "; ".join(f"{gap.part} ({gap.reason})" for gap in shown.omissions) or "nothing",
+        }
+
+
+def _parts(shown: ExplorerFacts) -> dict[str, Sequence[Any]]:
+    return {
+        "gates": shown.gates,
+        "kernels": shown.kernels,
+        "strongest paths": shown.paths,
+        "planes": shown.planes,
+        "half-spaces": shown.normals,
+        "timeline": shown.timeline,
+    }
+
+
+def explore(
+    model: nn.Module | Callable[[], Any] | str | Path,
+    data: Any = None,
+    path: str | Path = "explorer.html",
+    *,
+    test: Any = None,
+    weights: str | Path | None = None,
+    part: str | None = None,
+    examples: int = 60,
+    shown: Sequence[int] = (),
+    paths: int = 8,
+    planes: int = 3,
+    triples: Sequence[Sequence[int]] = (),
+    most_mb: float = 20.0,
+    tracker: GateTracker | None = None,
+    run: int = 0,
+    force: bool = False,
+    progress: bool | Reporter = False,
+    **settings: Any,
+) -> Exploration:
+    """Write one self-contained page about a network: examples, gates, shared paths, kernels, strongest paths, regions.
+
+    Everything on the page is computed here, exactly, with the network in float64 if it runs there. What is not exact
+    for this network is left out, and the page says why. The page needs no server and asks for nothing.
+
+    Args:
+        model: a network, which is never changed; a function or class that makes one; ``"file.py:factory"``; or the
+            directory of a study, which names its network and data.
+        data: the data, in any form that :func:`gatelab.study` takes: (x, y), a torch ``Dataset``, a DataFrame, the name
+            of a data set, a file; None for the directory of a study.
+        path: the file to write.
+        test: the test part, if the data have none of their own.
+        weights: of ``"file.py:factory"``.
+        part: "train" or "test"; if left out, the test part, or all examples if none was set apart.
+        examples: number of examples; up to a fifth are the network's mistakes.
+        shown: examples that must be there, by their place in the part.
+        paths: number of strongest paths of each example.
+        planes: number of planes whose exact regions are shown; each goes through three examples.
+        triples: planes through these examples, by their places in the part.
+        most_mb: the most megabytes (10⁶ bytes) that the page may have; what does not fit is left out.
+        tracker: records of the network's training, for the timeline.
+        run: of a study's directory, which of its networks.
+        force: whether to replace a file that is there.
+        progress: whether to write lines to standard error; or a reporter of your own.
+        settings: of the data: label, image_size, standardise, task, data_root, seed, train_size, test_size.
+
+    Returns:
+        The page's path, its size and its facts.
+
+    Raises:
+        InputError: network and data do not fit each other, the page cannot be that small, or the file exists.
+        RunError: the file cannot be written, or the directory holds no finished network.
+
+    Example:
+        >>> import torch
+        >>> from tempfile import TemporaryDirectory
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> x, y = torch.randn(20, 2), torch.arange(20) % 2
+        >>> with TemporaryDirectory() as folder:
+        ...     page = explore(net, (x, y), Path(folder) / "page.html", examples=6, planes=0)
+        ...     page.size < 500_000, len(page.contents.gates), page.path.exists()
+        (True, 1, True)
+    """
+    target = writable(Path(path), force=force)
+    reporter = progress if isinstance(progress, Reporter) else LogLines() if progress else Silent()
+    chosen = tuple(_triple(triple) for triple in triples)
+    most = int(most_mb * 1e6)
+    wishes = Wishes(part, examples, tuple(shown), paths, planes, chosen, most=most)
+    subject = _subject(model, data, test, weights, run, settings)
+    if tracker is not None:
+        plots = records_plot(tracker.records).panels
+        subject = replace(subject, timeline=tuple(plot for plot in plots if isinstance(plot, Plot)))
+    facts = Gathering(subject, wishes, len(template().encode()), reporter).facts()
+    content = explorer_page(facts, most)
+    write_durably(target, content)
+    return Exploration(target, len(content), facts)
+
+
+def _subject(model: Any, data: Any, test: Any, weights: Any, run: int, settings: dict[str, Any]) -> Subject:
+    place = Path(model) if isinstance(model, str | Path) else None
+    if place is not None and place.is_dir():
+        if not RUN_FORMAT.exists(place):
+            raise InputError(f"{place} is a directory without a run; give that of a study, or file.py:factory")
+        if data is not None or test is not None or weights is not None or settings:
+            raise InputError(f"{place} is a study, which names its network and data; leave data and weights out")
+        return subject_of_run(place, run)
+    if data is None:
+        raise InputError("there are no data; give the name of a data set, a file, or (x, y)")
+    return subject_of(str(model) if isinstance(model, Path) else model, data, test, weights=weights, **settings)
+
+
+def _triple(given: Sequence[int]) -> tuple[int, int, int]:
+    if len(given) != 3:
+        raise InputError(f"{', '.join(map(str, given))} are {len(given)} examples; three make a plane")
+    return int(given[0]), int(given[1]), int(given[2])
+
+
+def writable(path: Path, *, force: bool) -> Path:
+    """Refuse a path that cannot be written, before anything is computed."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give the name of a file, such as {path / 'explorer.html'}")
+    if path.exists() and not force:
+        raise InputError(f"{path} exists; give another name, or force=True (--force) to replace it")
+    folder = next(place for place in path.absolute().parents if place.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"{path} cannot be written: {folder} is no folder that you may write to; give another path")
+    return path
