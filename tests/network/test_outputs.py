@@ -59,7 +59,7 @@ def test_without_a_choice_the_error_says_how(kind, remedy):
 
 
 def test_a_part_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match=r"output='middle' is no part.*\['low', 'high'\]"):
+    with pytest.raises(InputError, match=r"output='middle' is not a part.*\['low', 'high'\]"):
         gl.capture_gates(Several(dict), torch.randn(2, 3), output="middle")
 
 
