@@ -264,10 +264,11 @@ def known(text: str) -> dict[str, Row]:
 
 
 def write_page(code: str) -> None:
-    """Write what has been measured completely; rows that were not measured again stay."""
+    """Write what has been measured; cells that were not measured again stay, and a row has its latest cell's date."""
     rows = known(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
-    rows |= {name: row for name, row in recorded(code).items() if row.keys() > COLUMNS.keys()}
-    PAGE.write_text(page({name: row for name, row in rows.items() if name in BY_NAME}), encoding="utf-8")
+    rows |= {name: rows.get(name, {}) | row for name, row in recorded(code).items()}
+    whole = {name: row for name, row in rows.items() if name in BY_NAME and row.keys() > COLUMNS.keys()}
+    PAGE.write_text(page(whole), encoding="utf-8")
 
 
 def page(rows: dict[str, Row]) -> str:
@@ -316,6 +317,7 @@ _MEANING = f"""\
 
 "To 1e-3": measured before that; the float32 diagonal agrees with plain autograd.
 "Rounding flips gates": in float32 some gates are not those of float64; the float32 kernel is that of its own gates.
+A row's date is that of its latest cell; a run in part keeps the others.
 Each entry has {SECONDS} s of processor time and {GIGABYTES} GB, the building of the network included. A refusal names
 the first operation without a rule.""".splitlines()
 

@@ -177,13 +177,21 @@ def test_an_interrupted_command_says_how_to_continue(place, monkeypatch):
     assert gl.open_kernel(place / "K.zarr").shape == (64, 64)
 
 
-def test_a_plan_tells_what_it_would_take_and_writes_nothing(place):
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("npk", "2 dense layers: Gram matrices of the gates"),
+        ("ntk", "layers: 2 with Gram matrices of inputs and signals"),
+        ("overlap", "1 layers of bits, 0 of numbers"),
+    ],
+)
+def test_a_plan_tells_what_it_would_take_and_writes_nothing(place, kind, method):
     out = place / "K.zarr"
     result = runner.invoke(
-        cli.app, ["kernel", f"{place / 'net.py'}:small", "digits", "--kind", "npk", "-o", str(out), "--plan"]
+        cli.app, ["kernel", f"{place / 'net.py'}:small", "digits", "--kind", kind, "-o", str(out), "--plan"]
     )
     assert result.exit_code == 0, result.output
-    assert "2 dense layers: Gram matrices of the gates" in result.output
+    assert method in result.output
     assert re.search(r"\d+ × \d+ float32: \d+ tiles", result.output)
     assert re.search(r"memory .* of .*\ndisk .*; about ", result.output)
     assert not out.exists()

@@ -37,6 +37,9 @@ def test_a_part_is_the_network_that_returns_it(kind, key):
     ours, theirs = gl.capture_gates(model, x, output=key), gl.capture_gates(plain, x)
     assert [ours[name].tolist() for name in ours] == [theirs[name].tolist() for name in theirs]
     assert torch.equal(gl.neural_path_kernel(model, x, output=key), gl.neural_path_kernel(plain, x))
+    torch.testing.assert_close(
+        gl.neural_tangent_kernel(model, x, output=key), gl.neural_tangent_kernel(plain, x), rtol=1e-12, atol=0
+    )
     twin = gl.to_dgn(model, gl.Regime.FRNPF_DI, output=key)
     assert torch.equal(twin(x), plain(x))
     assert "value.body.0.weight" in twin.state_dict()
@@ -56,7 +59,7 @@ def test_without_a_choice_the_error_says_how(kind, remedy):
 
 
 def test_a_part_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match=r"output='middle' is no part.*\['low', 'high'\]"):
+    with pytest.raises(InputError, match=r"output='middle' is not a part.*\['low', 'high'\]"):
         gl.capture_gates(Several(dict), torch.randn(2, 3), output="middle")
 
 

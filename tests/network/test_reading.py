@@ -243,3 +243,19 @@ def test_a_final_softmax_is_behind_the_paths():
     network = gl.read(MODELS["softmax at the end"][0](), torch.randn(2, 3))
     assert network.operation(network.output) == "linear"
     assert [network.kind(node) for node in network.value_nodes[1:]] == [Kind.WEIGHT, Kind.GATE, Kind.WEIGHT]
+
+
+def test_a_model_compiled_in_place_runs_as_it_was_written():
+    """``model.compile()`` keeps a function of the model itself, which a copy must not run."""
+
+    def refuse(*_):
+        raise AssertionError("compiled")
+
+    x = torch.randn(3, 2)
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    expected = gl.capture_gates(model, x), gl.neural_path_kernel(model, x), gl.neural_tangent_kernel(model, x)
+    model.compile(backend=refuse)
+    assert gl.capture_gates(model, x) == expected[0]
+    assert torch.equal(gl.neural_path_kernel(model, x), expected[1])
+    assert torch.equal(gl.neural_tangent_kernel(model, x), expected[2])
+    assert model._compiled_call_impl is not None

@@ -132,9 +132,9 @@ def test_units_that_cancel_are_decided_exactly(seed, monkeypatch):
     def refuse(*_args):
         raise exact.TooLargeError
 
-    monkeypatch.setattr(cutting.ExactNetwork, "lines", refuse)  # without exact arithmetic it counts as zero
-    with pytest.warns(RuntimeWarning, match="too large to decide them exactly"):
-        assert not linear_regions_2d(model).gates["3"].any()
+    monkeypatch.setattr(cutting.ExactNetwork, "lines", refuse)  # then float64 decides
+    with pytest.warns(RuntimeWarning, match="too large to decide them exactly; they are those of float64"):
+        assert len(linear_regions_2d(model)) >= 2
 
 
 def test_numbers_that_are_exact():

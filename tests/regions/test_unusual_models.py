@@ -7,7 +7,7 @@ from torch import nn
 import gatelab as gl
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.models import mlp
-from gatelab.regions import activation_region, linear_regions_1d, linear_regions_2d
+from gatelab.regions import activation_region, exact, linear_regions_1d, linear_regions_2d
 from tests.regions.test_halfspaces import with_biases
 from tests.regions.test_partition import BOUNDS, uniform
 
@@ -91,3 +91,19 @@ def test_a_number_for_each_example_is_one_output(last):
     torch.testing.assert_close(region.map(points[:1]), model.inner(points[:1]).detach(), rtol=1e-10, atol=1e-12)
     line = linear_regions_1d(model, (-1, 1), origin=points[0], direction=torch.ones(2))
     assert line.maps.shape == (len(line), 1, 2)
+
+
+def test_without_exact_signs_the_gates_are_those_of_float64(monkeypatch):
+    """AlexNet and ResNet-18 had closed gates where q lay within the bound of its rounding error."""
+    monkeypatch.setattr(exact, "MOST_ENTRIES", 0)
+    generator = torch.Generator().manual_seed(2)
+    layers = [nn.Linear(2 if place == 0 else 24, 24) for place in range(25)]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, generator=generator)
+    net = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Linear(24, 3))
+    origin, direction = torch.randn(2, 2, generator=generator)
+    with pytest.warns(RuntimeWarning, match="they are those of float64"):
+        pieces = gl.regions.linear_regions_1d(net, (0.0, 1.0), origin=origin, direction=direction)
+    middle = pieces.ends.mean(1)
+    predicted = pieces.maps[..., 0] + pieces.maps[..., 1] * middle[:, None]
+    torch.testing.assert_close(predicted, net(origin + middle[:, None] * direction).detach(), rtol=1e-9, atol=1e-9)

@@ -19,7 +19,7 @@ from gatelab.gates.functions import BoundedGate, GateFunction
 from gatelab.gates.layer import factors_of
 from gatelab.gates.pooling import take
 from gatelab.network.nodes import dense_parameters, value_sources
-from gatelab.network.operations import Kind
+from gatelab.network.operations import TRANSPOSED, Kind
 
 _PREFIX = "part"  # both halves hold the modules of the model under this name
 
@@ -221,7 +221,7 @@ def _weight_layers(parts: Parts) -> Iterator[tuple[Node, str, bool]]:
 def _fan_in(parts: Parts, node: Node) -> int:
     weight = parts.model.get_parameter(parts.weights[node][0])
     # A transposed convolution's weight is (in, out, …).
-    return weight[:, 0].numel() if "transpose" in parts.network.operation(node) else weight[0].numel()
+    return weight[:, 0].numel() if parts.network.operation(node) in TRANSPOSED else weight[0].numel()
 
 
 class GateDecision(nn.Module):

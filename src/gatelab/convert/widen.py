@@ -15,7 +15,7 @@ from gatelab.models import DeepGatedNetwork
 from gatelab.models.init import glorot_
 from gatelab.network.calls import call_of, operation_of
 from gatelab.network.nodes import describe, is_shape, weight_parameters
-from gatelab.network.operations import Kind, operation
+from gatelab.network.operations import TRANSPOSED, Kind, operation
 
 # Kinds of operations that treat every channel alike, whatever their number, so they act on a wide signal as on a narrow
 # one; of the rearrangements only these do.
@@ -126,7 +126,7 @@ class _Widening:
         before = 1 if self._of(node.args[0]) is None else self._m
         after = 1 if node in self._last else self._m
         call = call_of(node, self._modules)
-        if call.arguments.get("groups", 1) != 1 or "transpose" in call.operation:
+        if call.arguments.get("groups", 1) != 1 or call.operation in TRANSPOSED:
             raise UnsupportedModelError(
                 f"{describe(node, self._modules)}: grouped and transposed convolutions have no known wider form"
             )

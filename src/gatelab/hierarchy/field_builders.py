@@ -10,10 +10,10 @@ from torch import nn
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.hierarchy.fields import ReceptiveFields
 from gatelab.models.init import check_counts
+from gatelab.network.operations import TRANSPOSED, Kind, module_operation, operation
 
-_LOCAL = (nn.Conv1d, nn.Conv2d, nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
-_GLOBAL = (nn.Linear, nn.Flatten, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
-_PASSING = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d)
+_PASSING = frozenset({Kind.GATE, Kind.PASSING, Kind.DROPOUT, Kind.NORMALISATION})
+_WITH_WINDOWS = frozenset({Kind.WEIGHT, Kind.SPATIAL, Kind.SELECTION})
 
 
 def string_fields(
@@ -93,11 +93,15 @@ def fields_of(model: nn.Module, shape: Sequence[int]) -> ReceptiveFields:
     """
     kernels, strides, paddings, dilations = [], [], [], []
     for name, module in _layers(model):
-        if isinstance(module, _PASSING):
+        operation_name = module_operation(module)
+        kind = operation(operation_name).kind
+        if kind in _PASSING:
             continue
-        if isinstance(module, _GLOBAL):
+        local = hasattr(module, "kernel_size")
+        adaptive = kind is Kind.SPATIAL and hasattr(module, "output_size")
+        if adaptive or operation_name == "flatten" or (kind is Kind.WEIGHT and not local):
             break  # every node above this layer sees the whole input
-        if not isinstance(module, _LOCAL):
+        if not local or kind not in _WITH_WINDOWS or operation_name in TRANSPOSED:
             raise UnsupportedModelError(
                 f"'{name}' ({type(module).__name__}) is not a local layer that fields_of knows; "
                 "pass the regions to ReceptiveFields yourself"

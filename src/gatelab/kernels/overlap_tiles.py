@@ -40,6 +40,13 @@ class OverlapTiles:
         _refuse_positions(gates)
         return GateRows.of(gates, self._normalise, self._computed_in)
 
+    def method(self, x: Float[Tensor, "n ..."]) -> list[str]:
+        """Return how entries are computed."""
+        rows = self.rows(x)
+        return [
+            f"{len(rows.layers)} layers of bits, {len(rows.numbers)} of numbers: the product of their Gram matrices"
+        ]
+
     def bytes_kept(self, rows: "GateRows") -> int:
         """Return the memory of bits, numbers and offsets."""
         return bytes_of(rows.offset, *(layer.words for layer in rows.layers), *rows.numbers)

@@ -79,3 +79,12 @@ def _bound(function: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, A
     if names and len(args) > len(names):
         raise UnsupportedModelError(f"{name} is called with {len(args)} arguments; known are {', '.join(names)}")
     return Call(name, {**operation(name).defaults, **dict(zip(names, args, strict=False)), **kwargs})
+
+
+def with_first_argument(
+    first: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give the first argument by position, where a call like ``F.conv2d(input=h, weight=w)`` names it."""
+    if args or first not in kwargs:
+        return args, kwargs
+    return (kwargs[first],), {key: value for key, value in kwargs.items() if key != first}

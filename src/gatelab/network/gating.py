@@ -14,9 +14,9 @@ from gatelab.gates.activations import ActivationGate
 from gatelab.gates.functions import BoundedGate, FactorGate, GateFunction, HardGate, LeakyGate, StraightThroughGate
 from gatelab.gates.layer import GateKind, GateLayer, Slope, factors_of
 from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool, per_axis
-from gatelab.network.calls import Call, call_of
+from gatelab.network.calls import Call, call_of, operation_of
 from gatelab.network.factors import bounds_of, factor_of
-from gatelab.network.operations import PRODUCTS, Kind
+from gatelab.network.operations import PRODUCTS, Kind, operation
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,13 @@ def gating_of(node: Node, modules: Mapping[str, nn.Module]) -> Gating | None:
     """Return how a node gates, or None if it is not a gate."""
     if node.op not in ("call_module", "call_function", "call_method"):
         return None
-    call = call_of(node, modules)
-    if call.kind is Kind.SELECTION:
-        return _pooling(call)
-    if call.operation in PRODUCTS:
-        return _factor(node, call, modules)
-    return _unit_gate(call) if call.kind is Kind.GATE else None
+    name = operation_of(node, modules)
+    kind = operation(name).kind
+    if kind is Kind.SELECTION:
+        return _pooling(call_of(node, modules))
+    if name in PRODUCTS:
+        return _factor(node, call_of(node, modules), modules)
+    return _unit_gate(call_of(node, modules)) if kind is Kind.GATE else None
 
 
 def _unit_gate(call: Call) -> Gating | None:

@@ -17,10 +17,11 @@ from gatelab.network.drawing import picture, table
 from gatelab.network.evaluation import Interpreter, held, run_node
 from gatelab.network.example import made_up_examples
 from gatelab.network.gating import Gating, gating_of, slopes
+from gatelab.network.hand_written import write_activations, write_global_maxima
 from gatelab.network.nodes import ancestors, describe, is_affine, is_shape, module_path, used_twice, value_sources
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.network.recording import Recording, record, same_calls
-from gatelab.network.rewriting import write_dense_layers, write_gated_linear_units
+from gatelab.network.rewriting import write_concatenations, write_dense_layers, write_gated_linear_units
 from gatelab.observe import examples, observable, plain_surroundings, refuse_unless_finite, stand_in
 
 
@@ -95,8 +96,8 @@ class Network:
         answer = self.end.args[0]
         if not isinstance(answer, Node):
             raise UnsupportedModelError(
-                f"the model returns a {type(answer).__name__}, not one tensor; choose a part of it with output=, such "
-                f"as output={_first_key(answer)!r}"
+                f"the model returns a {_plain_name(answer)}, not one tensor; choose a part of it with "
+                f"output={_first_key(answer)!r}, or pass a module that returns one part"
             )
         if not answer.meta.get("data"):
             raise UnsupportedModelError("the model's output does not depend on its input, x")
@@ -211,8 +212,7 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
     model = observable(model, output)
     modules = dict(model.named_modules(remove_duplicate=False))
     recording = _recorded(model, x)
-    write_dense_layers(recording.graph)
-    write_gated_linear_units(recording.graph, modules)
+    _rewrite(recording.graph, modules)
     gates = gate_names(recording.graph, modules)
     recording.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     living = set(recording.graph.nodes)
@@ -221,6 +221,15 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
     return Network(
         model, recording.graph, modules, {node: name for node, name in gates.items() if node in living}, recording
     )
+
+
+def _rewrite(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
+    """Write what models spell in several ways in one."""
+    write_dense_layers(graph)
+    write_gated_linear_units(graph, modules)
+    write_concatenations(graph)
+    write_activations(graph)
+    write_global_maxima(graph)
 
 
 def _recorded(model: nn.Module, x: Tensor | None) -> Recording:
@@ -280,7 +289,7 @@ def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str:
 
 def _refuse_active_chance(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
     for node in graph.nodes:
-        if node.meta.get("data") and node.op != "placeholder":
+        if node.meta.get("data") and operation(operation_of(node, modules)).kind in (Kind.DROPOUT, Kind.NORMALISATION):
             call = call_of(node, modules)
             if call.drops_units or call.mixes_examples:
                 raise InputError(
@@ -299,13 +308,19 @@ def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
                 module = model.get_submodule(path)
             except AttributeError as error:
                 raise InputError(f"module '{path}' is gone: the model was changed while it was read") from error
-            for name, value in (*module.named_parameters(path), *module.named_buffers(path)):
-                refuse_unless_finite(name, value)
-            variance = getattr(module, "running_var", None)
-            if isinstance(variance, Tensor) and bool((variance + getattr(module, "eps", 0.0) <= 0).any()):
+            for name, value in (*module._parameters.items(), *module._buffers.items()):
+                if value is not None:
+                    refuse_unless_finite(f"{path}.{name}", value)
+            variance = module._buffers.get("running_var")
+            if variance is not None and float(variance.min()) + getattr(module, "eps", 0.0) <= 0:
                 raise InputError(f"'{path}.running_var' is negative, so the model has no output; load its statistics")
         elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
             refuse_unless_finite(path, value)
+
+
+def _plain_name(answer: object) -> str:
+    """The type of an answer, without fx's own kinds of lists and dictionaries."""
+    return next((kind.__name__ for kind in (dict, tuple, list) if isinstance(answer, kind)), type(answer).__name__)
 
 
 def _first_key(answer: object) -> object:

@@ -132,7 +132,8 @@ SHAPED_LIKE = frozenset("expand_as view_as reshape_as type_as".split())  # take 
 PRODUCTS = frozenset("mul rmul imul multiply".split())
 QUOTIENTS = frozenset("div truediv itruediv divide true_divide".split())
 DIFFERENCES = frozenset("sub isub subtract rsub".split())
-CONVOLUTIONS = frozenset(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))
+TRANSPOSED = frozenset(f"conv_transpose{axes}d" for axes in (1, 2, 3))
+CONVOLUTIONS = frozenset(f"conv{axes}d" for axes in (1, 2, 3)) | TRANSPOSED
 # These pass a value of the data to Python, where it may decide what runs next.
 READS = frozenset("bool item int float index tolist numpy array equal allclose is_nonzero".split())
 # These create a tensor with the shape of the argument, but not its values.

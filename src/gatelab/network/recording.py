@@ -1,22 +1,22 @@
 """Record a model's operations on two examples as a graph of pure functions."""
 
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 from torch.fx import Graph, Node, map_arg
 from torch.overrides import TorchFunctionMode
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.network.batch_size import BatchSize
-from gatelab.network.calls import call_of, operation_of
+from gatelab.network.calls import call_of, operation_of, with_first_argument
 from gatelab.network.operations import READS, SHAPE_ONLY, argument_names, operation_name, tensors_in
-from gatelab.network.running import is_one_operation, source_line, start, unseen
+from gatelab.network.running import called_through, is_one_operation, source_line, start
 from gatelab.network.tensors import Constant, TensorNodes
 from gatelab.observe import RANDOM
 
@@ -93,7 +93,6 @@ class _Recorder(TorchFunctionMode):
         self._tensors = TensorNodes(self.graph, model, self._refuse, self._note)
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._inside: nn.Module | None = None  # the torch module that is running, recorded as one node
-        self._pending: tuple[Any, Any, Any] = ((), {}, ())  # its arguments, and the versions of its tensors
         self._refusal: UnsupportedModelError | None = None
         placeholder = self.graph.placeholder("x")
         self._note(placeholder, x)
@@ -102,7 +101,7 @@ class _Recorder(TorchFunctionMode):
     def run(self) -> Any:
         """Run the model, write the graph, and return the output."""
         try:
-            with self._named_modules(), torch.no_grad(), self:
+            with called_through(self._model, self._watched), torch.no_grad(), self:
                 output = start(self._model, self._input)
         except (UnsupportedModelError, InputError):
             raise
@@ -123,47 +122,49 @@ class _Recorder(TorchFunctionMode):
         self.graph.output(self._tensors.argument(output))
         return output
 
-    @contextmanager
-    def _named_modules(self) -> Iterator[None]:
-        handles = []
+    def _watched(self, path: str, module: nn.Module) -> Callable[..., Any]:
+        """A module's call that notes where it is, and is one node if the module is one of torch's own."""
+        single, stack = is_one_operation(module), self._stack
+        run = getattr(module, "_orig_mod", module._call_impl)  # a part that torch.compile wraps runs as it was written
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            stack.append((path, module))
+            try:
+                if single and self._inside is None:
+                    return self._one_node(path, module, args, kwargs)
+                return run(*args, **kwargs)
+            finally:
+                stack.pop()
+
+        return call
+
+    def _one_node(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with DisableTorchFunction():
+            tensors = list(tensors_in(args, kwargs))
+            known = any(self._tensors.of(tensor) for tensor in tensors)
+            # Now: the module may overwrite its input.
+            pending = self._tensors.argument(with_first_argument("input", args, kwargs)) if known else None
+            versions = _versions(tensors)
+        if pending is None:
+            return module._call_impl(*args, **kwargs)
+        self._inside = module
         try:
-            for path, module in self._model.named_modules():
-                single = is_one_operation(module)
-                handles += [
-                    module.register_forward_pre_hook(self._entering(path, single), with_kwargs=True),
-                    module.register_forward_hook(self._leaving(path, single), with_kwargs=True, always_call=True),
-                ]
-            yield
+            result = module._call_impl(*args, **kwargs)
         finally:
-            for handle in handles:
-                handle.remove()
+            self._inside = None
+        with DisableTorchFunction():
+            node = self._created("call_module", path, *pending)
+            self._add(node, result)
+            self._tensors.note_writes(node, tensors, versions)
+        return result
 
-    def _entering(self, path: str, single: bool) -> Callable[..., None]:
-        @unseen
-        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            self._stack.append((path, module))
-            known = self._inside is None and any(self._tensors.of(t) for t in tensors_in(args, kwargs))
-            if single and known:
-                self._inside = module
-                # Before the call, since the module may overwrite its input.
-                positional, named = _with_first_argument("input", args, kwargs)
-                self._pending = *self._tensors.argument((positional, named)), _versions(tensors_in(args, kwargs))
-
-        return enter
-
-    def _leaving(self, path: str, single: bool) -> Callable[..., None]:
-        @unseen
-        def leave(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-            if single and self._inside is module:
-                self._inside = None
-                if result is not None:  # None means that the module failed
-                    written, options, versions = self._pending
-                    node = self.graph.call_module(path, written, options)
-                    self._add(node, result)
-                    self._tensors.note_writes(node, tensors_in(args, kwargs), versions)
-            self._stack.pop()
-
-        return leave
+    def _created(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        """A new node. Its arguments are set afterwards: fx searches those that it is given for symbols, slowly."""
+        node = self.graph.create_node(op, target)
+        node.args = args
+        if kwargs:
+            node.kwargs = kwargs
+        return node
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -173,10 +174,31 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._inside is not None:
             return func(*args, **kwargs)
-        name = operation_name(func)
-        tensors = list(tensors_in(args, kwargs))
-        if name in _SIZES and tensors:
-            return self._sizes(func, args, kwargs)
+        with DisableTorchFunction():  # what is only looked at need not pass the other modes
+            name = operation_name(func)
+            tensors = list(tensors_in(args, kwargs))
+            if name in _SIZES and tensors:
+                return self._sizes(func, args, kwargs)
+            self._refuse_misuse(func, name, args, tensors)
+            known = any(tensor in self._tensors for tensor in tensors)
+            if name == "setitem" and known:
+                return self._tensors.write_part(*args)
+            pending = self._call(func, name, args, kwargs) if known else None  # now: the call may overwrite arguments
+            versions = _versions(tensors)
+        result = func(*args, **kwargs)
+        with DisableTorchFunction():
+            if pending is not None and any(True for _ in tensors_in(result)):
+                node = self._created(*pending)
+                self._add(node, result)
+                self._tensors.note_writes(node, tensors, versions)
+            elif pending is None:
+                by_chance = name in RANDOM or self._tensors.made_by_chance(tensors)
+                for tensor in tensors_in(result):
+                    self._tensors.note_constant(tensor, Constant(func, args, kwargs, by_chance))
+        return result
+
+    def _refuse_misuse(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
+        """Refuse what reads the values of a signal, or writes into a parameter."""
         if _reads(func, name) and any(self._depends_on_input(tensor) for tensor in tensors):
             raise self._refuse(
                 name,
@@ -189,21 +211,6 @@ class _Recorder(TorchFunctionMode):
             raise self._refuse(
                 name, "it lets NumPy write into a parameter of the model; take the array outside forward"
             )
-        known = any(tensor in self._tensors for tensor in tensors)
-        if name == "setitem" and known:
-            return self._tensors.write_part(*args)
-        pending = self._call(func, name, args, kwargs) if known else None  # first: the call may overwrite its arguments
-        versions = _versions(tensors)
-        result = func(*args, **kwargs)
-        if pending is not None and any(True for _ in tensors_in(result)):
-            node = self.graph.create_node(*pending)
-            self._add(node, result)
-            self._tensors.note_writes(node, tensors, versions)
-        elif pending is None:
-            by_chance = name in RANDOM or self._tensors.made_by_chance(tensors)
-            for tensor in tensors_in(result):
-                self._tensors.note_constant(tensor, Constant(func, args, kwargs, by_chance))
-        return result
 
     def _call(
         self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -213,7 +220,7 @@ class _Recorder(TorchFunctionMode):
             raise self._refuse(name, f"{name} draws random numbers, so the outputs depend on chance")
         if name in _RESHAPING:
             args = self._with_batch_size(args)
-        args, kwargs = _with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
+        args, kwargs = with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
         written, options = self._tensors.argument((tuple(args), {k: v for k, v in kwargs.items() if k != "inplace"}))
         own = getattr(func, "__name__", "")
         if own in ("__get__", "__set__"):
@@ -267,36 +274,36 @@ class _Recorder(TorchFunctionMode):
         elif isinstance(result, tuple | list):
             for place, part in enumerate(result):
                 if isinstance(part, Tensor):
-                    item = self.graph.call_function(operator.getitem, (node, place))
+                    item = self._created("call_function", operator.getitem, (node, place), {})
                     self._note(item, part)
                     self._tensors.remember(part, item)
 
     def _note(self, node: Node, result: Any) -> None:
+        sources, first = node.all_input_nodes, node.op == "placeholder"
+        name = "" if node.op == "call_module" else operation_of(node, {})
+        from_data = any(source.meta.get("data") for source in sources)
         node.meta["module"] = self._stack[-1][0]
-        node.meta["source"] = "" if node.op == "placeholder" else source_line()
-        shape_only = node.op != "call_module" and operation_of(node, {}) in SHAPE_ONLY - {"ones_like"}
-        from_data = any(source.meta.get("data") for source in node.all_input_nodes)
-        node.meta["data"] = node.op == "placeholder" or (from_data and not shape_only)
+        node.meta["source"] = "" if first else source_line()
+        node.meta["data"] = first or (from_data and (name == "ones_like" or name not in SHAPE_ONLY))
         if isinstance(result, Tensor):
             node.meta["shape"], node.meta["dtype"] = tuple(result.shape), result.dtype
-        self._note_rows(node, result)
+        self._note_rows(node, name, sources, result)
 
-    def _note_rows(self, node: Node, result: Any) -> None:
+    def _note_rows(self, node: Node, name: str, sources: list[Node], result: Any) -> None:
         """Record how many rows each example has on the first axis, unless branches were stacked before it."""
-        sources = node.all_input_nodes
         behind_branches = any(source.meta.get("stacked") for source in sources)
         with_rows = node.op == "placeholder" or any(source.meta.get("factor") for source in sources)
-        name = "" if node.op == "call_module" else operation_of(node, {})
         if name == "stack":
-            node.meta["stacked"] = with_rows and call_of(node, {})["dim"] == 0
+            stacked = with_rows and call_of(node, {})["dim"] == 0
         else:
-            node.meta["stacked"] = behind_branches and name not in _JOINING_BRANCHES
-        if node.meta["stacked"] or not (with_rows or behind_branches):
-            node.meta["factor"] = None
+            stacked = behind_branches and name not in _JOINING_BRANCHES
+        if stacked or not (with_rows or behind_branches):
+            factor = None
         elif isinstance(result, Tensor):
-            node.meta["factor"] = _rows_of_an_example(result)
-        else:  # a tuple, whose parts are separate nodes
-            node.meta["factor"] = 1
+            factor = _rows_of_an_example(result)
+        else:  # a tuple, whose parts are nodes of their own
+            factor = 1
+        node.meta["stacked"], node.meta["factor"] = stacked, factor
 
     def _depends_on_input(self, tensor: Tensor) -> bool:
         node = self._tensors.of(tensor)
@@ -314,15 +321,6 @@ class _Recorder(TorchFunctionMode):
         path, module = self._stack[-1]
         where = f"module '{path}' ({type(module).__name__})" if path else f"{type(module).__name__}.forward"
         return f"{where}, operation {operation}{source_line()}"
-
-
-def _with_first_argument(
-    first: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Pass the first argument by position, even where a call like ``F.conv2d(input=h, weight=w)`` names it."""
-    if args or first not in kwargs:
-        return args, kwargs
-    return (kwargs[first],), {key: value for key, value in kwargs.items() if key != first}
 
 
 def _rows_of_an_example(signal: Tensor) -> int | None:

@@ -1,6 +1,8 @@
-"""Rewrite operations: matrix products as dense layers, gated linear units as products."""
+"""Rewrite operations: matrix products as dense layers, GLUs as products, writes into channels as concatenations."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from gatelab.network.calls import call_of, operation_of
+from gatelab.network.memory import overlaid
 from gatelab.network.nodes import ancestors
 
 _TRANSPOSES = frozenset({"t", "T", "mT"})
@@ -51,6 +54,84 @@ def write_gated_linear_units(graph: Graph, modules: Mapping[str, nn.Module]) -> 
             new.meta = dict(node.meta)
         node.replace_all_uses_with(product)
         graph.erase_node(node)
+
+
+def write_concatenations(graph: Graph) -> None:
+    """Write ``h[:, a:b] = y``, a write into whole channels, as a concatenation of what is left of h and y."""
+    written: dict[Node, list[_Channels]] = {}
+    for node in list(graph.nodes):
+        block = _channel_block(node) if node.target is overlaid else None
+        if block is None:
+            continue
+        old, new = node.args[:2]
+        assert isinstance(old, Node)
+        assert isinstance(new, Node)
+        channels = old.meta["shape"][1]
+        if len(new.meta["shape"]) < len(old.meta["shape"]):  # h[:, 2] = y
+            with graph.inserting_before(node):
+                single = graph.call_method("unsqueeze", (new, 1))
+            single.meta = {**new.meta, "shape": (new.meta["shape"][0], 1, *new.meta["shape"][1:])}
+            new = single
+        parts = written.get(old) or [_Channels(old, 0, channels)]
+        parts = [*_cut(parts, 0, block[0]), _Channels(new, 0, block[1] - block[0]), *_cut(parts, block[1], channels)]
+        with graph.inserting_before(node):
+            joined = graph.call_function(torch.cat, ([_narrowed(graph, part) for part in parts], 1))
+        joined.meta = dict(node.meta)
+        written[joined] = parts
+        node.replace_all_uses_with(joined)
+        graph.erase_node(node)
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """Some channels of a node, from ``start`` to ``stop``."""
+
+    node: Node
+    start: int
+    stop: int
+
+
+def _cut(parts: list[_Channels], start: int, stop: int) -> list[_Channels]:
+    """The channels from ``start`` to ``stop`` of a concatenation."""
+    found, place = [], 0
+    for part in parts:
+        low, high = max(start - place, 0), min(stop - place, part.stop - part.start)
+        if low < high:
+            found.append(_Channels(part.node, part.start + low, part.start + high))
+        place += part.stop - part.start
+    return found
+
+
+def _narrowed(graph: Graph, part: _Channels) -> Node:
+    shape = part.node.meta["shape"]
+    if (part.start, part.stop) == (0, shape[1]):
+        return part.node
+    node = graph.call_method("narrow", (part.node, 1, part.start, part.stop - part.start))
+    node.meta = {**part.node.meta, "shape": (shape[0], part.stop - part.start, *shape[2:])}
+    node.meta.pop("constant", None)
+    return node
+
+
+def _channel_block(node: Node) -> tuple[int, int] | None:
+    """The channels that a write fills, in order, with another signal; None if it is another kind of write."""
+    arguments: tuple[Any, ...] = node.args
+    old, new, places, shape = arguments
+    if not (isinstance(old, Node) and _is_data(new) and isinstance(places, Node) and isinstance(new, Node)):
+        return None
+    units = old.meta.get("shape", ())[1:]
+    if not units or new.meta.get("shape", ())[1:] != tuple(shape):
+        return None
+    block = shape if len(shape) == len(units) else (1, *shape)
+    if tuple(block[1:]) != tuple(units[1:]):
+        return None
+    taken = places.meta["constant"].reshape(units[0], -1)
+    filled = (taken[:, 0] >= 0).nonzero().flatten().tolist()
+    if not filled or filled != list(range(filled[0], filled[-1] + 1)) or len(filled) != block[0]:
+        return None
+    inside = taken[filled[0] : filled[-1] + 1].flatten()
+    rest = torch.cat([taken[: filled[0]], taken[filled[-1] + 1 :]])
+    in_order = torch.equal(inside, torch.arange(len(inside), device=inside.device)) and bool((rest < 0).all())
+    return (filled[0], filled[-1] + 1) if in_order else None
 
 
 def _is_data(value: object) -> bool:

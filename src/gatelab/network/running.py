@@ -3,7 +3,8 @@
 import linecache
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 # Packages whose frames are not the user's: torch, and decorators that check types.
 _WRAPPERS = tuple(str(Path(module.__file__ or "").parent) for module in (torch, jaxtyping))
 _RECORDER = str(Path(__file__).parent)
+_CALL = "_compiled_call_impl"  # the attribute that a module runs in place of its own call, if it is there
 
 
 def start(model: nn.Module, x: Tensor) -> Any:
@@ -35,14 +37,22 @@ def source_line() -> str:
     return ""
 
 
-def unseen(hook: Callable[..., None]) -> Callable[..., None]:
-    """Let a hook use tensors without being recorded itself."""
+@contextmanager
+def called_through(model: nn.Module, watched: Callable[[str, nn.Module], Callable[..., Any]]) -> Iterator[None]:
+    """Let a call of each module be one of ``watched(path, module)``, around its hooks and its forward.
 
-    def undetected(*args: Any) -> None:
-        with torch._C.DisableTorchFunction():
-            hook(*args)
-
-    return undetected
+    Two hooks for each module would do the same, and cost as much time as the rest of a record.
+    """
+    before = [(module, vars(module).get(_CALL)) for module in model.modules()]
+    try:
+        for path, module in model.named_modules():
+            vars(module)[_CALL] = watched(path, module)
+        yield
+    finally:
+        for module, own in before:
+            vars(module).pop(_CALL, None)
+            if own is not None:
+                vars(module)[_CALL] = own
 
 
 def is_of_torch(module: nn.Module) -> bool:
@@ -55,7 +65,7 @@ def is_one_operation(module: nn.Module) -> bool:
     return (
         is_of_torch(module)
         and not isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
-        and not any(True for _ in module.children())
+        and all(part is None for part in module._modules.values())
         and "forward" not in vars(module)
         and not (module._forward_hooks or module._forward_pre_hooks)
     )

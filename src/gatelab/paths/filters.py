@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from gatelab.gates.pooling import per_axis
 from gatelab.network.calls import Call
+from gatelab.network.operations import TRANSPOSED
 from gatelab.network.padding import paddings
 from gatelab.paths.connections import LinkFilter
 from gatelab.paths.reading import PathReading
@@ -28,7 +29,7 @@ def filter_of(reading: PathReading, node: Node, source: Node) -> tuple[LinkFilte
         if len(shape) != weight.ndim:
             raise reading.refuse(node, f"it takes one example of shape {shape} without a batch axis; add one")
         inputs, outputs, groups = _by_channel(shape), _by_channel(out), options["groups"]
-        transposed = "transpose" in reading.network.operation(node)
+        transposed = reading.network.operation(node) in TRANSPOSED
         columns = (_transposed_reads if transposed else _plain_reads)(shape, out, weight, options)
         if transposed:  # (in, out / groups, …) to (out, in / groups, …)
             weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

@@ -1,7 +1,7 @@
 """The lines, or planes, along which a layer of gates cuts the regions that the layers before it have left."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -93,7 +93,8 @@ class Cutter:
     def corrected(self, name: str, cut: Cut, states: States, doubtful: NDArray[np.int64]) -> Cut:
         """Return the lines with those of doubtful regions from exact arithmetic, rounded once.
 
-        Where matrices are too large for that, heights within their error count as zero, and a warning says so.
+        Where matrices are too large for that, the signs are those of float64, as in the network itself, and a warning
+        says so: bounds of rounding errors grow with depth, and a height within its bound need not be zero.
         """
         states = self._before(name, states)
         q, sizes = cut.q.copy(), np.broadcast_to(cut.sizes, (len(cut.q), cut.sizes.shape[1])).copy()
@@ -104,12 +105,12 @@ class Cutter:
             except TooLargeError:
                 warnings.warn(
                     f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its "
-                    "matrices are too large to decide them exactly; they count as zero, so that regions as thin as "
-                    "that error may be missing. Another plane or other bounds may avoid it",
+                    "matrices are too large to decide them exactly; they are those of float64, so that regions as thin "
+                    "as that error may be missing. Another plane or other bounds may avoid it",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-                return cut
+                return replace(cut, errors=np.zeros_like(cut.errors))
             q[row] = lines.T
             sizes[row] = 2 * UNIT / self._shares[name] * np.abs(lines).sum(1)
         return self._lines(name, q, sizes)

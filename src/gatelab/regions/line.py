@@ -129,7 +129,9 @@ def _pieces(
     own = np.zeros(len(parts), np.int64) if len(cut.lines) == 1 else parents
     heights = cut.lines[own, 0] + cut.lines[own, 1] * parts.mean(1)[:, None]
     if not len(cut.windows):
-        return parts, parents, cutter.state(name, heights > cut.errors[own]), cut
+        at_ends = np.abs(cut.lines[own, 0, :, None] + cut.lines[own, 1, :, None] * ends[parents][:, None, :])
+        zero = (at_ends <= cut.errors[own][..., None]).all(2)  # all over the interval: a part may be too short
+        return parts, parents, cutter.state(name, (heights > 0) & ~zero), cut
     winners = _winners(heights, cut.errors[own], cut.windows)
     starts = np.r_[
         True, (winners[1:] != winners[:-1]).any(1) | (parents[1:] != parents[:-1])

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from gatelab.gates.pooling import per_axis
 from gatelab.network.network import Network
-from gatelab.network.operations import CONVOLUTIONS, Kind
+from gatelab.network.operations import CONVOLUTIONS, TRANSPOSED, Kind
 from gatelab.network.padding import paddings
 
 _PASSING = frozenset({Kind.NORMALISATION, Kind.DROPOUT, Kind.PASSING})
@@ -97,7 +97,7 @@ def _behind(network: Network, node: Node, sources: list[ReceptiveField | None], 
 
 def _behind_windows(network: Network, node: Node, field: ReceptiveField, axes: int) -> ReceptiveField | None:
     call = network.call(node)
-    if call.operation in CONVOLUTIONS and "transpose" not in call.operation:
+    if call.operation in CONVOLUTIONS - TRANSPOSED:
         weight = call["weight"]
         shape = weight.meta["shape"] if isinstance(weight, Node) else weight.shape
         sizes = tuple(shape[2:])

@@ -4,6 +4,7 @@ It is by far the largest covariance of a network with max-pooling: the image at 
 reach. Computed for one pair of examples at a time, it stays in the cache.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -16,8 +17,11 @@ from torch import Tensor
 
 from gatelab.kernels.compiled import compiled
 from gatelab.kernels.path.pairs import LOOPS, OffsetPairs, Pairs, tap_arrays
-from gatelab.kernels.path.planning import WeightLayer, pairs_read
+from gatelab.kernels.path.planning import WeightLayer, largest_covariance, pairs_read
 from gatelab.kernels.path.signals import Signal
+
+# Arrays of the size of the largest covariance that exist at a time; of the first one's, two and what is inside.
+ARRAYS, ARRAYS_OF_FIRST = 8, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ class FirstField:
     def arrays(self) -> tuple[Any, ...]:
         """The arguments of the compiled loops: images, scale, bias, offsets in memory, and filter taps."""
         assert self.layer.geometry is not None
-        inside = (self.inputs.partners >= 0).to(self.left.dtype).numpy()
+        inside = self.inputs.inside.numpy().view(np.uint8)
         images = (self.left.contiguous().numpy(), self.right.contiguous().numpy())
         scale, bias = (images[0].dtype.type(number) for number in (self.layer.scale, self.layer.bias))
         return *images, scale, bias, self.inputs.shifts, inside, tap_arrays(self.inputs.size, self.layer.geometry)
@@ -81,6 +85,14 @@ def first_field(layer: WeightLayer, other: WeightLayer, form: Pairs, i: slice, j
     if compiled(LOOPS) is None or any(taps.even is None for taps in layer.geometry.taps):
         return None
     return FirstField(layer, images[0][i], images[1][j], inputs, form)
+
+
+def entries_at_once(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> int:
+    """Return how many entries one pair of examples holds at a time; those of a first convolution are made when read."""
+    one = slice(0, 1)
+    firsts = [number for number, form in forms.items() if first_field(layers[number], layers[number], form, one, one)]
+    first = max((prod(forms[number].shape) for number in firsts), default=0)
+    return max(ARRAYS * largest_covariance(layers, forms, firsts), ARRAYS_OF_FIRST * first)
 
 
 def _images(signal: Signal) -> Float[Tensor, "n c p"] | None:

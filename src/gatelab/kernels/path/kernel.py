@@ -17,6 +17,7 @@ from gatelab.kernels.disk.memory import free_bytes, in_words
 from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances
+from gatelab.kernels.path.first_fields import entries_at_once
 from gatelab.kernels.path.offset_program import pooled_kernel
 from gatelab.kernels.path.pairs import AllPairs, OffsetPairs
 from gatelab.kernels.path.planning import WeightLayer, largest_covariance, last_reads, plan
@@ -32,8 +33,6 @@ from gatelab.printing import Brief
 
 # Entries of a covariance between two blocks of examples; a few such arrays exist at a time.
 BLOCK_ENTRIES = 2**24
-# Arrays of the size of the largest covariance that exist at a time.
-ARRAYS = 8
 
 
 def neural_path_kernel(
@@ -252,6 +251,7 @@ class GraphTiles:
     dtype: torch.dtype
     per_node: bool = False  # count paths per starting node: an input of ones, divided by the number of inputs
     outputs: tuple[int, ...] = ()
+    _of_a_pair: int | None = None  # entries of the covariances of two examples, once they were counted
 
     def rows(self, x: Float[Tensor, "n ..."]) -> GraphRows:
         """Return the gates of some examples."""
@@ -285,7 +285,10 @@ class GraphTiles:
     def bytes_working(self, rows: GraphRows, size: int) -> int:
         """Return the working memory: gates as numbers, twice on each side, and a few arrays of covariances."""
         units = rows.x[0].numel() + sum(rows.gates.layer(name).units for name in rows.gates)
-        return (4 * size * units + 4 * BLOCK_ENTRIES) * self.dtype.itemsize
+        if self._of_a_pair is None:
+            layers, output = self._read(rows)
+            self._of_a_pair = entries_at_once(layers, plan(layers, output, {}))
+        return (4 * size * units + max(4 * BLOCK_ENTRIES, self._of_a_pair)) * self.dtype.itemsize
 
     def block(self, left: GraphRows, right: GraphRows) -> Float[Tensor, "n m"]:
         """Return the path kernel between two blocks."""
@@ -318,7 +321,7 @@ class GraphTiles:
             kernel[i, j] = entries.sum(dim=(2, 3, 4)) / (output.channels * output.positions)
 
         largest = largest_covariance(rows, forms)
-        needed, free = ARRAYS * largest * self.dtype.itemsize, free_bytes()
+        needed, free = entries_at_once(rows, forms) * self.dtype.itemsize, free_bytes()
         if needed > free:
             raise InputError(
                 f"examples of shape {tuple(left.x.shape[1:])} need covariances of {largest:,} pairs of positions, "

@@ -16,6 +16,7 @@ from gatelab.kernels.path.signals import Signal
 from gatelab.network.evaluation import attribute, run_node
 from gatelab.network.network import Network
 from gatelab.network.nodes import ancestors
+from gatelab.network.operations import TRANSPOSED
 from gatelab.network.padding import paddings
 
 Used = Mapping[str, Bool[Tensor, " _"]]  # parameter -> which of its entries
@@ -43,7 +44,7 @@ def layer_of(network: Network, node: Node, signal: Signal) -> tuple[WeightLayer,
                 "shared over positions, for which there is no path-kernel rule; flatten the examples first"
             )
         return WeightLayer(signal, shape[0], 1, 1 / shape[1], bias, None), parameters
-    transposed = "transpose" in call.operation
+    transposed = call.operation in TRANSPOSED
     axes, groups, mode = len(shape) - 2, int(call["groups"]), call["padding_mode"]
     if (signal.channels, signal.size) != (inputs[1], tuple(inputs[2:])):
         raise UnsupportedModelError(f"{network.where(node)}: channels and positions of its input have been mixed")

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gatelab.kernels.compiled import compiled
@@ -191,14 +191,16 @@ class OffsetPairs:
     @cached_property
     def partners(self) -> Int[Tensor, "offsets p"]:
         """The position p + δ for each entry, -1 outside."""
-        grid = torch.cartesian_prod(*(torch.arange(length) for length in self.size)) if self.size else torch.zeros(1, 0)
-        grid = grid.view(prod(self.size), len(self.size))
-        moved = grid[None] + torch.tensor(self.offsets, dtype=grid.dtype).view(len(self.offsets), 1, len(self.size))
-        inside = ((moved >= 0) & (moved < torch.tensor(self.size, dtype=grid.dtype))).all(dim=2)
-        flat = torch.zeros(moved.shape[:2], dtype=torch.int64)
+        return torch.where(self.inside, torch.arange(prod(self.size)) + torch.from_numpy(self.shifts)[:, None], -1)
+
+    @property
+    def inside(self) -> Bool[Tensor, "offsets p"]:
+        """Whether p + δ is a position; a byte for each entry, where ``partners`` has eight."""
+        found = torch.ones(len(self.offsets), 1, dtype=torch.bool)
         for axis, length in enumerate(self.size):
-            flat = flat * length + moved[..., axis].long()
-        return flat.masked_fill(~inside, -1)
+            moved = torch.arange(length) + torch.tensor([offset[axis] for offset in self.offsets])[:, None]
+            found = (found[:, :, None] & ((moved >= 0) & (moved < length))[:, None]).flatten(1)
+        return found
 
     @cached_property
     def shifts(self) -> np.ndarray:

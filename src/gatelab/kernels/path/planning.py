@@ -1,6 +1,6 @@
 """Which pairs of positions each weight layer's covariance is computed at."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -120,11 +120,13 @@ def reads_most_positions(term: Term, positions: int) -> bool:
     return shared and term.multiplier.shape[2] * term.multiplier.shape[3] > positions
 
 
-def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs]) -> int:
-    """Return the number of entries of the largest array, per pair of examples."""
+def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs], without: Collection[int] = ()) -> int:
+    """Return the number of entries of the largest array, per pair of examples; some layers may be left out."""
     sizes = [1]
     for number, form in forms.items():
         layer = layers[number]
+        if number in without:
+            continue
         sizes.append(layer.groups * prod(form.shape))
         for term in layer.inputs.terms if not takes_patches(layer, form) else ():
             fine = term.multiplier.shape[2] * term.multiplier.shape[3]

@@ -124,7 +124,7 @@ def between_windows(
     out = images[0].new_empty(n, m, 1, *pairs.shape)
     bits = [np.broadcast_to(side, (count, *side.shape[1:])) for side, count in ((left.of(i), n), (right.of(j), m))]
     bits = [np.ascontiguousarray(side) for side in bits]
-    inside = np.where(pairs.partners.numpy() >= 0, np.uint64(2**64 - 1), np.uint64(0))
+    inside = np.where(pairs.inside.numpy(), np.uint64(2**64 - 1), np.uint64(0))
     rest = (left.reads, _numbers(left, right, form, pairs), pairs.shifts, inside, out[:, :, 0].numpy())
     loops = compiled(LOOPS)
     if isinstance(fields, FirstField):

@@ -102,8 +102,9 @@ class Reading:
             if any(bool((met[name] & used[name]).any()) for name in met.keys() & used.keys()):
                 raise self.refuse(
                     node,
-                    f"it uses the same weight as {self.where(other)}: paths that pass a weight twice have no "
-                    "path-kernel rule; give each layer its own weight",
+                    f"it uses the same weight as {self.where(other)}: the values of paths that pass a weight twice are "
+                    "not independent, and their mean product depends on more than the variance of the weights; give "
+                    "each layer its own weight",
                 )
         self._met.append((used, node))
         first = layer.inputs.is_input

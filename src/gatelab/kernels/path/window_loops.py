@@ -18,11 +18,14 @@ def _multiply(left, right, i, j, shift, inside, d, out):
     """out[p] = Σ_k left[i, k, p] right[j, k, p + shift]."""
     channels, positions = left.shape[1:]
     first, last = U(max(0, -shift)), U(min(positions, positions - shift))
+    real = left.dtype.type
     for p in range(U(positions)):
         out[p] = 0
     for k in range(U(channels)):
         for p in range(first, last):
-            out[p] += left[i, k, p] * right[j, k, p + U(shift)] * inside[d, p]
+            out[p] += left[i, k, p] * right[j, k, p + U(shift)]
+    for p in range(U(positions)):
+        out[p] *= real(inside[d, p])
 
 
 @numba.njit(nogil=True, cache=True, boundscheck=False)

@@ -1,5 +1,7 @@
 """The windows of a max-pooling: which position of the field each window takes."""
 
+from math import prod
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -25,13 +27,15 @@ def winners_of(
     """
     pool = network.gating(node).pool
     assert pool is not None
+    windows = layer.shape[1:-1]
+    taps = layer.gates().int().argmax(dim=-1)  # n, c, *windows
+    if size and set(windows) == {1} and layer.shape[-1] == prod(size):  # one window takes all, also behind a flatten
+        return taps.flatten(2), (1,) * len(size), tuple(Reach(length, 0, length - 1) for length in size)
+    if len(size) != pool.axes:
+        raise UnsupportedModelError(f"{network.where(node)}: its input is not an image with {pool.axes} axes")
     if isinstance(pool, AdaptiveMaxPool):
         kernel = tuple(length // windows for length, windows in zip(size, layer.shape[1:-1], strict=True))
         pool = MaxPool(kernel, kernel, (0,) * len(kernel), (1,) * len(kernel))
-    if len(size) != pool.axes:
-        raise UnsupportedModelError(f"{network.where(node)}: its input is not an image with {pool.axes} axes")
-    windows = layer.shape[1:-1]
-    taps = layer.gates().int().argmax(dim=-1)  # n, c, *windows
     flat, rest = torch.zeros_like(taps), taps
     weight = 1
     for axis in reversed(range(pool.axes)):

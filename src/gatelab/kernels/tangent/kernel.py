@@ -1,5 +1,6 @@
 """The neural tangent kernel (NTK) of any model, without Jacobians where its structure allows that."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overflow import refuse_overflow
-from gatelab.kernels.tangent.factors import Factor
+from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, PositionFactor, UnitFactor
 from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructureError, Outputs
 from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
@@ -33,6 +34,14 @@ _FEW = 16
 # Bytes of a number in which sums are added up.
 _WIDE = 8
 
+# The forms of a gradient, in words.
+_FORMS = {
+    DenseFactor: "with Gram matrices of inputs and signals",
+    PositionFactor: "with Gram matrices over pairs of positions",
+    ExplicitFactor: "with gradients written out",
+    UnitFactor: "with gradients written out, once for all outputs",
+}
+
 # The factors of one weight for rows and columns, and the outputs that they belong to.
 _Pair = tuple[Factor, Factor, tuple[slice, slice]]
 Wrt = nn.Module | nn.Parameter | str | Iterable[str | nn.Parameter] | None
@@ -46,6 +55,7 @@ def neural_tangent_kernel(
     outputs: Outputs = "trace",
     *,
     batch_size: int | None = None,
+    output: int | str | None = None,
 ) -> Float[Tensor, "n m"] | Float[Tensor, "n m k k"]:
     r"""Compute the Gram matrix of the output's gradients with respect to the parameters (npk, Section 1.1).
 
@@ -73,6 +83,7 @@ def neural_tangent_kernel(
             gives the kernel of that output.
         batch_size: examples per forward and backward pass; by default as many as keep the signals within 64 MB, but at
             least two.
+        output: which part of its answer to differentiate, if the model returns a tuple or a dict.
 
     Returns:
         K, one row for each example of x and one column for each of y; with ``outputs="full"`` a matrix for each pair.
@@ -85,7 +96,8 @@ def neural_tangent_kernel(
         >>> neural_tangent_kernel(net, torch.tensor([[1.0, 2.0]])).tolist()   # ‖x‖² + 1, for weight and bias
         [[6.0]]
     """
-    return evaluate(TangentKernel(model, wrt, outputs, batch_size).on(x, y), x, y)
+    part = model if output is None else observable(model, output)
+    return evaluate(TangentKernel(part, wrt, outputs, batch_size).on(x, y), x, y)
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,6 +159,16 @@ class TangentTiles:
     def rows(self, x: Float[Tensor, "n ..."]) -> GradientRows:
         """Return the gradients of some examples, as factors."""
         return self.gradients.rows(x.detach(), self.batch_size, self.columns)
+
+    def method(self, x: Float[Tensor, "n ..."]) -> list[str]:
+        """Return how entries are computed: which form the gradient of each parameter has."""
+        rows = self.rows(x)
+        if rows.loose is None:
+            return ["gradients of all parameters by torch.func, one example at a time"]
+        if not rows.kept:
+            return ["gradients in factors, made anew for every tile because those of all outputs do not fit memory"]
+        forms = Counter(_FORMS[type(factor)] for factor in rows.kept[0].values())
+        return [f"layers: {', '.join(f'{count} {form}' for form, count in forms.items())}"]
 
     def bytes_kept(self, rows: GradientRows) -> int:
         """Return the memory of the factors that are kept."""

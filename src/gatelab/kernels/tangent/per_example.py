@@ -47,7 +47,7 @@ class PerExample:
             what = f"shape {tuple(answer.shape)}"
         raise UnsupportedModelError(
             f"{type(self._model).__name__} returned {what} for {n} examples; it must return one dense floating-point "
-            "tensor with the examples on the first axis"
+            "tensor with the examples on the first axis; of a tuple or a dict choose a part with output="
         )
 
     def count_outputs(self, example: Float[Tensor, "1 ..."]) -> int:
