@@ -135,12 +135,15 @@ def test_the_caller_loses_nothing(tmp_path):
 
 def test_half_spaces_of_a_linearly_gated_network(tmp_path):
     dlgn = gl.to_dlgn(net(), x=X[:2])
+    for parameter in dlgn.parameters():
+        parameter.data = torch.randn_like(parameter)
     shown = small(tmp_path, dlgn).contents
     layers = gl.half_spaces(dlgn, (4,))
     (found,) = shown.normals
     layer = layers[shown.gates[found.layer].name]
     np.testing.assert_allclose(found.normals, layer.normals().detach().numpy(), rtol=1e-6)
     np.testing.assert_allclose(found.offsets, layer.offsets.detach().numpy(), rtol=1e-6)
+    assert (found.offsets != 0).all()
     assert shown.gates[found.layer].soft is not None
 
 
