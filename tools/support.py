@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -92,7 +93,9 @@ def features(net: nn.Module, x: Tensor) -> str:
 def regions(net: nn.Module, x: Tensor) -> str:
     """Cut a short segment into its linear pieces; their maps must give the network's outputs."""
     net, x = net.double(), x.double()
-    pieces = gl.regions.linear_regions_1d(net, (0.0, 1e-5), origin=x[0], direction=x[1] - x[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # matrices too large for exact signs: the outputs are compared
+        pieces = gl.regions.linear_regions_1d(net, (0.0, 1e-5), origin=x[0], direction=x[1] - x[0])
     chosen = torch.linspace(0, len(pieces) - 1, min(len(pieces), 4)).long()
     middle = pieces.ends[chosen].mean(dim=1)
     predicted = (pieces.maps[chosen] * torch.stack([torch.ones_like(middle), middle], dim=1)[:, None]).sum(dim=2)
