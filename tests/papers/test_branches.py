@@ -19,7 +19,7 @@ from gatelab.papers import all_experiments, find_experiment
 from tests.lab.runs.test_runs import Log
 
 # Settings that make a smoke run smaller still, where they exist.
-TINY = {"runs": 2, "epochs": 2, "frozen_epochs": 2, "train_size": 200, "test_size": 100, "shrink": 4, "width": 8}
+TINY = {"runs": 2, "epochs": 2, "frozen_epochs": 4, "train_size": 200, "test_size": 100, "shrink": 4, "width": 8}
 OWN_TESTS = {"study"}  # tests/lab/study goes through its settings
 # Values that settings without a list of choices are given: a single run, a growing β.
 NUMBERS = {"runs": 1, "final_beta": 100.0}
