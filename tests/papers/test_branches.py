@@ -12,14 +12,14 @@ import typing
 import pytest
 import torch
 
-from gatelab.errors import DataError
+from gatelab.errors import DataError, InputError
 from gatelab.lab.report import write_report
 from gatelab.lab.runs import Run, execute
 from gatelab.papers import all_experiments, find_experiment
 from tests.lab.runs.test_runs import Log
 
 # Settings that make a smoke run smaller still, where they exist.
-TINY = {"runs": 2, "epochs": 2, "frozen_epochs": 2, "train_size": 200, "test_size": 100, "shrink": 4, "width": 8}
+TINY = {"runs": 2, "epochs": 4, "frozen_epochs": 4, "train_size": 200, "test_size": 100, "shrink": 4, "width": 8}
 OWN_TESTS = {"study"}  # tests/lab/study goes through its settings
 # Values that settings without a list of choices are given: a single run, a growing β.
 NUMBERS = {"runs": 1, "final_beta": 100.0}
@@ -43,6 +43,15 @@ def kinds(experiment, settings) -> set[str]:
     return {re.sub(r"[\d.]+", "#", cell.name) for cell in experiment.cells(experiment.configure("smoke", settings))}
 
 
+def accepts(experiment, settings) -> bool:
+    """Whether a setting is one; some experiments need several runs."""
+    try:
+        experiment.configure("smoke", settings)
+    except InputError:
+        return False
+    return True
+
+
 def branches():
     """Each experiment with each choice that is not the smoke profile's, and each value that makes other cells."""
     for experiment in all_experiments():
@@ -53,7 +62,7 @@ def branches():
             if key == "smoke":
                 continue
             for value in [*choices(field.annotation), *([NUMBERS[key]] if key in NUMBERS else [])]:
-                if value != getattr(smoke, key):
+                if value != getattr(smoke, key) and accepts(experiment, {key: value}):
                     yield experiment.id, {key: value}
             for profile in ("quick", "paper"):
                 value = getattr(experiment.configure(profile, {}), key)

@@ -18,7 +18,7 @@ from gatelab.regions.boundaries import Boundary, boundary
 from gatelab.regions.cells import Cells, loops
 from gatelab.regions.domain import Box, Domain, domain_of
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
-from gatelab.regions.plane import Bounds, Frame, Plane
+from gatelab.regions.plane import Bounds, BoxFrame, Plane
 from gatelab.regions.replay import Replay
 from gatelab.regions.seams import ConvexParts, mended
 from gatelab.regions.states import States
@@ -191,8 +191,8 @@ class Partition(Brief):
         return opened
 
     @cached_property
-    def _frame(self) -> Frame:
-        return Frame.of(self.bounds, self.corners.device)
+    def _frame(self) -> BoxFrame:
+        return BoxFrame.of(self.bounds, self.corners.device)
 
     def _sums(self, values: Tensor) -> Tensor:
         """Sums over the corners of each region."""
@@ -260,7 +260,7 @@ def linear_regions_2d(
 
 def _partition(replay: Replay, plane: Plane, domain: Domain, limit: int) -> Partition:
     """Cut the domain in coordinates in which its bounding box is [−1, 1]², and return to the plane's."""
-    frame, parts = Frame.of(domain.box, replay.device), None
+    frame, parts = BoxFrame.of(domain.box, replay.device), None
     corners, starts, states, values, cuts = Cells(replay, plane.at(frame.simplex()), domain, limit).result()
     if len(domain.parts) > 1:
         flat = [state.flatten(1).cpu().numpy() for state in states.values()]

@@ -151,7 +151,7 @@ def checked_bounds(bounds: Bounds, axes: int) -> tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
-class Frame:
+class BoxFrame:
     """The coordinates in which a box is [−1, 1]ⁿ, where regions are cut.
 
     Attributes:
@@ -163,7 +163,7 @@ class Frame:
     half: Float[Tensor, " n"]
 
     @classmethod
-    def of(cls, box: tuple[tuple[float, float], ...], device: torch.device) -> "Frame":
+    def of(cls, box: tuple[tuple[float, float], ...], device: torch.device) -> "BoxFrame":
         """Return the frame of a box."""
         low, high = torch.tensor(box, dtype=torch.float64, device=device).T
         return cls((low + high) / 2, (high - low) / 2)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import GatePattern
 from gatelab.regions.cutting import Cutter, Known, part_of
-from gatelab.regions.plane import TOUCH, Bounds, Frame, checked_bounds
+from gatelab.regions.plane import TOUCH, Bounds, BoxFrame, checked_bounds
 from gatelab.regions.replay import Replay
 from gatelab.regions.solids import Solid, cube, sides
 from gatelab.regions.states import States
@@ -93,8 +93,8 @@ class SolidPartition:
         return torch.tensor(found, dtype=torch.int64, device=self.maps.device)
 
     @cached_property
-    def _frame(self) -> Frame:
-        return Frame.of(self.bounds, self.maps.device)
+    def _frame(self) -> BoxFrame:
+        return BoxFrame.of(self.bounds, self.maps.device)
 
     @cached_property
     def _keys(self) -> list[bytes]:
@@ -157,7 +157,7 @@ def linear_regions_3d(model: nn.Module, bounds: Bounds = ((-1, 1),) * 3, *, limi
     replay.input_shape((3,))
     if not replay.gates:
         raise InputError(f"{type(model).__name__} has no gates: it is one affine map everywhere")
-    frame = Frame.of(box, replay.device)
+    frame = BoxFrame.of(box, replay.device)
     cutter = Cutter(replay, frame.simplex())
     solids, states, known = [cube()], dict[str, Tensor](), Known()
     layer, unit = [np.full(6, -1)], [np.arange(6)]

@@ -130,7 +130,8 @@ def step_to(replay: Replay, source: str, gate: str | None, inputs: tuple[int, ..
 def _is_only_way(replay: Replay, origin: Node, node: Node) -> bool:
     """Whether a node reads nothing of the data but one gate, and through no other gate."""
     between = replay.plan.interpreter.nodes_between(node, {origin})
-    return "shape" in node.meta and not any(own.op == "placeholder" or replay.plan.is_gate(own) for own in between)
+    has_units = len(node.meta.get("shape", ())) > 1  # a single number for each example has no axis for units
+    return has_units and not any(own.op == "placeholder" or replay.plan.is_gate(own) for own in between)
 
 
 def _loops() -> Any:
