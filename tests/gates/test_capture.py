@@ -157,7 +157,7 @@ OBSTACLES = {
     "group norm": (lambda q: F.group_norm(q, 2), "group_norm"),
     "product of signals": (lambda q: q * q, "mul"),
     "quotient by a signal": (lambda q: 1 / (1 + q), "rdiv|reciprocal"),
-    "hand-written relu": (lambda q: torch.where(q > 0, q, 0.0), "gt"),
+    "a ReLU that opens elsewhere": (lambda q: torch.where(q > 0.5, q, 0.0), "gt"),
     "clamp elsewhere": (lambda q: q.clamp(min=-1), "clamp"),
     "abs": (torch.abs, "abs"),
     "maximum": (lambda q: torch.maximum(q, -q), "maximum"),

@@ -9,7 +9,7 @@ export class KernelPanel implements Part {
   private readonly choice = h("select", { id: "kernel-name", "aria-label": "Kernel" });
   private readonly order = h("select", { id: "kernel-order", "aria-label": "Order of the examples" });
   private readonly cosine = h("input", { type: "checkbox", id: "kernel-cosine" });
-  private readonly map = h("canvas", { id: "kernel-map", role: "img", tabindex: 0 });
+  private readonly map = h("canvas", { id: "kernel-map", role: "img", "aria-label": "kernel, not drawn yet", tabindex: 0 });
   private readonly entry = h("p", { class: "small", id: "kernel-entry", "aria-live": "polite" });
   private readonly meaning = h("p", { class: "small muted" });
   /** Row and column under the cursor, in the order drawn. */

@@ -18,8 +18,8 @@ export class KernelPanel {
   private readonly app: App;
   private readonly choice = h("select", { id: "kernel-name", "aria-label": "Kernel" });
   private readonly order = h("select", { id: "kernel-order", "aria-label": "Order of the points" });
-  private readonly map = h("canvas", { id: "kernel-map", role: "img" });
-  private readonly spectrum = h("canvas", { id: "kernel-spectrum", role: "img" });
+  private readonly map = h("canvas", { id: "kernel-map", role: "img", "aria-label": "kernel, not drawn yet" });
+  private readonly spectrum = h("canvas", { id: "kernel-spectrum", role: "img", "aria-label": "spectrum, not drawn yet" });
   private readonly numbers = h("div", { class: "small" });
   private readonly entry = h("p", { class: "small muted" });
   private over: [number, number] | null = null;
