@@ -85,6 +85,7 @@ def test_a_page_keeps_to_its_size(tmp_path):
 def test_planes_that_do_not_fit_are_left_out(tmp_path):
     page = small(tmp_path, net(width=60), planes=2, most_mb=0.066, paths=0)
     assert page.size <= 66_000
+    assert not page.contents.planes
     assert any("do not fit the page" in gap.reason for gap in page.contents.omissions)
 
 

@@ -112,6 +112,8 @@ def _shown(
 def telling_triples(examples: ShownExamples, count: int) -> list[tuple[int, int, int]]:
     """Choose triples of the gallery: a mistake with both classes it lies between, three classes, one class.
 
+    If the gallery has none of these, its first three examples are taken.
+
     Example:
         >>> n = 6
         >>> shown = ShownExamples("test", tuple(range(n)), (0, 0, 0, 1, 1, 2), (), (0, 1, 0, 1, 1, 2),
@@ -133,6 +135,8 @@ def telling_triples(examples: ShownExamples, count: int) -> list[tuple[int, int,
     for label in dict.fromkeys(labels):
         same = [k for k in range(n) if labels[k] == label]
         kinds[2] += [(same[0], same[1], same[2])] if len(same) > 2 else []
+    if not any(kinds) and n > 2:
+        kinds[0].append((0, 1, 2))
     found: list[tuple[int, int, int]] = []
     while len(found) < count and any(kinds):
         found += [kind.pop(0) for kind in kinds if kind]
