@@ -53,6 +53,7 @@ class KillAfter(Silent):
             self.processes.worker(self.address, f"replacement {self.killed}")
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_change_nothing(network, tmp_path):
     x = torch.randn(200, 6, dtype=torch.float32)
     calm = compute(TangentKernel(network), x, store=tmp_path / "calm.zarr", executor=Here(2))
