@@ -121,7 +121,8 @@ def other_configuration(path: Path) -> None:
 
 
 def line_of_another_run(path: Path) -> None:
-    other = Run.open(path.with_name("other"), "small", {})
+    # Another configuration: runs of one configuration that start in the same second have lines of the same binding.
+    other = Run.open(path.with_name("other"), "small", {"epochs": 9})
     other.add_result("first", json.loads((path / "journal.jsonl").read_bytes().splitlines()[0])["result"], 1.0)
     lines = (path / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (path / "journal.jsonl").write_bytes((other.path / "journal.jsonl").read_bytes() + lines[1])
