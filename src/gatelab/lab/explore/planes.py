@@ -120,6 +120,10 @@ def telling_triples(examples: ShownExamples, count: int) -> list[tuple[int, int,
         ...                       np.zeros((n, 3)), None, None, (0.0, 1.0), n, 1)
         >>> telling_triples(shown, 3)
         [(1, 0, 3), (0, 3, 5), (0, 1, 2)]
+        >>> wrong = ShownExamples("test", (4, 5, 6), (0, 1, 1), (), (1, 0, 0),
+        ...                       np.zeros((3, 2)), None, None, (0.0, 1.0), 3, 3)
+        >>> telling_triples(wrong, 3)  # all wrong, no three of one class
+        [(0, 1, 2)]
     """
     n = len(examples.numbers)
     labels = examples.labels or (0,) * n
