@@ -7,7 +7,7 @@ from gatelab.data import load
 from gatelab.lab import Claim, FigureFacts, Table
 from gatelab.lab.experiment import Config, SeededConfig
 from gatelab.lab.training import Loss, Optimiser
-from gatelab.lab.verdicts import within
+from gatelab.lab.verdicts import Sample, within
 from gatelab.papers.common import (
     agrees,
     at_least,
@@ -17,6 +17,8 @@ from gatelab.papers.common import (
     figure,
     findings,
     first_of_each_class,
+    flatness,
+    last_gain,
     line,
     over,
     power_law,
@@ -92,3 +94,14 @@ def test_checks_hold_up_to_their_tolerance_and_not_beyond():
     assert not agrees("", 1.03 * one, one, 0.02, "").holds
     assert at_least("", 2.0, 2.0, "").holds
     assert not at_least("", 1.9, 2.0, "").holds
+
+
+def test_a_curve_gains_what_its_last_fifth_is_above_the_fifth_before():
+    flat, rising = [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4], [float(k) for k in range(10)]
+    assert last_gain([flat, rising, [0.5]]).values == (0, 2, 0)
+
+
+def test_a_table_names_the_curves_that_are_not_flat_yet():
+    flat, rising, falling = Sample((0.004, -0.002)), Sample((0.02, 0.01)), Sample((-0.03, -0.01))
+    assert flatness({"DLN": flat}).endswith("All curves are flat: they change by less than 1 point.")
+    assert flatness({"DLN": flat, "ReLU": rising, "FLNPF": falling}).endswith("or more): ReLU, FLNPF.")

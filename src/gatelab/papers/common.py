@@ -19,6 +19,7 @@ from gatelab.lab.training import TrainConfig
 from gatelab.lab.verdicts import Check, Claim, Sample
 from gatelab.lab.verdicts.fits import fitted_power
 
+FLAT = 0.01  # a curve of accuracies is flat if its last fifth gains less than this over the fifth before
 Profile = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -73,6 +74,31 @@ def first_of_each_class(data: Dataset, images: Tensor, labels: Tensor, count: in
     """Return the first ``count`` examples of each class, class by class, and their labels."""
     chosen = torch.cat([(labels == label).nonzero()[:count, 0] for label in range(len(data.classes))])
     return data.inputs(images[chosen]), labels[chosen]
+
+
+def last_gain(histories: Iterable[Sequence[float]]) -> Sample:
+    """Return, for each run's curve over epochs, the mean of its last fifth minus the mean of the fifth before."""
+
+    def gain(history: Sequence[float]) -> float:
+        part = max(1, len(history) // 5)
+        last, before = history[-part:], history[-2 * part : -part] or history[:1]
+        return sum(last) / len(last) - sum(before) / len(before)
+
+    return Sample(tuple(gain(history) for history in histories))
+
+
+def flatness(gains: Mapping[str, Sample]) -> str:
+    """Say what a column of last gains in test accuracy means, and which curves are not flat yet."""
+    moving = [name for name, gain in gains.items() if abs(gain.mean) >= FLAT]
+    said = (
+        f"Not flat yet (a change of {100 * FLAT:g} point or more): {', '.join(moving)}."
+        if moving
+        else f"All curves are flat: they change by less than {100 * FLAT:g} point."
+    )
+    what = (
+        "Last gain: the mean test accuracy of the last fifth of the epochs minus that of the fifth before, in points."
+    )
+    return f"{what} {said}"
 
 
 def line(label: str, x: Iterable[float] | Tensor, y: Iterable[float] | Tensor) -> Curve:

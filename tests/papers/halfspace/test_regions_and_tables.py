@@ -11,7 +11,6 @@ from gatelab.papers.halfspace.figure1 import jumping_network
 from gatelab.papers.halfspace.figure8 import PATHS, clipped, illustrate, value_text
 from gatelab.papers.halfspace.path_regions import PathRegionsConfig, draw_paths, look
 from gatelab.papers.halfspace.tables import Table1Config
-from gatelab.papers.halfspace.tables_findings import last_gain
 from gatelab.regions import linear_regions_2d
 
 
@@ -88,12 +87,6 @@ def test_figure_16_is_read_with_the_trace_that_it_has():
         expected = TRACE * diagonal.isfinite().sum() / 10  # one entry cannot be read
         assert diagonal.nansum() == pytest.approx(float(expected), abs=0.1)
         assert agreement(rows, matrix) == pytest.approx(1.0)
-
-
-def test_a_curve_is_flat_when_it_no_longer_gains():
-    assert last_gain([0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]) == 0
-    assert last_gain([float(k) for k in range(10)]) == 2
-    assert last_gain([0.5]) == 0
 
 
 def test_a_wide_margin_is_more_than_a_small_one():

@@ -11,7 +11,7 @@ from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.hardening import hardening_note
 from gatelab.lab.runs import Result
 from gatelab.lab.verdicts import Claim, Sample
-from gatelab.papers.common import dots, figure, findings
+from gatelab.papers.common import dots, figure, findings, flatness, last_gain
 
 NAMES = {
     "relu": "ReLU",
@@ -24,7 +24,6 @@ NAMES = {
 }
 FROZEN = ("frozen", "frozen-soft")
 SOFT = ("dlgn", "pwc")  # rows that learn with soft gates
-FLAT = 0.01  # a curve is flat if its last fifth gains less than this over the fifth before
 Published = Mapping[str, tuple[float, float]]  # train and test accuracy, in percent
 
 
@@ -56,7 +55,7 @@ class TableConfig(Protocol):
 def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findings:
     """Return the table, beside the published numbers, the curves and the claims."""
     train, test = ({kind: _sample(config, results, kind, part) for kind in config.kinds} for part in ("train", "test"))
-    gains = {kind: _gains(config, results, kind) for kind in config.kinds if kind != "tangent"}
+    gains = {kind: last_gain(_histories(config, results, kind)) for kind in config.kinds if kind != "tangent"}
     columns = ("published train", "published test", "difference") if config.published() else ()
     rows = tuple(
         (
@@ -70,10 +69,7 @@ def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findin
     )
     accuracies = ", ".join(f"{NAMES[kind]} {sample.text()}" for kind, sample in test.items())
     title = "Accuracy in percent at the last epoch, mean ± standard deviation over runs"
-    note = (
-        "Last gain: the mean test accuracy of the last fifth of the epochs minus that of the fifth before, in points. "
-        + _flat_text(gains)
-    )
+    note = flatness({NAMES[kind]: gain for kind, gain in gains.items()})
     return findings(
         f"{config.title()}: {results['relu/run 0']['data']}",
         f"Test accuracy in percent at the last epoch: {accuracies}.",
@@ -102,24 +98,6 @@ def _sample(config: TableConfig, results: Mapping[str, Result], kind: str, part:
 
 def _histories(config: TableConfig, results: Mapping[str, Result], kind: str) -> Iterator[list[float]]:
     return (results[f"{kind}/run {run}"]["test_accuracy"][0] for run in range(config.runs))
-
-
-def last_gain(history: list[float]) -> float:
-    """Return the mean of the last fifth of a curve minus the mean of the fifth before."""
-    part = max(1, len(history) // 5)
-    last, before = history[-part:], history[-2 * part : -part] or history[:1]
-    return sum(last) / len(last) - sum(before) / len(before)
-
-
-def _gains(config: TableConfig, results: Mapping[str, Result], kind: str) -> Sample:
-    return Sample(tuple(last_gain(history) for history in _histories(config, results, kind)))
-
-
-def _flat_text(gains: Mapping[str, Sample]) -> str:
-    rising = [NAMES[kind] for kind, gain in gains.items() if abs(gain.mean) >= FLAT]
-    if not rising:
-        return f"All curves are flat: they change by less than {100 * FLAT:g} point."
-    return f"Not flat yet (a change of {100 * FLAT:g} point or more): {', '.join(rising)}."
 
 
 def _published(config: TableConfig, kind: str, test: Mapping[str, Sample]) -> tuple[str, ...]:
