@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export GATELAB_DATA := $(if $(GATELAB_DATA),$(GATELAB_DATA):)$(abspath ../shared/data)
 endif
 
-.PHONY: help data demo test test-slow attacks lint format bench house api support pictures notebooks docs wheel web \
+.PHONY: help data demo test test-slow attacks lint format bench house api support pictures results notebooks docs wheel web \
 	web-packages web-golden clean
 
 help:  ## list the targets
@@ -61,6 +61,9 @@ support: $(STAMP)  ## try networks that others wrote: docs/support.md; NETWORKS=
 
 pictures: $(STAMP)  ## draw the pictures of docs/understand
 	$(BIN)/python -m tools.pictures
+
+results: $(STAMP)  ## fill the tables of docs/results from the records of published runs
+	$(BIN)/python -m tools.published
 
 notebooks: $(STAMP)  ## make examples/*.ipynb of examples/*.py, and run them
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.notebooks

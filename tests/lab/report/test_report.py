@@ -12,9 +12,9 @@ from gatelab.lab.experiment import Config, Experiment, SeededConfig, cell_per_ru
 from gatelab.lab.report import write_report
 from gatelab.lab.report.drawings import files_of
 from gatelab.lab.report.html import page
-from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
+from gatelab.lab.report.tables import as_csv, as_latex, as_markdown, claims_table
 from gatelab.lab.runs import Cell, Run
-from gatelab.lab.verdicts import undecided, within
+from gatelab.lab.verdicts import Sample, decided_together, greater, undecided, within
 from gatelab.papers import find_experiment
 
 EVIL = '<script>alert("x")</script> & co'
@@ -89,6 +89,28 @@ def test_tables_in_three_formats():
     assert as_markdown(TABLE).splitlines()[0] == r"| name | 100 % \| x |"
     assert r"a\_b & 1.0 $\pm$ 0.1 \\" in as_latex(TABLE)
     assert r"\& co" in as_latex(TABLE)
+
+
+def test_claims_are_a_table_with_the_corrected_p_value():
+    low, high = Sample((0.50, 0.51, 0.505)), Sample((0.60, 0.63, 0.585))
+    near = Sample((0.501, 0.509, 0.507))
+    claims = decided_together(
+        [
+            Claim("far", greater(high, low, paired=True)),
+            Claim("near", greater(near, low, paired=True)),
+            Claim("exact", within(0.0, 1.0, "e")),
+            Claim("never", undecided("f")),
+        ],
+        smoke=False,
+    )
+    far, close, exact, never = claims_table(claims).rows
+    alone = greater(high, low, paired=True).p
+    assert far[:2] == ("far", "holds")
+    assert far[2:4] == ("10.00 %", "5.03 to 14.97")
+    assert float(far[4]) == pytest.approx(2 * alone, rel=0.1)  # two tests are corrected together
+    assert re.fullmatch(r"not decided \(about \d+ runs would decide\)", close[1])
+    assert exact == ("exact", "holds", "", "", "")
+    assert never == ("never", "not decided", "", "", "")
 
 
 def test_an_unfinished_run_has_no_report(tmp_path):

@@ -1,12 +1,39 @@
-"""Tables as CSV, Markdown and LaTeX."""
+"""Tables as CSV, Markdown and LaTeX, and claims as a table."""
 
 import csv
 import io
+from collections.abc import Iterable
 
 from gatelab.lab.findings import Table
+from gatelab.lab.verdicts import Claim
+from gatelab.lab.verdicts.sample import formatted
+from gatelab.lab.verdicts.verdict import p_text
 
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "ν": r"$\nu$"}  # fmt: skip
+
+
+def claims_table(claims: Iterable[Claim]) -> Table:
+    """Return claims as a table: the verdict, the effect with its interval, and the p-value after Holm's correction."""
+    return Table(
+        "Claims",
+        ("claim", "verdict", "effect", "95 % interval", "p, Holm"),
+        tuple((claim.text, *_decided(claim)) for claim in claims),
+    )
+
+
+def _decided(claim: Claim) -> tuple[str, str, str, str]:
+    verdict, needed = claim.verdict, claim.verdict.runs_needed
+    outcome = verdict.outcome.value + (f" (about {needed} runs would decide)" if needed is not None else "")
+    if verdict.interval is None:
+        effect = interval = ""
+    else:
+        unit = " %" if verdict.percent else ""
+        effect, low, high = (formatted(value, percent=verdict.percent) for value in (verdict.effect, *verdict.interval))
+        effect, interval = effect + unit, f"{low} to {high}"
+    tested = not verdict.is_exact and not verdict.obstacle
+    p = p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= ") if tested else ""
+    return outcome, effect, interval, p
 
 
 def as_csv(table: Table) -> str:

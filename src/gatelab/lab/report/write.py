@@ -11,7 +11,7 @@ from gatelab.lab.findings import Findings
 from gatelab.lab.report.animation import animation_page
 from gatelab.lab.report.drawings import files_of
 from gatelab.lab.report.html import page
-from gatelab.lab.report.tables import as_csv, as_latex, as_markdown
+from gatelab.lab.report.tables import as_csv, as_latex, as_markdown, claims_table
 from gatelab.lab.runs import Cell, Run
 from gatelab.work.files import refuse_links, write_durably, write_json
 
@@ -113,7 +113,10 @@ def write_report(run: Run, experiment: Experiment, runs: int | None = None) -> t
     claims = [{"text": claim.text, "evidence": claim.evidence, **claim.verdict.record()} for claim in findings.claims]
     plain = asdict(replace(findings, animations=(), claims=()))
     write_json(run.path / "results.json", {**plain, "claims": claims, **about})
-    for number, table in enumerate(findings.tables, start=1):
+    tables = {f"table-{number}": table for number, table in enumerate(findings.tables, start=1)}
+    if findings.claims:
+        tables["claims"] = claims_table(findings.claims)
+    for name, table in tables.items():
         for ending, made in ((".csv", as_csv), (".md", as_markdown), (".tex", as_latex)):
-            write_durably(run.path / "tables" / f"table-{number}{ending}", made(table).encode())
+            write_durably(run.path / "tables" / f"{name}{ending}", made(table).encode())
     return path, findings

@@ -89,8 +89,8 @@ class Verdict:
             effect, unit = formatted(self.effect, percent=self.percent), " %" if self.percent else ""
             parts.append(f"effect {effect}{unit}, 95 % interval {low} to {high}{unit}")
         if not self.is_exact and not self.obstacle:
-            corrected = "" if self.adjusted is None else f" (after Holm's correction {_p_text(self.adjusted)})"
-            parts.append(f"p {_p_text(self.p)}{corrected}, {self.test}")
+            corrected = "" if self.adjusted is None else f" (after Holm's correction {p_text(self.adjusted)})"
+            parts.append(f"p {p_text(self.p)}{corrected}, {self.test}")
         if self.obstacle:
             parts.append(self.obstacle)
         if self.runs_needed is not None:
@@ -111,7 +111,8 @@ class Verdict:
         }
 
 
-def _p_text(p: float) -> str:
+def p_text(p: float) -> str:
+    """Format a p-value with its relation."""
     return "< 0.001" if p < 0.001 else f"= {p:.2g}"
 
 
