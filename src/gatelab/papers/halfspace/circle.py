@@ -145,9 +145,11 @@ def observe_kind(config: CircleConfig, kind: str, context: Context) -> Result:
     """Train all runs of a kind of network together and observe them."""
     data, seeds = config.data(), config.seeds()
     nets = [config.make(kind, seed) for seed in seeds]
-    plan = RegionPlan(nets[0].eval())  # networks are observed in evaluation mode; training sets the mode it needs
+    shared = RegionPlan(nets[0].eval())  # networks are observed in evaluation mode; training sets the mode it needs
 
     def see(model: nn.Module, epoch: int, place: int) -> Look:
+        # The steepness of gates belongs to a plan: while it grows, each look needs a plan of its own.
+        plan = shared if config.final_beta is None else RegionPlan(model)
         if epoch in config.shown(kind):
             return full_look(model, data, config, plan)
         brief = look(model, data, plan)
