@@ -9,6 +9,7 @@ from gatelab.lab.experiment import Config, SeededConfig
 from gatelab.lab.training import Loss, Optimiser
 from gatelab.lab.verdicts import Sample, within
 from gatelab.papers.common import (
+    accuracies_over_epochs,
     agrees,
     at_least,
     cells_per_kind,
@@ -19,6 +20,7 @@ from gatelab.papers.common import (
     first_of_each_class,
     flatness,
     last_gain,
+    learning_curves,
     line,
     over,
     power_law,
@@ -105,3 +107,16 @@ def test_a_table_names_the_curves_that_are_not_flat_yet():
     flat, rising, falling = Sample((0.004, -0.002)), Sample((0.02, 0.01)), Sample((-0.03, -0.01))
     assert flatness({"DLN": flat}).endswith("All curves are flat: they change by less than 1 point.")
     assert flatness({"DLN": flat, "ReLU": rising, "FLNPF": falling}).endswith("or more): ReLU, FLNPF.")
+
+
+def test_accuracies_over_epochs_are_means_over_runs_as_table_and_curve():
+    runs = {
+        "ReLU": [[0.01 * e for e in range(1, 12)], [0.02 * e for e in range(1, 12)]],
+        "DLN": [[0.5] * 11, [0.25] * 11],
+    }
+    table = accuracies_over_epochs(runs)
+    assert table.columns == ("epoch", "1", "3", "5", "7", "9", "11")
+    assert table.rows == (("ReLU", "1.5", "4.5", "7.5", "10.5", "13.5", "16.5"), ("DLN", *["37.5"] * 6))
+    relu, linear = learning_curves(runs).plot.curves
+    assert relu.y == pytest.approx([1.5 * e for e in range(1, 12)])
+    assert linear.error == pytest.approx([12.5 * 2**0.5] * 11)

@@ -10,7 +10,7 @@ from gatelab.data import Dataset
 from gatelab.figures import Curve, Plot
 from gatelab.figures.facts import Picture
 from gatelab.lab.experiment import Config, Experiment, SeededConfig
-from gatelab.lab.findings import Animation, FigureFacts, Findings, Table
+from gatelab.lab.findings import Animation, FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.measure import against, identity, relative_error
 from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
@@ -85,6 +85,28 @@ def last_gain(histories: Iterable[Sequence[float]]) -> Sample:
         return sum(last) / len(last) - sum(before) / len(before)
 
     return Sample(tuple(gain(history) for history in histories))
+
+
+def learning_curves(histories: Mapping[str, Iterable[Sequence[float]]]) -> FigureFacts:
+    """Draw the test accuracy of each kind of network over epochs, from the curves of its runs."""
+    curves = []
+    for name, runs in histories.items():
+        samples = [Sample(values) for values in zip(*runs, strict=True)]
+        points = percent_curve(name, range(1, len(samples) + 1), samples)
+        curves.append(Curve(points.label, points.x, points.y, points.error, line=True))
+    caption = "Means over runs; bars are standard deviations."
+    return figure("Test accuracy over epochs", "epoch", "test accuracy in percent", curves, caption)
+
+
+def accuracies_over_epochs(histories: Mapping[str, Sequence[Sequence[float]]], looks: int = 6) -> Table:
+    """Tabulate the mean test accuracy of each kind of network after the first epoch, some in between, and the last."""
+    epochs = min(len(run) for runs in histories.values() for run in runs)
+    shown = sorted({1 + round((epochs - 1) * place / (looks - 1)) for place in range(looks)})
+    rows = tuple(
+        (name, *(f"{100 * Sample(tuple(run[epoch - 1] for run in runs)).mean:.1f}" for epoch in shown))
+        for name, runs in histories.items()
+    )
+    return Table("Test accuracy in percent over epochs, means over runs", ("epoch", *map(str, shown)), rows)
 
 
 def flatness(gains: Mapping[str, Sample]) -> str:

@@ -106,7 +106,7 @@ def test_claims_are_a_table_with_the_corrected_p_value():
     far, close, exact, never = claims_table(claims).rows
     alone = greater(high, low, paired=True).p
     assert far[:2] == ("far", "holds")
-    assert far[2:4] == ("10.00 %", "5.03 to 14.97")
+    assert far[2:4] == ("10.00 points", "5.03 to 14.97")
     assert float(far[4]) == pytest.approx(2 * alone, rel=0.1)  # two tests are corrected together
     assert re.fullmatch(r"not decided \(about \d+ runs would decide\)", close[1])
     assert exact == ("exact", "holds", "", "", "")

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from gatelab.lab.findings import Table
 from gatelab.lab.verdicts import Claim
-from gatelab.lab.verdicts.sample import formatted
 from gatelab.lab.verdicts.verdict import p_text
 
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
@@ -28,9 +27,8 @@ def _decided(claim: Claim) -> tuple[str, str, str, str]:
     if verdict.interval is None:
         effect = interval = ""
     else:
-        unit = " %" if verdict.percent else ""
-        effect, low, high = (formatted(value, percent=verdict.percent) for value in (verdict.effect, *verdict.interval))
-        effect, interval = effect + unit, f"{low} to {high}"
+        effect, low, high = map(verdict.number, (verdict.effect, *verdict.interval))
+        effect, interval = f"{effect} {verdict.unit}".strip(), f"{low} to {high}"
     tested = not verdict.is_exact and not verdict.obstacle
     p = p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= ") if tested else ""
     return outcome, effect, interval, p

@@ -99,12 +99,13 @@ def _against(a: Sample, b: Sample) -> str:
 
 def _compared(a: Sample, b: Sample, region: tuple[float, float], remark: str, *, paired: bool) -> Verdict:
     estimate = _alone(a.minus(b), "paired t") if paired else _welch(a, b)
-    return replace(_judged(estimate, region, a, b), evidence=_against(a, b) + remark, percent=a.percent)
+    unit = "points" if a.percent else ""
+    return replace(_judged(estimate, region, a, b), evidence=_against(a, b) + remark, unit=unit)
 
 
 def _judged_alone(sample: Sample, level: float, region: tuple[float, float]) -> Verdict:
     evidence = f"{sample.text()} against {sample.number(level)}, {sample.runs} runs"
-    return replace(_judged(_alone(sample, "one-sample t"), region, sample), evidence=evidence, percent=sample.percent)
+    return replace(_judged(_alone(sample, "one-sample t"), region, sample), evidence=evidence, unit=sample.unit)
 
 
 def _alone(sample: Sample, test: str) -> _Estimate:

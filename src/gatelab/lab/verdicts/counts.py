@@ -36,7 +36,7 @@ def share_above(successes: int, trials: int, level: float) -> Verdict:
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 0.975))
     design = Design((share - level) / sqrt(level * (1 - level)), 1)
     test = "exact binomial test"
-    return Verdict(share, (low, high), (at_least, at_most), test, evidence, percent=True, design=design)
+    return Verdict(share, (low, high), (at_least, at_most), test, evidence, unit="%", design=design)
 
 
 def later(a: Sequence[float | None], b: Sequence[float | None], horizon: float) -> Verdict:

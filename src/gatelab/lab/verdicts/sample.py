@@ -16,6 +16,12 @@ class Sample:
 
     values: tuple[float, ...]
     percent: bool = True
+    is_difference: bool = False  # of two shares, whose unit is points
+
+    @property
+    def unit(self) -> str:
+        """The unit in which values are printed; empty for a plain number."""
+        return ("points" if self.is_difference else "%") if self.percent else ""
 
     @property
     def runs(self) -> int:
@@ -58,7 +64,8 @@ class Sample:
 
     def minus(self, other: "Sample") -> "Sample":
         """The differences within runs."""
-        return Sample(tuple(a - b for a, b in zip(self.values, other.values, strict=True)), self.percent)
+        differences = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
+        return Sample(differences, self.percent, is_difference=True)
 
     def text(self) -> str:
         """Mean ± standard deviation."""

@@ -29,7 +29,7 @@ class Verdict:
             often as much against it.
         test: the test, with its degrees of freedom.
         evidence: the compared numbers, as text.
-        percent: whether the effect is printed in percent.
+        unit: of the effect: "%" for a share, "points" for a difference of shares, empty for a plain number.
         design: what the number of runs needed depends on; None if unknown.
         adjusted: the p-value after Holm's correction over a report.
         obstacle: why nothing can be decided; empty if a decision is possible.
@@ -46,7 +46,7 @@ class Verdict:
     by_chance: tuple[float, float]
     test: str
     evidence: str = ""
-    percent: bool = False
+    unit: str = ""
     design: Design | None = None
     adjusted: float | None = None
     obstacle: str = ""
@@ -85,8 +85,8 @@ class Verdict:
         """The evidence, the effect with its interval, the p-value, and how many runs would decide."""
         parts = [self.evidence] if self.evidence else []
         if self.interval is not None:
-            low, high = (formatted(end, percent=self.percent) for end in self.interval)
-            effect, unit = formatted(self.effect, percent=self.percent), " %" if self.percent else ""
+            effect, low, high = map(self.number, (self.effect, *self.interval))
+            unit = f" {self.unit}" if self.unit else ""
             parts.append(f"effect {effect}{unit}, 95 % interval {low} to {high}{unit}")
         if not self.is_exact and not self.obstacle:
             corrected = "" if self.adjusted is None else f" (after Holm's correction {p_text(self.adjusted)})"
@@ -96,6 +96,10 @@ class Verdict:
         if self.runs_needed is not None:
             parts.append(f"about {self.runs_needed} runs would decide it")
         return "; ".join(parts)
+
+    def number(self, value: float) -> str:
+        """Format a value in the unit of the effect."""
+        return formatted(value, percent=bool(self.unit))
 
     def record(self) -> dict[str, object]:
         """The verdict as plain data."""

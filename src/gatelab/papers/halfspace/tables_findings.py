@@ -11,7 +11,7 @@ from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.hardening import hardening_note
 from gatelab.lab.runs import Result
 from gatelab.lab.verdicts import Claim, Sample
-from gatelab.papers.common import dots, figure, findings, flatness, last_gain
+from gatelab.papers.common import dots, figure, findings, flatness, last_gain, learning_curves
 
 NAMES = {
     "relu": "ReLU",
@@ -75,7 +75,7 @@ def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findin
         f"Test accuracy in percent at the last epoch: {accuracies}.",
         Table(title, ("network", "train", "test", "last gain", *columns), rows, note),
         _figure(config, test),
-        _curves(config, results),
+        learning_curves({NAMES[kind]: _histories(config, results, kind) for kind in gains}),
         *config.claims(test),
         *config.differences(),
         *(
@@ -119,13 +119,3 @@ def _figure(config: TableConfig, test: Mapping[str, Sample]) -> FigureFacts:
     title, caption = f"Test accuracy after {config.epochs} epochs", "Bars are standard deviations over runs."
     ticks = tuple(NAMES[kind] for kind in kinds)
     return figure(title, "", "test accuracy in percent", curves, caption, ticks=ticks)
-
-
-def _curves(config: TableConfig, results: Mapping[str, Result]) -> FigureFacts:
-    curves = []
-    for kind in (kind for kind in config.kinds if kind != "tangent"):
-        samples = [Sample(values) for values in zip(*_histories(config, results, kind), strict=True)]
-        points = percent_curve(NAMES[kind], range(1, len(samples) + 1), samples)
-        curves.append(Curve(points.label, points.x, points.y, points.error, line=True))
-    caption = "Means over runs; bars are standard deviations."
-    return figure("Test accuracy over epochs", "epoch", "test accuracy in percent", curves, caption)

@@ -24,7 +24,16 @@ from gatelab.lab.training import Optimiser
 from gatelab.lab.training_cells import best_weights, train_and_look, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, equivalent, greater, share_of_gap
-from gatelab.papers.common import experiment, figure, findings, flatness, last_gain, training
+from gatelab.papers.common import (
+    accuracies_over_epochs,
+    experiment,
+    figure,
+    findings,
+    flatness,
+    last_gain,
+    learning_curves,
+    training,
+)
 
 COLUMNS = ("FRNPF (II)", "FRNPF (DI)", "DNPFL", "FLNPF", "ReLU")
 # (architecture, optimiser): mean and standard deviation over 5 runs, in the columns' order.
@@ -155,9 +164,9 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
     by_rate = {rate: _histories(config, results, rate) for rate in config.rates()}
     # Each column has the step size of its best mean accuracy at the last epoch.
     rates = {column: max(by_rate, key=lambda rate: Sample.last(by_rate[rate][column]).mean) for column in COLUMNS}
-    best = {column: Sample.best(by_rate[rate][column]) for column, rate in rates.items()}
-    last = {column: Sample.last(by_rate[rate][column]) for column, rate in rates.items()}
-    gains = {column: last_gain(by_rate[rate][column]) for column, rate in rates.items()}
+    histories = {column: by_rate[rate][column] for column, rate in rates.items()}
+    best, last = ({column: take(runs) for column, runs in histories.items()} for take in (Sample.best, Sample.last))
+    gains = {column: last_gain(runs) for column, runs in histories.items()}
     published = dict(zip(COLUMNS, PUBLISHED[config.arch, config.optimiser], strict=True))
     rows = tuple(
         (
@@ -182,7 +191,9 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         f"With the gates of a trained network and fresh values, accuracy is {learnt.text()} %; with random gates "
         f"{random.text()} %; the ReLU network itself has {relu.text()} %. {_gap(random, learnt, relu)}",
         table,
+        accuracies_over_epochs(histories),
         _figure(config, best),
+        learning_curves(histories),
         *_claims(last),
         *_notes(config),
         *hardening_note("DNPFL", _gaps(config, results, rates["DNPFL"])),
@@ -229,9 +240,11 @@ def _figure(config: Table2Config, best: Mapping[str, Sample]) -> FigureFacts:
 
 def _notes(config: Table2Config) -> tuple[str, ...]:
     rate = config.rates()[0]
+    caption = "The paper's caption says width 100; its Appendix B and its authors' code say 128, which is used here."
     departures = {
+        caption: config.arch is Arch.FC and config.width == 128,
         f"{config.epochs} epochs; the paper trains up to 100.": config.epochs < 100,
-        f"Only {config.train_size} training examples.": config.train_size is not None,
+        f"Only {config.train_size or 0:,} training examples.": config.train_size is not None,
         f"Batches of {config.batch_size}; the paper's are 32.": config.arch is not Arch.FC and config.batch_size != 32,
         f"Adam's step is {rate:g}; the paper's is 3e-4.": config.optimiser is Optimiser.ADAM
         and config.rates() != (3e-4,),
@@ -239,7 +252,6 @@ def _notes(config: Table2Config) -> tuple[str, ...]:
         f"Convolutional and dense widths are {config.channels:g} times the paper's.": config.channels != 1,
     }
     return (
-        "The paper's caption says width 100; its Appendix B and its authors' code say 128, which is used here.",
         "FLNPF draws its values from another seed than the network whose gates it uses.",
         *(note for note, departs in departures.items() if departs),
     )
