@@ -72,11 +72,11 @@ def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
                 f"{place} ({type(module).__name__}) has no running statistics: even in evaluation mode the output for "
                 "one example depends on the others; create it with track_running_stats=True"
             )
-        parameters = [parameter for parameter in module._parameters.values() if parameter is not None]
-        if any(parameter.is_meta for parameter in parameters):
-            raise InputError(f"{place} ({type(module).__name__}) has no weights (device meta); load them first")
-        if any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
-            raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.is_meta:
+                raise InputError(f"{place} ({type(module).__name__}) has no weights (device meta); load them first")
+            if isinstance(parameter, UninitializedParameter):
+                raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
         if module.training and _is_random_in_training(module):
             raise InputError(
                 f"{place} ({type(module).__name__}) is in training mode: the output for one example depends on chance "

@@ -27,6 +27,7 @@ _OPERATORS = {
     "__sub__": operator.sub,
     "__mul__": operator.mul,
 }
+_UNUSED = Graph()  # knows how fx names nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def function_of(function: Callable[..., Any]) -> Function:
 @lru_cache(maxsize=4096)
 def node_name(target: Any) -> str:
     """Return the name that fx gives the first node of a target, which it finds with regular expressions, slowly."""
-    return Graph()._target_to_str(target)
+    return _UNUSED._target_to_str(target)
 
 
 def _form(function: Callable[..., Any], own: str) -> tuple[str, Any] | None:

@@ -317,8 +317,9 @@ def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
             for name, value in (*module._parameters.items(), *module._buffers.items()):
                 if value is not None:
                     weights[f"{path}.{name}"] = value
-            if module._buffers.get("running_var") is not None:
-                variances[f"{path}.running_var"] = module._buffers["running_var"], getattr(module, "eps", 0.0)
+            variance = module._buffers.get("running_var")
+            if variance is not None:
+                variances[f"{path}.running_var"] = variance, getattr(module, "eps", 0.0)
         elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
             weights[path] = value
     refuse_unless_finite(weights)

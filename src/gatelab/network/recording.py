@@ -90,6 +90,7 @@ class _Recorder(OwnChance):
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._inside: nn.Module | None = None  # the torch module that is running, recorded as one node
         self._refusal: UnsupportedModelError | None = None
+        self._hooked = _has_any_global_hook()  # hooks of all modules, which may do anything
         placeholder = self.graph.placeholder("x")
         self._note(placeholder, x)
         self._tensors.remember(x, placeholder)
@@ -121,7 +122,7 @@ class _Recorder(OwnChance):
     def _watched(self, path: str, module: nn.Module) -> Callable[..., Any]:
         """A module's call that notes where it is, and is one node if the module is one of torch's own."""
         single, stack, place = is_one_operation(module), self._stack, (path, module)
-        unseen = single and draws_nothing(module) and not _has_any_global_hook()
+        unseen = single and not self._hooked and draws_nothing(module)
         # A part that torch.compile wraps runs as it was written.
         run: Any = module._modules.get("_orig_mod", module._call_impl)
 

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -60,7 +61,7 @@ class TensorNodes:
         self._writes = WriteLog()
         self._attributes: dict[str, Node] = {}
         self._n: Node | None = None
-        self._parameters: set[int] = set()
+        self._parameters: list[Tensor] = []
         self._names: dict[int, str] = {}
         self._name_tensors(model)
 
@@ -72,12 +73,16 @@ class TensorNodes:
             for name, parameter in module._parameters.items():
                 if parameter is not None and id(parameter) not in parameters:
                     parameters[id(parameter)] = start + name
-                    self._parameters.add(address_of(parameter))
+                    self._parameters.append(parameter)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     self._names[id(buffer)] = start + name
-        self._parameters.discard(0)
         self._names |= parameters
+
+    @cached_property
+    def _addresses(self) -> set[int]:
+        """Where the parameters' memory begins; first asked before anything could be written there."""
+        return {address_of(parameter) for parameter in self._parameters} - {0}
 
     def __contains__(self, tensor: Tensor) -> bool:
         """Whether a tensor belongs to the model, or was computed from its input or its parameters."""
@@ -89,7 +94,7 @@ class TensorNodes:
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor shares the memory of one of the model's parameters, which are the user's own."""
-        return isinstance(tensor, Tensor) and address_of(tensor) in self._parameters
+        return isinstance(tensor, Tensor) and address_of(tensor) in self._addresses
 
     def of(self, tensor: Tensor) -> Node | None:
         """Return the node that a tensor was last known as; None for parameters and unknown tensors."""
