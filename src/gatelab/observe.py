@@ -5,11 +5,12 @@ model, :func:`stand_in` to get a copy that it may change, and :func:`undisturbed
 """
 
 import copy
+import math
 import random
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedParameter
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gatelab.errors import InputError, UnsupportedModelError
@@ -35,7 +36,7 @@ RANDOM = frozenset(
     """.split()
 )
 # Functions that may draw random numbers internally, from torch's global generator.
-_MAY_DRAW = frozenset(
+MAY_DRAW = frozenset(
     """
     dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout rrelu
     gumbel_softmax fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
@@ -71,11 +72,11 @@ def observable(model: nn.Module, output: int | str | None = None) -> nn.Module:
                 f"{place} ({type(module).__name__}) has no running statistics: even in evaluation mode the output for "
                 "one example depends on the others; create it with track_running_stats=True"
             )
-        parameters = [parameter for parameter in module._parameters.values() if parameter is not None]
-        if any(parameter.is_meta for parameter in parameters):
-            raise InputError(f"{place} ({type(module).__name__}) has no weights (device meta); load them first")
-        if any(isinstance(parameter, UninitializedParameter) for parameter in parameters):
-            raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.is_meta:
+                raise InputError(f"{place} ({type(module).__name__}) has no weights (device meta); load them first")
+            if isinstance(parameter, UninitializedParameter):
+                raise InputError(f"{place} ({type(module).__name__}) has no parameters yet; run the model once first")
         if module.training and _is_random_in_training(module):
             raise InputError(
                 f"{place} ({type(module).__name__}) is in training mode: the output for one example depends on chance "
@@ -137,8 +138,7 @@ def examples(x: Tensor, model: nn.Module | None = None, *, name: str = "x") -> T
 
 def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Check the row and column examples of a kernel, and that the model's weights are finite."""
-    for name, parameter in model.named_parameters():
-        refuse_unless_finite(name, parameter)
+    refuse_unless_finite(dict(model.named_parameters()))
     x = examples(x, model)
     other = None if y is None else examples(y, model, name="y")
     if other is not None and other.shape[1:] != x.shape[1:]:
@@ -146,18 +146,43 @@ def examples_for(model: nn.Module, x: Tensor, y: Tensor | None) -> tuple[Tensor,
     return x, other
 
 
-def refuse_unless_finite(name: str, weights: Tensor) -> None:
-    """Refuse NaN and infinite weights: a NaN compares as a closed gate, which would be a wrong answer."""
-    if not weights.is_floating_point() or bool(torch.isfinite(weights.sum())):
+@torch.no_grad()
+def refuse_unless_finite(weights: Mapping[str, Tensor]) -> None:
+    """Refuse NaN and infinite weights: a NaN compares as a closed gate, which would be a wrong answer.
+
+    A NaN or an infinity in a sum stays one, so a finite sum of all weights shows that each is finite.
+    """
+    weights = {name: tensor for name, tensor in weights.items() if tensor.is_floating_point()}
+    if all(math.isfinite(total) for total in _totals(weights.values())):
         return
-    if not bool(torch.isfinite(weights).all()):  # the sum of finite weights may overflow
-        raise InputError(
-            f"'{name}' holds NaN or infinite values, which leave gates and regions undefined; check the training, or "
-            "load weights that are finite"
-        )
+    for name, tensor in weights.items():  # the sum of finite weights may overflow
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(
+                f"'{name}' holds NaN or infinite values, which leave gates and regions undefined; check the training, "
+                "or load weights that are finite"
+            )
+
+
+def _totals(weights: Iterable[Tensor]) -> Iterator[float]:
+    """Yield the sum of all weights of each dtype and device; short vectors, which are many, are put together first."""
+    groups: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
+    for tensor in weights:
+        vectors, others = groups.setdefault((tensor.dtype, tensor.device), ([], []))
+        short = tensor.ndim == 1 and tensor.layout == torch.strided and tensor.numel() <= _SHORT
+        (vectors if short else others).append(tensor)
+    for vectors, others in groups.values():
+        sums = [tensor.sum() for tensor in ((torch.cat(vectors), *others) if vectors else others)]
+        yield float(torch.stack(sums).sum())
 
 
 def _check_fit(x: Tensor, model: nn.Module, name: str) -> None:
+    if all(
+        parameter is None
+        or (parameter.device == x.device and (parameter.dtype == x.dtype or not parameter.is_floating_point()))
+        for module in model.modules()
+        for parameter in module._parameters.values()
+    ):
+        return
     for parameter_name, parameter in model.named_parameters():
         if parameter.device != x.device:
             raise InputError(
@@ -177,17 +202,16 @@ def stand_in(model: nn.Module) -> nn.Module:
     """
     shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     try:
-        copied = _copied_module(model, dict(shared))
+        return _copied_module(model, dict(shared))
     except Exception:  # a user's module may hold locks, open files, tensors with a gradient history
-        copied = copy.deepcopy(model, shared | _uncopyable(model, shared))
-    for module in copied.modules():
-        module._backward_hooks.clear()
-        module._backward_pre_hooks.clear()
-    return copied
+        return _deeply_copied(model, shared | _uncopyable(model, shared))
 
 
 _OLD_STATES = ("torch.nn.modules.conv", "torch.nn.modules.batchnorm")  # their __setstate__ only adapts old files
 _ATOMS = frozenset({bool, int, float, str, bytes, type(None), torch.dtype, torch.device})  # immutable
+_EMPTY = frozenset({dict, OrderedDict, set})  # most of a module's attributes
+_SHORT = 4096  # entries of a vector that is cheaper to copy than to sum by itself
+_BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 
 
 def _copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
@@ -195,7 +219,7 @@ def _copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     if id(module) in memo:
         return memo[id(module)]
     if not _copies_plainly(type(module)):
-        return copy.deepcopy(module, memo)
+        return _deeply_copied(module, memo)
     copied = type(module).__new__(type(module))
     memo[id(module)] = copied
     attributes = copied.__dict__
@@ -205,10 +229,18 @@ def _copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
             continue
         if kind in _ATOMS:
             attributes[name] = value
-        elif not value and kind in (dict, OrderedDict):
+        elif kind in _EMPTY and (not value or name in _BACKWARD):
             attributes[name] = kind()
         else:
             attributes[name] = _copied_attribute(name, value, memo)
+    return copied
+
+
+def _deeply_copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    copied = copy.deepcopy(module, memo)
+    for part in copied.modules():
+        part._backward_hooks.clear()
+        part._backward_pre_hooks.clear()
     return copied
 
 
@@ -220,8 +252,9 @@ def _copied_attribute(name: str, value: Any, memo: dict[int, Any]) -> Any:
     if name == "_buffers":
         with torch._C.DisableTorchFunction():
             return {key: _copied_buffer(part, memo) for key, part in value.items()}
-    if type(value) is tuple and all(type(part) in _ATOMS for part in value):
-        return value
+    if type(value) in (tuple, list) and id(value) not in memo and _ATOMS.issuperset(map(type, value)):
+        memo[id(value)] = value if type(value) is tuple else list(value)
+        return memo[id(value)]
     return copy.deepcopy(value, memo)
 
 
@@ -280,7 +313,7 @@ def undisturbed(
 def plain_surroundings(x: Tensor) -> Iterator[None]:
     """Switch off the caller's inference mode and autocast, and give models random numbers of their own."""
     plain = torch.autocast(x.device.type, enabled=False)
-    with torch.inference_mode(False), plain, _OwnChance(), _random_states_kept():
+    with torch.inference_mode(False), plain, OwnChance(), _random_states_kept():
         yield
 
 
@@ -299,8 +332,8 @@ def _random_states_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        alone = threading.active_count() == 1
-        moved = [name for name, state in before.items() if alone and not _same_state(state, _random_states()[name])]
+        after = _random_states() if threading.active_count() == 1 else before
+        moved = [name for name, state in before.items() if not _same_state(state, after[name])]
         for name in moved:
             _SET_STATE[name](before[name])
     if moved:
@@ -328,19 +361,37 @@ _SET_STATE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class _OwnChance(TorchFunctionMode):
-    """Draws random numbers from its own generators, so that the caller's random state stays unchanged."""
+class OwnChance(TorchFunctionMode):
+    """Draws random numbers from its own generators, so that the caller's random state stays unchanged.
+
+    Inside another one it takes the other's place: every call of a function would pass both.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._outer: OwnChance | None = None
+
+    def __enter__(self) -> "OwnChance":
+        if isinstance(_get_current_function_mode(), OwnChance):
+            self._outer = _pop_mode()
+        return super().__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        if self._outer is not None:
+            _push_mode(self._outer)
+            self._outer = None
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operation."""
         del types
-        kwargs = kwargs or {}
+        return self.run_by_chance(func, args, kwargs or {})
+
+    def run_by_chance(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation; if it draws random numbers, from these generators."""
         name = getattr(func, "__name__", "").strip("_")
         if name in RANDOM and kwargs.get("generator") is None:
             given = (*args, *kwargs.values())
@@ -349,7 +400,7 @@ class _OwnChance(TorchFunctionMode):
             if device not in self._generators:
                 self._generators[device] = torch.Generator(device).manual_seed(0)
             return func(*args, **{**kwargs, "generator": self._generators[device]})
-        if name in _MAY_DRAW:
+        if name in MAY_DRAW:
             with _NoOtherChance():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)

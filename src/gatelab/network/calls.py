@@ -50,7 +50,7 @@ def operation_of(node: Node, modules: Mapping[str, nn.Module]) -> str:
     if node.op == "call_function":
         if node.target is getattr:  # x.T
             return str(node.args[1])
-        return operation_name(node.target)  # pyright: ignore[reportArgumentType]
+        return operation_name(node.target)
     return str(node.target).strip("_") if node.op == "call_method" else node.op
 
 

@@ -66,11 +66,15 @@ class WriteLog:
 
     def mark(self, tensor: Tensor) -> int:
         """Return how often the memory of a tensor has been written to."""
+        if not self._writes:
+            return 0
         address = address_of(tensor)
         return len(self._writes[address]) if address in self._writes else 0
 
     def since(self, tensor: Tensor, mark: int) -> list[tuple[Strides, Node]]:
         """Return the writes to a tensor's memory after a mark."""
+        if not self._writes:
+            return []
         address = address_of(tensor)
         return self._writes[address][mark:] if address in self._writes else []
 

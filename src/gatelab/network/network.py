@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 
@@ -214,7 +215,8 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
     recording = _recorded(model, x)
     _rewrite(recording.graph, modules)
     gates = gate_names(recording.graph, modules)
-    recording.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    if any(not node.users and node.op not in ("placeholder", "output") for node in recording.graph.nodes):
+        recording.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     living = set(recording.graph.nodes)
     _refuse_active_chance(recording.graph, modules)
     refuse_weights_unless_finite(recording.graph, model)
@@ -289,7 +291,9 @@ def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str:
 
 def _refuse_active_chance(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
     for node in graph.nodes:
-        if node.meta.get("data") and operation(operation_of(node, modules)).kind in (Kind.DROPOUT, Kind.NORMALISATION):
+        if node.op == "call_module" or not node.meta.get("data"):  # modules were checked before they ran
+            continue
+        if operation(operation_of(node, modules)).kind in (Kind.DROPOUT, Kind.NORMALISATION):
             call = call_of(node, modules)
             if call.drops_units or call.mixes_examples:
                 raise InputError(
@@ -301,21 +305,28 @@ def _refuse_active_chance(graph: Graph, modules: Mapping[str, nn.Module]) -> Non
 
 def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:
     """Refuse NaN and infinite values among the weights and statistics that the output depends on."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    weights: dict[str, Tensor] = {}
+    variances: dict[str, tuple[Tensor, float]] = {}
     for node in graph.nodes:
         path = str(node.target)
         if node.op == "call_module":
-            try:
-                module = model.get_submodule(path)
-            except AttributeError as error:
-                raise InputError(f"module '{path}' is gone: the model was changed while it was read") from error
+            if path not in modules:
+                raise InputError(f"module '{path}' is gone: the model was changed while it was read")
+            module = modules[path]
             for name, value in (*module._parameters.items(), *module._buffers.items()):
                 if value is not None:
-                    refuse_unless_finite(f"{path}.{name}", value)
+                    weights[f"{path}.{name}"] = value
             variance = module._buffers.get("running_var")
-            if variance is not None and float(variance.min()) + getattr(module, "eps", 0.0) <= 0:
-                raise InputError(f"'{path}.running_var' is negative, so the model has no output; load its statistics")
+            if variance is not None:
+                variances[f"{path}.running_var"] = variance, getattr(module, "eps", 0.0)
         elif node.op == "get_attr" and isinstance(value := held(node, model), Tensor):
-            refuse_unless_finite(path, value)
+            weights[path] = value
+    refuse_unless_finite(weights)
+    if variances and float(torch.cat([variance for variance, _ in variances.values()]).min()) <= 0:
+        for path, (variance, eps) in variances.items():
+            if float(variance.min()) + eps <= 0:
+                raise InputError(f"'{path}' is negative, so the model has no output; load its statistics")
 
 
 def _plain_name(answer: object) -> str:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -196,6 +197,7 @@ _OTHER_ORDER: Mapping[Any, tuple[str, ...]] = {
 _UNKNOWN = Operation(Kind.OBSTACLE)
 
 
+@lru_cache(maxsize=1024)
 def operation_name(function: Callable[..., Any]) -> str:
     """Return the plain name of a torch function.
 
@@ -213,12 +215,17 @@ def operation_name(function: Callable[..., Any]) -> str:
 
 def module_operation(module: nn.Module) -> str:
     """Return the plain name of the operation of one of torch's modules; its class if the table does not have it."""
-    if isinstance(module, _BatchNorm):
+    return _class_operation(type(module))
+
+
+@lru_cache(maxsize=1024)
+def _class_operation(kind: type[nn.Module]) -> str:
+    if issubclass(kind, _BatchNorm):
         return "batch_norm"
-    if isinstance(module, _DropoutNd):
+    if issubclass(kind, _DropoutNd):
         return "dropout"
-    name = type(module).__name__
-    return _MODULES.get(name, name) if type(module).__module__.startswith("torch.nn") else name
+    name = kind.__name__
+    return _MODULES.get(name, name) if kind.__module__.startswith("torch.nn") else name
 
 
 def argument_names(function: Any, name: str) -> tuple[str, ...]:

@@ -1,44 +1,38 @@
 """Record a model's operations on two examples as a graph of pure functions."""
 
 import operator
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._C import DisableTorchFunction
+from torch._C import (
+    DisableTorchFunction,
+    _get_function_stack_at,
+    _len_torch_function_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
+)
 from torch.fx import Graph, Node, map_arg
-from torch.overrides import TorchFunctionMode
+from torch.nn.modules.module import _has_any_global_hook
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.network.batch_size import BatchSize
 from gatelab.network.calls import call_of, operation_of, with_first_argument
-from gatelab.network.operations import READS, SHAPE_ONLY, argument_names, operation_name, tensors_in
-from gatelab.network.running import called_through, is_one_operation, source_line, start
+from gatelab.network.functions import OVERWRITING, Function, function_of, node_name
+from gatelab.network.operations import SHAPE_ONLY, tensors_in
+from gatelab.network.running import called_through, draws_nothing, is_one_operation, source_line, start
 from gatelab.network.tensors import Constant, TensorNodes
-from gatelab.observe import RANDOM
+from gatelab.observe import RANDOM, OwnChance
 
 EXAMPLES = 2  # with one example, ``squeeze()`` would remove the batch axis
 
 _SIZES = frozenset({"shape", "size"})
 _RESHAPING = frozenset({"view", "reshape", "expand"})
-# The results of in-place writes that have no out-of-place form.
-_OVERWRITING: dict[str, Callable[..., tuple[str, Any, Any, Any]]] = {
-    "zero_": lambda old: ("call_function", torch.zeros_like, (old,), {}),
-    "fill_": lambda old, value: ("call_function", torch.full_like, (old, value), {}),
-    "copy_": lambda old, new, *_: ("call_method", "expand_as", (new, old), {}),
-}
 # These remove the axis along which branches were stacked.
 _JOINING_BRANCHES = frozenset({"mean", "sum", "getitem", "select", "unbind"})
-# Python's operators that fx knows under another name.
-_OPERATORS = {
-    "__getitem__": operator.getitem,
-    "__add__": operator.add,
-    "__sub__": operator.sub,
-    "__mul__": operator.mul,
-}
 
 
 @dataclass(frozen=True)
@@ -85,15 +79,18 @@ def same_calls(one: Graph, other: Graph) -> bool:
     return calls(one) == calls(other)
 
 
-class _Recorder(TorchFunctionMode):
+class _Recorder(OwnChance):
     def __init__(self, model: nn.Module, x: Tensor):
         super().__init__()
         self._model, self._input = model, x
+        self._lines: dict[tuple[str, int], str] = {}  # source lines as they are shown
         self.graph = Graph()
-        self._tensors = TensorNodes(self.graph, model, self._refuse, self._note)
+        with DisableTorchFunction():
+            self._tensors = TensorNodes(self.graph, model, self._refuse, self._note)
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._inside: nn.Module | None = None  # the torch module that is running, recorded as one node
         self._refusal: UnsupportedModelError | None = None
+        self._hooked = _has_any_global_hook()  # hooks of all modules, which may do anything
         placeholder = self.graph.placeholder("x")
         self._note(placeholder, x)
         self._tensors.remember(x, placeholder)
@@ -124,34 +121,46 @@ class _Recorder(TorchFunctionMode):
 
     def _watched(self, path: str, module: nn.Module) -> Callable[..., Any]:
         """A module's call that notes where it is, and is one node if the module is one of torch's own."""
-        single, stack = is_one_operation(module), self._stack
-        run = getattr(module, "_orig_mod", module._call_impl)  # a part that torch.compile wraps runs as it was written
+        single, stack, place = is_one_operation(module), self._stack, (path, module)
+        unseen = single and not self._hooked and draws_nothing(module)
+        # A part that torch.compile wraps runs as it was written.
+        run: Any = module._modules.get("_orig_mod", module._call_impl)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            stack.append((path, module))
+            stack.append(place)
             try:
                 if single and self._inside is None:
-                    return self._one_node(path, module, args, kwargs)
+                    return self._one_node(path, module, args, kwargs, unseen=unseen)
                 return run(*args, **kwargs)
             finally:
                 stack.pop()
 
         return call
 
-    def _one_node(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _one_node(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, unseen: bool
+    ) -> Any:
+        """Run a module as one operation; ``unseen`` if nothing inside it needs this mode."""
         with DisableTorchFunction():
-            tensors = list(tensors_in(args, kwargs))
-            known = any(self._tensors.of(tensor) for tensor in tensors)
+            tensors = _tensors_in(args, kwargs)
+            known = any(map(self._tensors.of, tensors))
             # Now: the module may overwrite its input.
-            pending = self._tensors.argument(with_first_argument("input", args, kwargs)) if known else None
-            versions = _versions(tensors)
+            pending = self._tensors.arguments(*with_first_argument("input", args, kwargs)) if known else None
+            versions = [tensor._version for tensor in tensors]
         if pending is None:
             return module._call_impl(*args, **kwargs)
-        self._inside = module
-        try:
-            result = module._call_impl(*args, **kwargs)
-        finally:
-            self._inside = None
+        if unseen and _get_function_stack_at(_len_torch_function_stack() - 1) is self:  # forward entered no other mode
+            _pop_torch_function_stack()
+            try:
+                result = module._call_impl(*args, **kwargs)
+            finally:
+                _push_on_torch_function_stack(self)
+        else:
+            self._inside = module
+            try:
+                result = module._call_impl(*args, **kwargs)
+            finally:
+                self._inside = None
         with DisableTorchFunction():
             node = self._created("call_module", path, *pending)
             self._add(node, result)
@@ -160,7 +169,7 @@ class _Recorder(TorchFunctionMode):
 
     def _created(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         """A new node. Its arguments are set afterwards: fx searches those that it is given for symbols, slowly."""
-        node = self.graph.create_node(op, target)
+        node = self.graph.create_node(op, target, name=node_name(target))
         node.args = args
         if kwargs:
             node.kwargs = kwargs
@@ -173,77 +182,69 @@ class _Recorder(TorchFunctionMode):
         del types
         kwargs = kwargs or {}
         if self._inside is not None:
-            return func(*args, **kwargs)
+            return self.run_by_chance(func, args, kwargs)
+        function = function_of(func)
         with DisableTorchFunction():  # what is only looked at need not pass the other modes
-            name = operation_name(func)
-            tensors = list(tensors_in(args, kwargs))
-            if name in _SIZES and tensors:
+            tensors = _tensors_in(args, kwargs)
+            if function.name in _SIZES and tensors:
                 return self._sizes(func, args, kwargs)
-            self._refuse_misuse(func, name, args, tensors)
-            known = any(tensor in self._tensors for tensor in tensors)
-            if name == "setitem" and known:
+            if function.reads or function.writes:
+                self._refuse_misuse(function, args, tensors)
+            known = any(map(self._tensors.__contains__, tensors))
+            if function.name == "setitem" and known:
                 return self._tensors.write_part(*args)
-            pending = self._call(func, name, args, kwargs) if known else None  # now: the call may overwrite arguments
-            versions = _versions(tensors)
-        result = func(*args, **kwargs)
+            pending = self._call(function, args, kwargs) if known else None  # now: the call may overwrite arguments
+            versions = [tensor._version for tensor in tensors]
+        result = self.run_by_chance(func, args, kwargs) if function.draws else func(*args, **kwargs)
         with DisableTorchFunction():
-            if pending is not None and any(True for _ in tensors_in(result)):
+            if pending is not None and (isinstance(result, Tensor) or any(True for _ in tensors_in(result))):
                 node = self._created(*pending)
                 self._add(node, result)
                 self._tensors.note_writes(node, tensors, versions)
             elif pending is None:
-                by_chance = name in RANDOM or self._tensors.made_by_chance(tensors)
+                by_chance = function.name in RANDOM or self._tensors.made_by_chance(tensors)
                 for tensor in tensors_in(result):
                     self._tensors.note_constant(tensor, Constant(func, args, kwargs, by_chance))
         return result
 
-    def _refuse_misuse(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
+    def _refuse_misuse(self, function: Function, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
         """Refuse what reads the values of a signal, or writes into a parameter."""
-        if _reads(func, name) and any(self._depends_on_input(tensor) for tensor in tensors):
+        name = function.name
+        if function.reads and any(self._depends_on_input(tensor) for tensor in tensors):
             raise self._refuse(
                 name,
                 "forward reads the value of a signal. Control flow must not depend on the data; move such code out of "
                 "forward",
             )
-        if _writes_first(func) and args and any(self._tensors.is_parameter(tensor) for tensor in tensors_in(args[0])):
+        if function.writes and args and any(self._tensors.is_parameter(tensor) for tensor in tensors_in(args[0])):
             raise self._refuse(name, "it writes into a parameter of the model; change weights outside forward")
         if name == "numpy" and any(self._tensors.is_parameter(tensor) for tensor in tensors):
             raise self._refuse(
                 name, "it lets NumPy write into a parameter of the model; take the array outside forward"
             )
 
-    def _call(
-        self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[str, Any, Any, Any]:
+    def _call(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any, Any, Any]:
         """Return the call in fx's form, out of place."""
-        if name in RANDOM:
+        name, own = function.name, function.own
+        if function.draws and name in RANDOM:
             raise self._refuse(name, f"{name} draws random numbers, so the outputs depend on chance")
         if name in _RESHAPING:
             args = self._with_batch_size(args)
-        args, kwargs = with_first_argument(next(iter(argument_names(func, name)), "input"), args, kwargs)
-        written, options = self._tensors.argument((tuple(args), {k: v for k, v in kwargs.items() if k != "inplace"}))
-        own = getattr(func, "__name__", "")
-        if own in ("__get__", "__set__"):
-            if own == "__set__":
-                raise self._refuse(name, f"assigning to .{name} of a tensor cannot be followed; compute a new tensor")
+        args, kwargs = with_first_argument(function.first, args, kwargs)
+        if "inplace" in kwargs:
+            kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
+        written, options = self._tensors.arguments(args, kwargs)
+        if own == "__set__":
+            raise self._refuse(name, f"assigning to .{name} of a tensor cannot be followed; compute a new tensor")
+        if own == "__get__":
             return "call_function", getattr, (written[0], name), {}
-        if own in _OPERATORS:
-            return "call_function", _OPERATORS[own], written, options
-        if own.startswith("__r") and hasattr(operator, name[1:]):  # 2 - x is __rsub__(x, 2)
-            return "call_function", getattr(operator, name[1:]), written[::-1], options
         if "out" in kwargs:
             raise self._refuse(name, "it writes into out=, which cannot be followed; compute a new tensor")
-        if own in _OVERWRITING:
-            return _OVERWRITING[own](*written)
-        plain = own if own.startswith("__") else own.rstrip("_")
-        if own != plain and not (hasattr(Tensor, plain) or hasattr(torch, plain) or hasattr(F, plain)):
+        if own in OVERWRITING:
+            return OVERWRITING[own](*written)
+        if function.form is None:
             raise self._refuse(name, f"{own} has no out-of-place form; compute a new tensor")
-        wrapped = getattr(func, "__module__", "") == "torch._tensor" and hasattr(Tensor, plain)  # h ** 2
-        if wrapped or getattr(Tensor, own, None) is func or hasattr(func, "__objclass__"):
-            return "call_method", plain, written, options
-        if own != plain:
-            func = getattr(torch, plain, None) or getattr(F, plain)
-        return "call_function", func, written, options
+        return *function.form, written[::-1] if function.turned else written, options
 
     def _with_batch_size(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Recognise the number of examples that came through ``len(x)``, which can only return a plain integer."""
@@ -279,31 +280,31 @@ class _Recorder(TorchFunctionMode):
                     self._tensors.remember(part, item)
 
     def _note(self, node: Node, result: Any) -> None:
-        sources, first = node.all_input_nodes, node.op == "placeholder"
-        name = "" if node.op == "call_module" else operation_of(node, {})
-        from_data = any(source.meta.get("data") for source in sources)
-        node.meta["module"] = self._stack[-1][0]
-        node.meta["source"] = "" if first else source_line()
-        node.meta["data"] = first or (from_data and (name == "ones_like" or name not in SHAPE_ONLY))
-        if isinstance(result, Tensor):
-            node.meta["shape"], node.meta["dtype"] = tuple(result.shape), result.dtype
-        self._note_rows(node, name, sources, result)
-
-    def _note_rows(self, node: Node, name: str, sources: list[Node], result: Any) -> None:
-        """Record how many rows each example has on the first axis, unless branches were stacked before it."""
-        behind_branches = any(source.meta.get("stacked") for source in sources)
-        with_rows = node.op == "placeholder" or any(source.meta.get("factor") for source in sources)
-        if name == "stack":
+        """Record where a node was made, what it returned, and how many rows each example has on the first axis."""
+        meta, op = node.meta, node.op
+        name = "" if op == "call_module" else operation_of(node, {})
+        first = from_data = with_rows = op == "placeholder"
+        behind_branches = False
+        for source in node.all_input_nodes:
+            about = source.meta
+            from_data = from_data or about.get("data", False)
+            with_rows = with_rows or bool(about.get("factor"))
+            behind_branches = behind_branches or about.get("stacked", False)
+        meta["module"] = self._stack[-1][0]
+        meta["source"] = "" if first else source_line(self._lines)
+        meta["data"] = from_data and (name not in SHAPE_ONLY or name == "ones_like")
+        whole = isinstance(result, Tensor)
+        if whole:
+            meta["shape"], meta["dtype"] = tuple(result.shape), result.dtype
+        if name == "stack":  # from here on, rows are not examples
             stacked = with_rows and call_of(node, {})["dim"] == 0
         else:
             stacked = behind_branches and name not in _JOINING_BRANCHES
         if stacked or not (with_rows or behind_branches):
             factor = None
-        elif isinstance(result, Tensor):
-            factor = _rows_of_an_example(result)
-        else:  # a tuple, whose parts are nodes of their own
-            factor = 1
-        node.meta["stacked"], node.meta["factor"] = stacked, factor
+        else:  # the parts of a tuple are nodes of their own
+            factor = _rows_of_an_example(meta["shape"]) if whole else 1
+        meta["stacked"], meta["factor"] = stacked, factor
 
     def _depends_on_input(self, tensor: Tensor) -> bool:
         node = self._tensors.of(tensor)
@@ -320,27 +321,21 @@ class _Recorder(TorchFunctionMode):
     def _place(self, operation: str) -> str:
         path, module = self._stack[-1]
         where = f"module '{path}' ({type(module).__name__})" if path else f"{type(module).__name__}.forward"
-        return f"{where}, operation {operation}{source_line()}"
+        return f"{where}, operation {operation}{source_line(self._lines)}"
 
 
-def _rows_of_an_example(signal: Tensor) -> int | None:
+def _rows_of_an_example(shape: tuple[int, ...]) -> int | None:
     """How many rows each example has on the first axis; None if examples are not there."""
-    rows = signal.shape[0] if signal.ndim else 0
+    rows = shape[0] if shape else 0
     return rows // EXAMPLES if rows and rows % EXAMPLES == 0 else None
 
 
-def _reads(func: Callable[..., Any], name: str) -> bool:
-    """Whether a function passes a value to Python: float(h) does, h.float() does not."""
-    converts = name in ("bool", "int", "float") and not getattr(func, "__name__", "").startswith("__")
-    return name in READS and not converts
-
-
-def _writes_first(func: Callable[..., Any]) -> bool:
-    """Whether a function overwrites its first argument, judged by torch's convention of names."""
-    name = getattr(func, "__name__", "")
-    own = name.removeprefix("_foreach_")
-    return own.startswith("__i") or own in ("__setitem__", "__set__") or (own[-1:] == "_" and own[:1] != "_")
-
-
-def _versions(tensors: Any) -> list[int]:
-    return [tensor._version for tensor in tensors]
+def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors inside the arguments of a call; most calls have one or two, by themselves."""
+    found: list[Tensor] = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, tuple | list | dict | deque):
+            found.extend(tensors_in(value))
+    return found

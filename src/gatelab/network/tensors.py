@@ -3,7 +3,9 @@
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 import torch
@@ -29,12 +31,14 @@ class Constant:
 
 
 _UNKNOWN = Constant()
+_ATOMS = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})  # stand for themselves
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Known:
     """The node whose values a tensor holds, and the state of its memory at that time."""
 
+    tensor: ReferenceType[Tensor]
     node: Node
     mark: int
     version: int
@@ -52,33 +56,54 @@ class TensorNodes:
 
     def __init__(self, graph: Graph, model: nn.Module, refuse: Refuse, describe: Callable[[Node, Tensor], None]):
         self._graph, self._refuse, self._describe = graph, refuse, describe
-        self._known: Any = WeakIdKeyDictionary()  # tensor -> _Known
+        self._by_id: dict[int, _Known] = {}  # a WeakIdKeyDictionary takes ten times as long; each call looks often
         self._made: Any = WeakIdKeyDictionary()  # constant tensor -> Constant
         self._writes = WriteLog()
         self._attributes: dict[str, Node] = {}
         self._n: Node | None = None
-        buffers = list(model.named_buffers(remove_duplicate=False))
-        self._parameters = {address_of(parameter) for parameter in model.parameters()} - {0}
-        # Reversed, so that the first name of a shared parameter is entered last and stays.
-        parameters = reversed(list(model.named_parameters(remove_duplicate=False)))
-        self._names = {id(tensor): name for name, tensor in (*buffers, *parameters)}
+        self._parameters: list[Tensor] = []
+        self._names: dict[int, str] = {}
+        self._name_tensors(model)
+
+    def _name_tensors(self, model: nn.Module) -> None:
+        """Note the parameters, by their first names, and the buffers."""
+        parameters: dict[int, str] = {}
+        for path, module in model.named_modules(remove_duplicate=False):
+            start = f"{path}." if path else ""
+            for name, parameter in module._parameters.items():
+                if parameter is not None and id(parameter) not in parameters:
+                    parameters[id(parameter)] = start + name
+                    self._parameters.append(parameter)
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    self._names[id(buffer)] = start + name
+        self._names |= parameters
+
+    @cached_property
+    def _addresses(self) -> set[int]:
+        """Where the parameters' memory begins; first asked before anything could be written there."""
+        return {address_of(parameter) for parameter in self._parameters} - {0}
 
     def __contains__(self, tensor: Tensor) -> bool:
         """Whether a tensor belongs to the model, or was computed from its input or its parameters."""
-        return self._known.get(tensor) is not None or id(tensor) in self._names
+        return self._known(tensor) is not None or id(tensor) in self._names
+
+    def _known(self, tensor: Tensor) -> _Known | None:
+        known = self._by_id.get(id(tensor))
+        return known if known is not None and known.tensor() is tensor else None  # ids are used again
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor shares the memory of one of the model's parameters, which are the user's own."""
-        return isinstance(tensor, Tensor) and address_of(tensor) in self._parameters
+        return isinstance(tensor, Tensor) and address_of(tensor) in self._addresses
 
     def of(self, tensor: Tensor) -> Node | None:
         """Return the node that a tensor was last known as; None for parameters and unknown tensors."""
-        known = self._known.get(tensor)
+        known = self._known(tensor)
         return None if known is None else known.node
 
     def remember(self, tensor: Tensor, node: Node) -> None:
         """Note that a tensor holds the values of a node."""
-        self._known[tensor] = _Known(node, self._writes.mark(tensor), tensor._version)
+        self._by_id[id(tensor)] = _Known(ref(tensor), node, self._writes.mark(tensor), tensor._version)
 
     def note_constant(self, tensor: Tensor, constant: Constant) -> None:
         """Record how a tensor that does not depend on the input was made."""
@@ -111,8 +136,14 @@ class TensorNodes:
         self._describe(node, target)
         self.note_writes(node, [target], [-1])
 
+    def arguments(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call, with nodes for tensors and for numbers of examples."""
+        return tuple(map(self.argument, args)), self.argument(kwargs) if kwargs else {}
+
     def argument(self, value: Any) -> Any:
         """Return the same structure with nodes for tensors and for numbers of examples."""
+        if type(value) in _ATOMS:
+            return value
         if isinstance(value, Tensor):
             return self._node(value)
         if isinstance(value, BatchSize):
@@ -122,8 +153,8 @@ class TensorNodes:
         if isinstance(value, dict):
             return {key: self.argument(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
-            parts = [self.argument(part) for part in value]
-            return parts if isinstance(value, list) else tuple(parts)
+            parts = map(self.argument, value)
+            value = list(parts) if isinstance(value, list) else tuple(parts)
         return value.item() if isinstance(value, np.generic) else value
 
     def _multiple(self, factor: int) -> Node:
@@ -134,7 +165,7 @@ class TensorNodes:
         return self._n if factor == 1 else self._graph.call_function(operator.mul, (self._n, factor))
 
     def _node(self, tensor: Tensor) -> Node:
-        known = self._known.get(tensor)
+        known = self._known(tensor)
         if known is not None:
             return self._current(tensor, known)
         name = self._names.get(id(tensor))

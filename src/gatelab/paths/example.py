@@ -18,8 +18,7 @@ def one_example(model: nn.Module, x: Tensor) -> Tensor:
         (torch.Size([1, 2]), torch.Size([1, 2]))
     """
     model = observable(model)
-    for name, parameter in model.named_parameters():
-        refuse_unless_finite(name, parameter)
+    refuse_unless_finite(dict(model.named_parameters()))
     if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_nested or x.ndim == 0:
         return examples(x, model)  # raises the error
     failure: Exception | None = None
