@@ -16,6 +16,7 @@ from gatelab.gates import HardGate, SoftGate
 from gatelab.gates.functions import BoundedGate, GateFunction, refuse_steepness
 from gatelab.models.init import glorot_
 from gatelab.models.redraw import copied
+from gatelab.models.states import load_state
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.observe import observable, refuse_generator
@@ -339,5 +340,5 @@ def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
             f"{'…' if len(wrong) > 5 else ''}"
         )
     filled = copied(model)
-    filled.load_state_dict({**own, **given})
+    load_state(filled, {**own, **given})
     return filled
