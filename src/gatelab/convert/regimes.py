@@ -300,25 +300,32 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
 @torch.no_grad()
 def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     """Return the model with new weights."""
-    loose = set(parts.loose_parameters())
-    unknown = sorted(name for name in loose if not parts.makes_weights(name))
+    neutral = {name: parts.neutral(name) for name in sorted(set(parts.loose_parameters()))}
+    unknown = [name for name, start in neutral.items() if start is None and not parts.makes_weights(name)]
     if unknown:
         raise UnsupportedModelError(
-            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; make them "
-            "buffers, or give to_dgn a new network of the same architecture as gates_from"
+            f"{', '.join(unknown[:5])}{', …' if len(unknown) > 5 else ''}: no initialiser is known for parameters that "
+            "are not weights of Linear or Conv layers, scales or shifts; make them buffers, or give to_dgn a new "
+            "network of the same architecture as gates_from"
         )
     model = copied(parts.model)
     for weight, bias in parts.weights.values():
         glorot_(model.get_parameter(weight), generator)
         if bias is not None:
             attribute(model, bias).zero_()
-    for name in sorted(loose):
+    for name, start in neutral.items():
         parameter = model.get_parameter(name)
-        if parameter.requires_grad:  # a frozen parameter, such as a mask, stays
+        if not parameter.requires_grad:  # such as a mask
+            continue
+        if start is not None:
+            parameter.fill_(start)
+        else:
             _ = glorot_(parameter, generator) if parameter.ndim > 1 else parameter.zero_()
     for module in model.modules():
         if operation(module_operation(module)).kind is Kind.NORMALISATION:
             module.reset_parameters()  # pyright: ignore[reportCallIssue]  # ones, zeros and empty statistics; draws no random numbers
+    for path, start in parts.normalisation_state().items():
+        attribute(model, path).fill_(start)
     return model
 
 
