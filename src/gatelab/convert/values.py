@@ -155,7 +155,7 @@ def _decision(parts: Parts, node: Node, hard: bool) -> GateFunction:
 
 
 def _values(parts: Parts, end: Node, neutral: Mapping[str, float]) -> GraphNetwork:
-    """Write the value network; ``neutral`` are parameters that scale or shift, and the number at which each does nothing."""
+    """Write the value network; ``neutral`` has the number at which a parameter that scales or shifts does nothing."""
     graph, root = Graph(), nn.Module()
     branch = Branch(parts, parts.model, graph, root, _PREFIX)
     x = graph.placeholder("x")
@@ -178,12 +178,8 @@ def _values(parts: Parts, end: Node, neutral: Mapping[str, float]) -> GraphNetwo
             continue
         elif _lets_pass(parts, node):
             branch.follow(node)
-        elif role is not Role.FIXED and parts.network.kind(node) is Kind.SUM and _adds_a_constant(parts, node):
-            _drop_constant(branch, graph, parts, node)
-        elif branch.writes(node):
-            branch.made[node] = branch.zero_padded(node)
         else:
-            branch.copy(node)
+            _without_constant(branch, graph, parts, node)
         if node is end:
             graph.output(branch.made[node])
             break
@@ -196,13 +192,23 @@ def _values(parts: Parts, end: Node, neutral: Mapping[str, float]) -> GraphNetwo
     return network
 
 
+def _without_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> None:
+    """Write a node with zero in place of a constant that it adds or pads with: paths start at the input."""
+    if parts.roles[node] is not Role.FIXED and parts.network.kind(node) is Kind.SUM and _adds_a_constant(parts, node):
+        _drop_constant(branch, graph, parts, node)
+    elif branch.writes(node):
+        branch.made[node] = branch.zero_padded(node)
+    else:
+        branch.copy(node)
+
+
 def _adds_a_constant(parts: Parts, node: Node) -> bool:
     data = [arg for arg in node.args if isinstance(arg, Node) and parts.roles[arg] is not Role.FIXED]
     return len(data) == 1
 
 
 def _drop_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> None:
-    """Replace an added constant by zero: paths start at the input."""
+    """Replace an added constant by zero."""
     new = branch.copy(node)
     args = []
     for arg, old in zip(new.args, node.args, strict=True):
