@@ -20,16 +20,17 @@ def test_windows_that_have_a_field_are_not_dilated():
 class Pooled(nn.Module):
     """Gates that read an image behind a convolution and a pooling."""
 
-    def __init__(self, pool):
+    def __init__(self, pool, window):
         super().__init__()
-        self.feature, self.value, self.pool, self.last = nn.Conv2d(1, 2, 2), nn.Conv2d(1, 2, 3), pool, nn.Linear(2, 1)
+        self.feature, self.value = nn.Conv2d(1, 2, 2), nn.Conv2d(1, 2, window)
+        self.pool, self.last = pool, nn.Linear(2, 1)
 
     def forward(self, x):
         return self.last(gated(self.value(x), self.pool(self.feature(x)), HardGate()).mean((2, 3)))
 
 
 def test_the_field_behind_an_average_is_what_its_normals_read():
-    layers = gl.half_spaces(Pooled(nn.AvgPool2d(2, 1)).double(), (1, 5, 5))
+    layers = gl.half_spaces(Pooled(nn.AvgPool2d(2, 1), 3).double(), (1, 5, 5))
     (layer,) = layers.values()
     assert layer.filters is not None
     read = layer.normals([(0, 1, 1)])[0, 0] != 0
@@ -41,4 +42,4 @@ def test_the_field_behind_an_average_is_what_its_normals_read():
 
 def test_a_dilated_maximum_has_no_half_spaces():
     with pytest.raises(UnsupportedModelError, match="MaxPool2d"):
-        gl.half_spaces(Pooled(nn.MaxPool2d(2, 1, dilation=2)).double(), (1, 6, 6))
+        gl.half_spaces(Pooled(nn.MaxPool2d(2, 1, dilation=2), 4).double(), (1, 6, 6))

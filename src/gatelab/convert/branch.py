@@ -167,7 +167,7 @@ class Branch:
 
     def writes(self, node: Node) -> float:
         """Return the number that a constant padding writes; 0 for all other nodes."""
-        return written(self._network.call(node)) if self._network.operation(node) == "pad" else 0.0
+        return written(self._network.call(node))
 
     def zero_padded(self, node: Node) -> Node:
         """Return a new node that pads with zeros where this one pads with a constant."""

@@ -18,7 +18,7 @@ from gatelab.gates import HardGate, LeakyGate
 from gatelab.gates.functions import BoundedGate, GateFunction
 from gatelab.gates.layer import factors_of
 from gatelab.gates.pooling import take
-from gatelab.network.nodes import value_sources
+from gatelab.network.nodes import dense_parameters, value_sources
 from gatelab.network.operations import TRANSPOSED, Kind
 
 _PREFIX = "part"  # both halves hold the modules of the model under this name
@@ -115,7 +115,7 @@ def _behind_selection(parts: Parts, node: Node) -> Node:
 
 
 def _is_dense(parts: Parts, node: Node) -> bool:
-    return node in parts.weights and parts.network.operation(node) == "linear"
+    return node in parts.weights and dense_parameters(node, parts.network.modules) is not None
 
 
 def _lets_pass(parts: Parts, node: Node) -> bool:
