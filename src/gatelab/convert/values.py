@@ -185,7 +185,7 @@ def _values(parts: Parts, end: Node, neutral: Mapping[str, float]) -> GraphNetwo
             break
     network = GraphNetwork(graph, root).eval().requires_grad_(False)
     held = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-    starts = dict.fromkeys((bias for _, bias in parts.weights.values() if bias is not None), 0.0) | neutral
+    starts = {**{bias: 0.0 for _, bias in parts.weights.values() if bias is not None}, **neutral}
     for name, start in starts.items():
         if f"{_PREFIX}.{name}" in held:
             held[f"{_PREFIX}.{name}"].fill_(start)
