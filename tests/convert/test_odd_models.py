@@ -211,11 +211,13 @@ def test_functional_dropout_with_training_false_never_drops():
 
 
 def test_parameters_outside_layers_are_not_redrawn():
-    model = Net(lambda s, x: s.b(F.relu(s.a(x) * s.w[0])))
+    model = Net(lambda s, x: s.b(F.relu(s.a(x) * s.w[0].exp())))
     assert gl.to_dgn(model, Regime.FRNPF_DI) is not None
     assert gl.to_dgn(model, Regime.FRNPF_II, gates_from=Net(model._forward)) is not None
     for convert in (lambda: gl.to_dgn(model, Regime.FRNPF_II), lambda: gl.to_dlgn(model)):
-        with pytest.raises(UnsupportedModelError, match="w: no initialiser is known for parameters outside"):
+        with pytest.raises(
+            UnsupportedModelError, match="w: no initialiser is known for parameters that are not weights"
+        ):
             convert()
     with pytest.raises(UnsupportedModelError, match="w are not weights of Linear"):
         gl.path_features(model, torch.randn(2, 6), 4)
@@ -333,6 +335,6 @@ def test_parameters_that_make_weights_are_redrawn():
     assert torch.equal(twin.value.weight, model.weight)
     assert torch.equal(gl.to_dgn(model, gl.Regime.FRNPF_DI)(x), model(x))
     model.scale = nn.Parameter(torch.ones(4))
-    model.forward = lambda x: Sliced.forward(model, x * model.scale)
+    model.forward = lambda x: Sliced.forward(model, x * model.scale.exp())
     with pytest.raises(UnsupportedModelError, match="scale: no initialiser is known"):
         gl.to_dlgn(model, x=x)

@@ -57,6 +57,7 @@ BUILT = {
     ("gates/pattern.py", "torch"): "reads a dtype from a file",
     ("gates/pooling.py", "F"): "finds the winners of a max-pooling",
     ("hierarchy/projection_report.py", "functional"): "runs a norm again",
+    ("kernels/path/rules.py", "F"): "runs a fixed filter on images",
 }
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from gatelab.gates.pooling import AdaptiveMaxPool, MaxPool
 from gatelab.network.evaluation import attribute
 from gatelab.network.nodes import module_path
 from gatelab.network.operations import Kind
+from gatelab.network.padding import written
 
 _DROPOUTS: Mapping[str, type[_DropoutNd]] = {
     "dropout": nn.Dropout,
@@ -42,6 +44,7 @@ class Branch:
         self._parts, self._network, self._source, self._graph, self._root = parts, parts.network, source, graph, root
         self._prefix = prefix
         self._memo: dict[int, Any] = {}  # deepcopy's memo: shared parts of the model stay shared in the copy
+        self._never: dict[Node, Node] = {}  # copies of paddings that write -inf, and what each is a copy of
         self.made: dict[Node, Node] = {}
 
     def carry(self, node: Node) -> Node:
@@ -52,7 +55,10 @@ class Branch:
     def carry_linear(self, node: Node) -> Node:
         """Write the node as in a linear network: gates are open, and averages replace maxima."""
         by_role = {Role.DROPOUT: self.dropout, Role.GATE: self.follow, Role.MAX_POOL: self.average}
-        return by_role.get(self._role(node), self._other(node))(node)
+        new = by_role.get(self._role(node), self._other(node))(node)
+        if self.writes(node) == -inf:
+            self._never[new] = node
+        return new
 
     def _role(self, node: Node) -> Role:
         """Return the role of a node; for one that only decides, the role that it would have on a path."""
@@ -140,9 +146,13 @@ class Branch:
         return self._new_module(node, getattr(nn, f"MaxPool{pool.axes}d")(*sizes, ceil_mode=pool.ceil_mode))
 
     def average(self, node: Node) -> Node:
-        """Write an average over the windows of a max-pooling: the linear map that replaces it."""
+        """Write an average over the windows of a max-pooling: the linear map that replaces it.
+
+        Where a padding writes -inf, so that it wins no maximum, the average counts zeros.
+        """
         pool = self._pool(node)
         q = self.source(node)
+        q = self.zero_padded(self._never[q]) if q in self._never else q
         if isinstance(pool, AdaptiveMaxPool):
             new = self._graph.call_function(getattr(F, f"adaptive_avg_pool{pool.axes}d"), (q, pool.output))
         elif set(pool.dilation) != {1}:
@@ -154,6 +164,16 @@ class Branch:
             new = self._graph.call_function(getattr(F, f"avg_pool{pool.axes}d"), (q, *options))
         self.made[node] = new
         return new
+
+    def writes(self, node: Node) -> float:
+        """Return the number that a constant padding writes; 0 for all other nodes."""
+        return written(self._network.call(node))
+
+    def zero_padded(self, node: Node) -> Node:
+        """Return a new node that pads with zeros where this one pads with a constant."""
+        width: Any = self._network.modules[str(node.target)].padding if node.op == "call_module" else None
+        pads = torch.fx.map_arg(self._network.call(node)["pad"], self.made.__getitem__) if width is None else width
+        return self._graph.call_function(F.pad, (self.source(node), pads))
 
     def _pool(self, node: Node) -> MaxPool | AdaptiveMaxPool:
         pool = self._network.gating(node).pool

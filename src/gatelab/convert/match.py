@@ -77,7 +77,7 @@ class Parts:
             )
 
     def loose_parameters(self, *, deciding: bool = True) -> list[str]:
-        """Return the names of parameters that are used outside Linear, Conv and batch-norm layers.
+        """Return the names of parameters that are used outside Linear, Conv and batch-norm layers and as slopes.
 
         Args:
             deciding: whether to include parameters that only decide, which lie on no path.
@@ -90,7 +90,41 @@ class Parts:
             for node, role in self.roles.items()
             if role in roles and node.op == "get_attr" and "constant" not in node.meta
             if isinstance(tensor := attribute(self.model, str(node.target)), nn.Parameter) and id(tensor) not in own_ids
+            if not all(self._is_slope(user, node) or self._normalises(user) for user in node.users)
         ]
+
+    def _is_slope(self, user: Node, node: Node) -> bool:
+        return user in self.network.gates and self.network.gating(user).slope is node
+
+    def _normalises(self, user: Node) -> bool:
+        return bool(user.meta.get("data")) and self.network.kind(user) is Kind.NORMALISATION
+
+    def normalisation_state(self) -> dict[str, float]:
+        """Return the parameters and buffers of batch-norm functions, with the number at which each does nothing."""
+        neutral = {"running_mean": 0.0, "running_var": 1.0, "weight": 1.0, "bias": 0.0}
+        calls = [self.network.call(node) for node in self.roles if node.op != "call_module" and self._normalises(node)]
+        state = ((call.arguments.get(argument), start) for call in calls for argument, start in neutral.items())
+        return {
+            str(held.target): start
+            for held, start in state
+            if isinstance(held, Node) and held.op == "get_attr" and "constant" not in held.meta
+        }
+
+    def neutral(self, name: str) -> float | None:
+        """Return 1 for a parameter that only scales signals and 0 for one that only shifts them, else None."""
+        found: set[float | None] = set()
+        waiting = [node for node in self.roles if node.op == "get_attr" and node.target == name]
+        while waiting:
+            for user in waiting.pop().users:
+                kind = self.network.kind(user)
+                if user not in self.roles:
+                    continue
+                if not user.meta.get("data") and kind in (Kind.REARRANGEMENT, Kind.PASSING):
+                    waiting.append(user)
+                else:
+                    affine = self.roles[user] in (Role.LINEAR, Role.DECIDING) and is_affine(user, self.network.modules)
+                    found.add({Kind.SCALE: 1.0, Kind.SUM: 0.0}.get(kind) if affine else None)
+        return found.pop() if len(found) == 1 else None
 
     def makes_weights(self, name: str) -> bool:
         """Whether a parameter is used only to compute weights of layers: sliced, masked, scaled."""
@@ -141,7 +175,7 @@ def match(
     weights = {
         node: names
         for node in nodes
-        if (names := weight_parameters(node, network.modules)) is not None and (node in on_paths or node in deciding)
+        if (names := _own_parameters(network, node)) is not None and (node in on_paths or node in deciding)
     }
     values = [node for node in nodes if node in on_paths]
     refused += _unusable_weights(network, {node: weights[node] for node in values if node in weights}, values)
@@ -176,11 +210,22 @@ def _role(network: Network, node: Node, decoupled: bool) -> Role | None:
         return Role.FIXED
     if node in network.gates:
         return _gate_role(network, node, decoupled)
-    if weight_parameters(node, network.modules) is not None:
+    if _own_parameters(network, node) is not None:
         return Role.WEIGHT
     if network.kind(node) is Kind.DROPOUT and node.op != "call_module":
         return Role.DROPOUT
     return Role.LINEAR if is_affine(node, network.modules) else None
+
+
+def _own_parameters(network: Network, node: Node) -> tuple[str, str | None] | None:
+    """Return the paths of weight and bias of a weight layer; None for a fixed filter, such as a blur from a buffer."""
+    names = weight_parameters(node, network.modules)
+    if names is None or names[1] is not None:
+        return names
+    weight, (owner, _, name) = network.call(node)["weight"], names[0].rpartition(".")
+    if isinstance(weight, Node) and "constant" in weight.meta:
+        return None
+    return None if name in dict(network.model.get_submodule(owner).named_buffers(recurse=False)) else names
 
 
 def _gate_role(network: Network, node: Node, decoupled: bool) -> Role | None:

@@ -16,6 +16,7 @@ from gatelab.gates import HardGate, SoftGate
 from gatelab.gates.functions import BoundedGate, GateFunction, refuse_steepness
 from gatelab.models.init import glorot_
 from gatelab.models.redraw import copied
+from gatelab.models.states import load_state
 from gatelab.network.evaluation import attribute
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.observe import observable, refuse_generator
@@ -299,25 +300,32 @@ def _check(regime: Regime, beta: float, gates_from: nn.Module | None) -> None:
 @torch.no_grad()
 def _drawn(parts: Parts, generator: torch.Generator | None) -> nn.Module:
     """Return the model with new weights."""
-    loose = set(parts.loose_parameters())
-    unknown = sorted(name for name in loose if not parts.makes_weights(name))
+    neutral = {name: parts.neutral(name) for name in sorted(set(parts.loose_parameters()))}
+    unknown = [name for name, start in neutral.items() if start is None and not parts.makes_weights(name)]
     if unknown:
         raise UnsupportedModelError(
-            f"{', '.join(unknown)}: no initialiser is known for parameters outside Linear and Conv layers; make them "
-            "buffers, or give to_dgn a new network of the same architecture as gates_from"
+            f"{', '.join(unknown[:5])}{', …' if len(unknown) > 5 else ''}: no initialiser is known for parameters that "
+            "are not weights of Linear or Conv layers, scales or shifts; make them buffers, or give to_dgn a new "
+            "network of the same architecture as gates_from"
         )
     model = copied(parts.model)
     for weight, bias in parts.weights.values():
         glorot_(model.get_parameter(weight), generator)
         if bias is not None:
             attribute(model, bias).zero_()
-    for name in sorted(loose):
+    for name, start in neutral.items():
         parameter = model.get_parameter(name)
-        if parameter.requires_grad:  # a frozen parameter, such as a mask, stays
+        if not parameter.requires_grad:  # such as a mask
+            continue
+        if start is not None:
+            parameter.fill_(start)
+        else:
             _ = glorot_(parameter, generator) if parameter.ndim > 1 else parameter.zero_()
     for module in model.modules():
         if operation(module_operation(module)).kind is Kind.NORMALISATION:
             module.reset_parameters()  # pyright: ignore[reportCallIssue]  # ones, zeros and empty statistics; draws no random numbers
+    for path, start in parts.normalisation_state().items():
+        attribute(model, path).fill_(start)
     return model
 
 
@@ -339,5 +347,5 @@ def _with_weights_of(other: nn.Module, model: nn.Module) -> nn.Module:
             f"{'…' if len(wrong) > 5 else ''}"
         )
     filled = copied(model)
-    filled.load_state_dict({**own, **given})
+    load_state(filled, {**own, **given})
     return filled

@@ -4,7 +4,7 @@ Random path features need this: they compute the gates once and pass many random
 """
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -70,14 +70,16 @@ def halves(model: nn.Module, x: Tensor | None = None, *, hard: bool = False) -> 
     """
     parts = match(model, x, decoupled=True)
     parts.refuse_curved_heads("path features")
-    loose = parts.loose_parameters(deciding=False)
+    neutral = {name: parts.neutral(name) for name in parts.loose_parameters(deciding=False)}
+    loose = [name for name, start in neutral.items() if start is None]
     if loose:
         raise UnsupportedModelError(
-            f"path features: {', '.join(loose)} are not weights of Linear or Conv layers, so their paths are unknown"
+            f"path features: {', '.join(loose[:5])}{', …' if len(loose) > 5 else ''} are not weights of Linear or Conv "
+            "layers, scales or shifts, so their paths are unknown; make them buffers, or use neural_path_kernel"
         )
     end = _end(parts)
-    last = end if dense_parameters(end, parts.network.modules) is not None else None
-    values = _values(parts, end)
+    last = end if _is_dense(parts, end) else None
+    values = _values(parts, end, {name: start for name, start in neutral.items() if start is not None})
     layers = {
         node: ValueLayer(
             parts.model.get_parameter(name) if node is last else values.get_parameter(f"{_PREFIX}.{name}"),
@@ -109,7 +111,11 @@ def _behind_selection(parts: Parts, node: Node) -> Node:
     source = node
     while parts.network.kind(source) in (Kind.REARRANGEMENT, Kind.PASSING) and isinstance(source.args[0], Node):
         source = source.args[0]
-    return source if dense_parameters(source, parts.network.modules) is not None else node
+    return source if _is_dense(parts, source) else node
+
+
+def _is_dense(parts: Parts, node: Node) -> bool:
+    return node in parts.weights and dense_parameters(node, parts.network.modules) is not None
 
 
 def _lets_pass(parts: Parts, node: Node) -> bool:
@@ -148,14 +154,15 @@ def _decision(parts: Parts, node: Node, hard: bool) -> GateFunction:
     return LeakyGate(HardGate(), slope) if slope else HardGate()
 
 
-def _values(parts: Parts, end: Node) -> GraphNetwork:
+def _values(parts: Parts, end: Node, neutral: Mapping[str, float]) -> GraphNetwork:
+    """Write the value network; ``neutral`` has the number at which a parameter that scales or shifts does nothing."""
     graph, root = Graph(), nn.Module()
     branch = Branch(parts, parts.model, graph, root, _PREFIX)
     x = graph.placeholder("x")
     gating = [node for node, role in parts.roles.items() if role in (Role.GATE, Role.MAX_POOL)]
     gates = {node: graph.placeholder(f"gate_{place}") for place, node in enumerate(gating)}
     for node, role in parts.roles.items():
-        if node is end and dense_parameters(end, parts.network.modules) is not None:
+        if node is end and _is_dense(parts, end):
             graph.output(branch.source(node))
             break
         if role is Role.INPUT:
@@ -171,20 +178,28 @@ def _values(parts: Parts, end: Node) -> GraphNetwork:
             continue
         elif _lets_pass(parts, node):
             branch.follow(node)
-        elif role is not Role.FIXED and parts.network.kind(node) is Kind.SUM and _adds_a_constant(parts, node):
-            _drop_constant(branch, graph, parts, node)
         else:
-            branch.copy(node)
+            _without_constant(branch, graph, parts, node)
         if node is end:
             graph.output(branch.made[node])
             break
     network = GraphNetwork(graph, root).eval().requires_grad_(False)
     held = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-    for _, bias in parts.weights.values():
-        name = f"{_PREFIX}.{bias}"
-        if name in held:
-            held[name].zero_()
+    starts = {**{bias: 0.0 for _, bias in parts.weights.values() if bias is not None}, **neutral}
+    for name, start in starts.items():
+        if f"{_PREFIX}.{name}" in held:
+            held[f"{_PREFIX}.{name}"].fill_(start)
     return network
+
+
+def _without_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> None:
+    """Write a node with zero in place of a constant that it adds or pads with: paths start at the input."""
+    if parts.roles[node] is not Role.FIXED and parts.network.kind(node) is Kind.SUM and _adds_a_constant(parts, node):
+        _drop_constant(branch, graph, parts, node)
+    elif branch.writes(node):
+        branch.made[node] = branch.zero_padded(node)
+    else:
+        branch.copy(node)
 
 
 def _adds_a_constant(parts: Parts, node: Node) -> bool:
@@ -193,7 +208,7 @@ def _adds_a_constant(parts: Parts, node: Node) -> bool:
 
 
 def _drop_constant(branch: Branch, graph: Graph, parts: Parts, node: Node) -> None:
-    """Replace an added constant by zero: paths start at the input."""
+    """Replace an added constant by zero."""
     new = branch.copy(node)
     args = []
     for arg, old in zip(new.args, node.args, strict=True):
@@ -220,8 +235,9 @@ def _weight_layers(parts: Parts) -> Iterator[tuple[Node, str, bool]]:
 
 def _fan_in(parts: Parts, node: Node) -> int:
     weight = parts.model.get_parameter(parts.weights[node][0])
-    # A transposed convolution's weight is (in, out, …).
-    return weight[:, 0].numel() if parts.network.operation(node) in TRANSPOSED else weight[0].numel()
+    if parts.network.operation(node) not in TRANSPOSED:
+        return weight[0].numel()
+    return weight[:, 0].numel() // parts.network.call(node)["groups"]  # its weight is (in, out / groups, …)
 
 
 class GateDecision(nn.Module):

@@ -17,6 +17,7 @@ from gatelab.data.user_data import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
 from gatelab.lab.kept_gates import FixedGates, channels_last, fixed_gates
+from gatelab.models.states import load_state
 from gatelab.network.network import Network, read
 from gatelab.network.operations import Kind
 
@@ -169,7 +170,7 @@ class SingleTeam(Team):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a state dict with an axis in front."""
-        self._model.load_state_dict({name: tensor[0] for name, tensor in state.items()})
+        load_state(self._model, {name: tensor[0] for name, tensor in state.items()})
 
 
 class StackedTeam(Team):

@@ -7,6 +7,7 @@ from torch import nn
 
 from gatelab.convert import Regime, to_dgn
 from gatelab.lab.team import StateDict
+from gatelab.models.states import load_state
 
 Factory = Callable[[torch.Generator], nn.Module]
 
@@ -21,7 +22,7 @@ def twin(factory: Factory, regime: Regime, seed: int, beta: float, gates: StateD
     source = None
     if gates is not None:
         source = network(factory, seed)
-        source.load_state_dict(gates)
+        load_state(source, gates)
     elif regime is not Regime.FRNPF_DI:
         source = network(factory, seed + 500_009)  # the same initialiser, another seed
     return to_dgn(network(factory, seed), regime, beta, source)

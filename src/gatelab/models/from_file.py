@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
+from gatelab.models.states import load_state
 from gatelab.work.user_code import from_file
 
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile and Lightning put these before each name
@@ -91,7 +92,7 @@ def load_weights(network: nn.Module, weights: Path) -> None:
             "architecture, or change the class to match"
         )
     try:
-        network.load_state_dict(state)
+        load_state(network, state)
     except RuntimeError as error:
         raise InputError(f"{weights} does not hold the weights of this network: {error}") from error
     broken = [name for name, tensor in state.items() if tensor.is_floating_point() and not tensor.isfinite().all()]

@@ -87,9 +87,10 @@ _TABLE = {
         """,
     Kind.REARRANGEMENT: """
         flatten (input start_dim=0 end_dim=-1)
+        pad (input pad mode='constant' value=None)
         view reshape unflatten ravel squeeze unsqueeze permute transpose swapaxes swapdims movedim moveaxis
         getitem narrow select split split_with_sizes tensor_split chunk unbind index_select flip roll rot90
-        expand expand_as repeat repeat_interleave tile pixel_shuffle pixel_unshuffle channel_shuffle unfold pad
+        expand expand_as repeat repeat_interleave tile pixel_shuffle pixel_unshuffle channel_shuffle unfold
         """,
     Kind.SPATIAL: f"""
         avg_pool1d avg_pool2d avg_pool3d {_AVERAGE}
@@ -148,7 +149,8 @@ _MODULES: Mapping[str, str] = {
     **{f"AdaptiveMaxPool{axes}d": f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)},
     **{f"AvgPool{axes}d": f"avg_pool{axes}d" for axes in (1, 2, 3)},
     **{f"AdaptiveAvgPool{axes}d": f"adaptive_avg_pool{axes}d" for axes in (1, 2, 3)},
-    **{f"{mode}Pad{axes}d": "pad" for mode in ("Zero", "Reflection", "Replication", "Circular") for axes in (1, 2, 3)},
+    **{f"{mode}Pad{axes}d": "pad" for mode in ("Zero", "Constant", "Reflection") for axes in (1, 2, 3)},
+    **{f"{mode}Pad{axes}d": "pad" for mode in ("Replication", "Circular") for axes in (1, 2, 3)},
     **{name: name.lower() for name in ("Threshold", "Flatten", "Unflatten", "Identity", "Softmax", "Sigmoid")},
     **dict.fromkeys(("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"), "interpolate"),
     **{name: name.lower() for name in ("SiLU", "GELU", "Hardswish", "Hardsigmoid", "Mish", "ELU", "SELU", "CELU")},

@@ -1,4 +1,4 @@
-"""The padding of a convolution, as numbers."""
+"""Padding: how wide it is around the image of a convolution, and which number it writes."""
 
 from typing import Any
 
@@ -25,3 +25,13 @@ def paddings(call: Call, kernel: tuple[int, ...]) -> list[tuple[int, int]]:
         totals = [step * (taps - 1) for step, taps in zip(steps, kernel, strict=True)]
         return [(total // 2, total - total // 2) for total in totals]
     return [(one, one) for one in per_axis(padding, len(kernel))]
+
+
+def written(call: Call) -> float:
+    """Return the number that an operation writes around its input: that of a constant padding; 0 for all others.
+
+    Example:
+        >>> written(Call("pad", {"mode": "constant", "value": -1.0})), written(Call("relu", {}))
+        (-1.0, 0.0)
+    """
+    return float(call.arguments.get("value") or 0.0) if call.operation == "pad" else 0.0

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -127,7 +127,9 @@ def _rearrangement(reading: PathReading, node: Node) -> Read:
         numbers = torch.arange(before + 1, before + prod(shape) + 1, dtype=torch.float64, device=reading.x.device)
         signals[source], before = numbers.view(shape), before + prod(shape)
     constant = reading.run(node, {source: torch.zeros_like(numbers) for source, numbers in signals.items()})
-    moved = reading.first(reading.run(node, signals) - constant).cpu()
+    never = constant == -inf  # a padding that wins no maximum
+    constant = constant.masked_fill(never, 0)
+    moved = reading.first((reading.run(node, signals) - constant).masked_fill(never, 0)).cpu()
     if not torch.equal(moved, moved.round()):
         raise reading.refuse(node, "it does not only move units")
     tables, before = list[LinkTable | LinkFilter](), 0

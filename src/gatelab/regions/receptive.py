@@ -106,6 +106,6 @@ def _behind_windows(network: Network, node: Node, field: ReceptiveField, axes: i
         return field.through(kernel, per_axis(call["stride"], axes), tuple(before for before, _ in around))
     if "kernel_size" not in call.arguments:
         return None
-    kernel = per_axis(call["kernel_size"], axes)
+    kernel = per_axis(call["kernel_size"], axes)  # of an average; only maxima, which have no field, dilate windows
     stride = per_axis(call["stride"] or kernel, axes)
     return field.through(kernel, stride, per_axis(call["padding"], axes))

@@ -21,6 +21,9 @@ def _grams(features, sizes):
     return torch.stack([part @ part.T * dim / part.shape[1] for part in features.split(sizes, dim=1)])
 
 
+GROUPED = nn.Sequential(
+    nn.Conv2d(2, 8, 2), nn.ReLU(), nn.ConvTranspose2d(8, 4, 2, groups=4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
+)
 EXACT = [
     (zoo.Functional(), torch.randn(4, 5)),
     (zoo.Residual(), torch.randn(4, 5)),
@@ -29,6 +32,7 @@ EXACT = [
     *((image_zoo.made(kind), kind.images()) for kind in (image_zoo.LeNet, image_zoo.Vgg, image_zoo.Residual)),
     (image_zoo.made(image_zoo.PreActivation), image_zoo.PreActivation.images()),
     (image_zoo.made(image_zoo.Dense), image_zoo.Dense.images()),
+    (GROUPED, torch.randn(3, 2, 4, 4)),
 ]
 
 

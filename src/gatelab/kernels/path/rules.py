@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx import Node
 
@@ -21,6 +22,7 @@ from gatelab.network.evaluation import held, run_node, run_on
 from gatelab.network.network import Network
 from gatelab.network.nodes import ancestors
 from gatelab.network.operations import DIFFERENCES, QUOTIENTS, Kind
+from gatelab.network.padding import written
 
 # A node that returns several tensors has several signals.
 Value = Signal | Moved | tuple[Signal | Moved, ...]
@@ -129,7 +131,7 @@ def _weight(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     if any(other in signals and other is not source for other in node.all_input_nodes) or source not in signals:
         raise reading.refuse(node, "its weight depends on the data")
     weight = reading.network.call(node)["weight"]
-    if isinstance(weight, Node) and not reading.holds_parameter(weight):
+    if not (reading.holds_parameter(weight) if isinstance(weight, Node) else isinstance(weight, nn.Parameter)):
         return _fixed_filter(reading, node, reading.signal(source, signals), weight)
     signal = reading.signal(source, signals)
     layer, used = layer_of(reading.network, node, signal)
@@ -137,9 +139,9 @@ def _weight(reading: Reading, node: Node, signals: dict[Node, Value]) -> Signal:
     return field_signal(number, layer.channels, layer.size, reading.x, layer.groups)
 
 
-def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node) -> Signal:
+def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node | Tensor) -> Signal:
     """Apply a filter that is not a parameter, such as a blur: one fixed map of positions, the same in all channels."""
-    value: Any = reading.network.constant(weight)
+    value: Any = reading.network.constant(weight) if isinstance(weight, Node) else weight
     call = reading.network.call(node)
     single = value.ndim > 2 and value.shape[1] == 1 and len(value) == signal.channels == call.arguments["groups"]
     if not single or not bool((value == value[:1]).all()):
@@ -148,9 +150,13 @@ def _fixed_filter(reading: Reading, node: Node, signal: Signal, weight: Node) ->
             "its weight is not a parameter, and not one filter for each channel by itself; make it a parameter, which "
             "counts as random",
         )
-    options = {name: call[name] for name in call.arguments if name not in ("input", "weight", "bias", "groups")}
-    options.pop("padding_mode", None)
-    convolve: Any = node.target
+    kept = call.arguments.keys() - {"input", "weight", "bias", "groups", "output_size"}
+    options = {name: call[name] for name in kept}
+    if options.pop("padding_mode", "zeros") != "zeros":
+        raise reading.refuse(node, "its filter is fixed and its padding is not zero; pad with F.pad before it")
+    if reading.biases and call["bias"] is not None:
+        raise reading.refuse(node, "its constants are starts of paths without a rule; use biases=False")
+    convolve: Any = getattr(F, call.operation)
 
     def run(images: Tensor) -> Tensor:
         filtered = convolve(images.flatten(0, 1).unsqueeze(1), value[:1].to(images), None, **options)
@@ -190,16 +196,28 @@ def _rearrangement(reading: Reading, node: Node, signals: dict[Node, Value]) -> 
         return value[place]
     shape = source.meta["shape"][1:]
     if isinstance(value, Signal) and _is_whole_input(value):
-        made = run_on(node, reading.network.model, _images(value, source))
+        made = _rearranged(reading, node, _images(value, source))
         return tuple(map(input_signal, made)) if isinstance(made, tuple | list) else input_signal(made)
     # Each unit carries its number, so the result shows where it went; 0 means no unit.
     numbers = torch.arange(1, prod(shape) + 1, dtype=torch.float64, device=reading.x.device).view(1, *shape)
-    places = run_on(node, reading.network.model, numbers)
+    places = _rearranged(reading, node, numbers)
     parts = [moved(value, part, node) for part in (places if isinstance(places, tuple | list) else [places])]
     known = tuple(part for part in parts if part is not None)
     if len(known) < len(parts):
         raise reading.refuse(node, "it does not only move units")
     return known if isinstance(places, tuple | list) else known[0]
+
+
+def _rearranged(reading: Reading, node: Node, images: Tensor) -> Any:
+    """Run a rearrangement, with zero in place of a constant that it writes: no path starts there."""
+    made = run_on(node, reading.network.model, images)
+    constant = written(reading.network.call(node))
+    if not constant:
+        return made
+    if reading.biases and isfinite(constant):  # padding by -inf never wins the maximum that follows
+        raise reading.refuse(node, "it pads with a constant, from which paths have no rule; use biases=False")
+    zeros, ones = (run_on(node, reading.network.model, torch.full_like(images, number)) for number in (0, 1))
+    return made.masked_fill(zeros == ones, 0)
 
 
 def _is_whole_input(signal: Signal) -> bool:

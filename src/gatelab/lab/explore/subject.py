@@ -19,6 +19,7 @@ from gatelab.lab.study.materials import answer_width, materials_of, shaped
 from gatelab.lab.study.rows import NETWORK
 from gatelab.lab.study.targets import fitted_targets
 from gatelab.lab.training_cells import kept_weights
+from gatelab.models.states import load_state
 
 UNTRAINED = "The network is not trained: it has the weights that its factory draws."
 _PANELS = {
@@ -134,7 +135,7 @@ def subject_of_run(path: Path, member: int = 0) -> Subject:
         raise RunError(f"{path}: {' and '.join(changed)} have changed since the study; restore them, or run it again")
     network = materials.source.start(seeds[member])
     if not materials.source.is_trained:
-        network.load_state_dict(kept_weights(run.folder(NETWORK), config.epochs, member + 1)[member])
+        load_state(network, kept_weights(run.folder(NETWORK), config.epochs, member + 1)[member])
     remark = f"Network {member} of {len(seeds)} of the study in {path.name}, after {config.epochs} epochs."
     said = (*materials.data.remarks, *(() if materials.source.is_trained else (remark,)))
     is_classifier = materials.task is Task.CLASSIFICATION

@@ -21,6 +21,7 @@ from gatelab.lab.study.watching import watch
 from gatelab.lab.team import SingleTeam
 from gatelab.lab.training import evaluate
 from gatelab.lab.training_cells import kept_weights, train_cell
+from gatelab.models.states import load_state
 
 _PROBES_OF_CONTROL = 64
 _MOST_EPOCHS = 10  # times the epochs of the other rows, when there are few examples
@@ -163,7 +164,7 @@ class _StudyCell:
         networks = []
         for seed, state in zip(self._seeds, kept_weights(folder, epoch, len(self._seeds)), strict=True):
             network = self._source.start(seed)
-            network.load_state_dict(state)
+            load_state(network, state)
             networks.append(network.eval())
         return networks
 
