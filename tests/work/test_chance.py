@@ -118,8 +118,12 @@ def test_others_may_draw_from_numpy_meanwhile(monkeypatch):
         assert torch.equal(seeded_network(made, 3).weight, alone.weight)
 
 
-@pytest.mark.parametrize("make", [lambda: seeded_network(lambda: nn.Linear(20, 20), 1),
-                                  lambda: redrawn(nn.Linear(20, 20, dtype=torch.float64), 1).network])  # fmt: skip
+LAYER = nn.Linear(20, 20)  # made once: its constructor draws from the global generator
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: seeded_network(lambda: nn.Linear(20, 20), 1), lambda: redrawn(LAYER, 1).network]
+)
 def test_a_program_that_draws_meanwhile_gets_the_numbers_it_would_get_alone(make):
     count, wanted = 100, make()
     torch.manual_seed(3)
