@@ -128,6 +128,13 @@ def line_of_another_run(path: Path) -> None:
     (path / "journal.jsonl").write_bytes((other.path / "journal.jsonl").read_bytes() + lines[1])
 
 
+def strip(path: Path) -> None:
+    """Remove the record's checksum: a run of version 0.1 has none, and no time of its start either."""
+    record = json.loads((path / "run.json").read_text())
+    del record[KEY]
+    (path / "run.json").write_text(json.dumps(record))
+
+
 def delete(key):
     return lambda entry: entry.pop(key)
 
@@ -139,6 +146,8 @@ def put(key, value):
 CHECKPOINT = "cells/second/checkpoint-0.safetensors"
 WEIGHTS = "cells/first/epoch-3-0.safetensors"
 BEST = "cells/first/best.safetensors"
+
+RENAMED = ('"checksum": "sha256:', '"checksim": "sha25x:')  # a checksum of which no trace is left
 
 # What is done, and the part that must be named.
 HARM = {
@@ -170,8 +179,12 @@ HARM = {
     "a record of zeros": (zero("run.json", 0.0), "run.json"),
     "a record that is a list": (overwrite("run.json", "[]"), "run.json"),
     "a record nested too deeply": (overwrite("run.json", "[" * 100_000), "run.json"),
-    "a record without its checksum": (lambda p: (p / "run.json").write_text(json.dumps(
-        {k: v for k, v in json.loads((p / "run.json").read_text()).items() if k != KEY})), "line 1"),
+    "a record without its checksum": (strip, "run.json"),
+    "a record whose checksum has another name": (replace("run.json", *RENAMED), "run.json"),
+    "a line whose checksum has another name": (replace("journal.jsonl", *RENAMED), "line 1"),
+    "a checkpoint whose checksum has another name": (
+        replace(CHECKPOINT, '"checksum":"sha256:', '"checksim":"sha25x:'), CHECKPOINT.rpartition("/")[2]),
+    "an environment whose checksum has another name": (replace("environment.json", *RENAMED), "environment.json"),
     "a record that was made anew": (other_configuration, "line 1"),
     "a digit of the environment": (replace("environment.json", '"cores": ', '"cores": 1'), "environment.json"),
     "an environment cut short": (cut("environment.json", 0.5), "environment.json"),
@@ -182,7 +195,8 @@ HARM = {
     "a checkpoint with zeros for weights": (zero(CHECKPOINT, 0.7), CHECKPOINT.rpartition("/")[2]),
     "a checkpoint cut short": (cut(CHECKPOINT, 0.9), CHECKPOINT.rpartition("/")[2]),
     "an empty checkpoint": (cut(CHECKPOINT, 0.0), CHECKPOINT.rpartition("/")[2]),
-    "weights without a checksum": (lambda p: save_file(load_file(p / WEIGHTS), p / WEIGHTS), "has no checksum"),
+    "weights without a checksum": (
+        lambda p: save_file(load_file(p / WEIGHTS), p / WEIGHTS), WEIGHTS.rpartition("/")[2]),
     "weights that the next cell reads": (flip(WEIGHTS, 0.9), WEIGHTS.rpartition("/")[2]),
     "weights of zeros": (zero(WEIGHTS, 0.8), WEIGHTS.rpartition("/")[2]),
     "the best weights": (flip(BEST, 0.6), BEST.rpartition("/")[2]),
@@ -204,7 +218,7 @@ def test_damage_is_named_and_redone_on_request(name, run, finished, command):
 
 
 # Damage that a command which goes on with the run would meet.
-MET = [name for name, (_, named) in HARM.items() if not named.startswith(("best", "has no checksum"))]
+MET = [name for name, (_, named) in HARM.items() if not named.startswith("best")]
 
 
 @pytest.mark.parametrize("name", MET)
@@ -222,6 +236,14 @@ def test_damage_is_never_used_silently(name, run, command):
     assert place in refused.err, refused.err
     if (run / "journal.jsonl").read_bytes() != before:
         raise ChangedStateError("a refused command has changed the journal")
+
+
+def test_a_record_that_lost_its_checksum_before_anything_was_finished(run, command):
+    """No line of the journal gives it away; only what version 0.1 did not write."""
+    (run / "journal.jsonl").write_bytes(b"")
+    strip(run)
+    assert command("verify", run).code == 1
+    assert "run.json is damaged: it has lost its checksum" in command("run", "small", "--out", run).err
 
 
 def test_a_changed_digit_is_not_reported(run, command):

@@ -42,7 +42,7 @@ def store(made, tmp_path, single_precision):
 
 
 def strip(path: Path) -> None:
-    """Remove the checksum of the metadata, as a store of version 0.1 has none."""
+    """Remove the checksum of the metadata: a store of version 0.1 has none, and no version either."""
     record = json.loads((path / "zarr.json").read_text())
     del record["attributes"]["gatelab"]["checksum"]
     (path / "zarr.json").write_text(json.dumps(record))
@@ -67,13 +67,15 @@ METADATA = {
     "zeros": zero("zarr.json", 0.0),
     "a list": overwrite("zarr.json", "[]"),
     "nested too deeply": overwrite("zarr.json", '{"a":' * 50_000),
+    "no checksum": strip,
+    "no checksum, and no tile yet": lambda path: (strip(path), (path / "ledger.jsonl").write_bytes(b"")),
+    "the name of its checksum": replace("zarr.json", '"checksum": "sha256:', '"checksim": "sha25x:'),
 }
 OTHERS = {
     "a checksum in the ledger": (replace("ledger.jsonl", '"crc32c": ', '"crc32c": 1'), "ledger.jsonl line 1"),
     "a tile's name in the ledger": (replace("ledger.jsonl", '"tile": [1, 0]', '"tile": [1, 1]'), "ledger.jsonl line"),
     "a bit of the ledger": (flip("ledger.jsonl", 0.5), "ledger.jsonl line"),
     "the ledger of another store": (line_of_another_store, "ledger.jsonl line 1"),
-    "no checksum in the metadata": (strip, "ledger.jsonl line 1"),
     "a bit of a tile": (flip("c/1/0", 0.5), "tile 1, 0 │ damaged: is damaged, or of another kernel: its checksum"),
     "a tile of zeros": (zero("c/1/0", 0.0), "tile 1, 0"),
     "a tile that is gone": (lambda path: (path / "c/1/0").unlink(), "tile 1, 0"),

@@ -270,7 +270,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert call("report", "runs/little")[1].strip().endswith("report.html")
     code, _, err = call("run", "study", "--set", "epochs=two")
     assert code == 2
-    assert err.startswith("gatelab: study: epochs: Input should be a valid integer")
+    assert err.startswith("gatelab: study: epochs: 'two' is not a whole number; give one, such as 15")
     assert call("run", "study", "--set", "epochs")[2] == (
         "gatelab: --set epochs: write key=value (more: gatelab explain InputError)\n"
     )

@@ -9,6 +9,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.errors import RunError
+from gatelab.lab.runs.directory import must_be_sealed
 from gatelab.lab.team import StateDict, Team
 from gatelab.work.tensors import read_tensors, write_tensors
 
@@ -37,7 +38,7 @@ class Checkpoint:
         """Restore team and optimiser from the file; without a file, return a fresh state."""
         if not self._path.exists():
             return TrainingState()
-        tensors, metadata = read_tensors(self._path)
+        tensors, metadata = read_tensors(self._path, must_be_sealed=must_be_sealed(self._path.parent))
         try:
             about = json.loads(metadata["progress"])
             team.load(part(tensors, "model/"))

@@ -1,11 +1,14 @@
 """An experiment: its configuration, its cells, its findings, and profiles from seconds to the published size."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer
+from pydantic_core import PydanticCustomError
 
 from gatelab.errors import InputError
 from gatelab.lab.findings import Findings
@@ -13,17 +16,55 @@ from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
 from gatelab.lab.verdicts import decided_together
 
+_KINDS: dict[str, tuple[type, str]] = {
+    "bool": (bool, "neither true nor false; give one of them"),
+    "int": (int, "not a whole number; give one"),
+    "float": (float, "not a finite number; give one"),
+}
+
 
 class Config(BaseModel):
-    """The settings of an experiment; unknown keys raise an error."""
+    """The settings of an experiment; unknown keys raise an error, and so do values of another type.
+
+    ``true`` is no number, 2.0 no whole number, and 1 is not ``true``: whoever writes them meant something else.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     smoke: bool = Field(default=False, repr=False)  # set by the profile: such a run decides no claim
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _as_given(cls, value: Any, read: Callable[[Any], Any]) -> Any:
+        taken = read(value)
+        for given, used in _numbers(value, taken):
+            kind = next(name for name, (type_, _) in _KINDS.items() if isinstance(used, type_))
+            if not _fits(given, kind):
+                known = {"given": given, "fault": _KINDS[kind][1]}
+                raise PydanticCustomError(f"{kind}_type", "{given} is {fault}", known)
+        return taken
 
     @model_serializer(mode="wrap")
     def _without_default(self, plain: Callable[["Config"], dict[str, Any]]) -> dict[str, Any]:
         """Leave ``smoke`` out unless it is set, so that runs started before it existed can continue."""
         return {key: value for key, value in plain(self).items() if key != "smoke" or value}
+
+
+def _numbers(given: Any, taken: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each number or truth value that was taken, and what was given for it."""
+    if isinstance(taken, bool | int | float):
+        yield given, taken
+    elif isinstance(taken, Mapping) and isinstance(given, Mapping):
+        for key, value in taken.items():
+            yield from _numbers(given.get(key), value)
+    elif isinstance(taken, list | tuple) and isinstance(given, list | tuple):
+        for one, other in zip(given, taken, strict=True):
+            yield from _numbers(one, other)
+
+
+def _fits(given: Any, kind: str) -> bool:
+    if kind == "bool" or isinstance(given, bool):
+        return kind == "bool" and isinstance(given, bool)
+    return isinstance(given, Integral) if kind == "int" else isinstance(given, Real) and isfinite(given)
 
 
 class SeededConfig(Config):
@@ -109,13 +150,27 @@ def read_config(kind: type[C], name: str, values: Mapping[str, Any]) -> C:
     try:
         return kind(**values)
     except ValidationError as error:
-        problems = [(".".join(map(str, e["loc"])), e["type"] == "extra_forbidden", e["msg"]) for e in error.errors()]
-        said = "; ".join(
-            f"there is no setting '{key}'{_similar(key, kind)}" if unknown else f"{key}: {message}"
-            for key, unknown, message in problems
-        )
-        listed = f". Its settings are {', '.join(kind.model_fields)}" if any(problem[1] for problem in problems) else ""
+        problems = error.errors()
+        said = "; ".join(_problem(kind, problem) for problem in problems)
+        unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
+        listed = f". Its settings are {', '.join(kind.model_fields)}" if unknown else ""
         raise InputError(f"{name}: {said.replace('Value error, ', '')}{listed}") from error
+
+
+def _problem(kind: type[Config], problem: Any) -> str:
+    key = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"there is no setting '{key}'{_similar(key, kind)}"
+    expected, context = problem["type"].partition("_")[0], problem.get("ctx", {})
+    if isinstance(problem["input"], bool | str):  # it was read as a number, and that one is out of bounds
+        bounds = [type(bound).__name__ for bound in context.values() if isinstance(bound, int | float)]
+        expected = bounds[0] if bounds else expected
+    if expected not in _KINDS:
+        return f"{key}: {problem['msg']}"
+    given, field = context.get("given", problem["input"]), kind.model_fields.get(str(problem["loc"][0]))
+    example = field.default if field is not None else None
+    suggested = f", such as {example!r}" if isinstance(example, _KINDS[expected][0]) and expected != "bool" else ""
+    return f"{key}: {given!r:.60} is {_KINDS[expected][1]}{suggested}"
 
 
 def _similar(key: str, kind: type[Config]) -> str:

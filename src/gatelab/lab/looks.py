@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gatelab.dynamics import GateTracker
 from gatelab.errors import RunError
 from gatelab.gates import GatePattern
+from gatelab.lab.runs.directory import must_be_sealed
 from gatelab.lab.team import Team
 from gatelab.work.files import read_json, write_json
 from gatelab.work.tensors import REMEDY, read_tensors
@@ -49,7 +50,7 @@ class Looks:
         file = self._file(epoch, place)
         if not file.exists():  # the checkpoint is from version 0.1, which used other files
             raise RunError(f"{file} is missing; remove {self._folder} and run again to repeat this cell")
-        return read_json(file, REMEDY)
+        return read_json(file, REMEDY, must_be_sealed=must_be_sealed(self._folder))
 
     def _file(self, epoch: int, place: int) -> Path:
         return self._folder / f"seen-{epoch}-{place}.json"
@@ -97,7 +98,9 @@ def moments(epochs: int, every: int) -> list[int]:
 
 
 def _read_gates(file: Path) -> GatePattern:
-    read_tensors(file)  # a damaged file is an error of the run, with the run's remedy
+    read_tensors(
+        file, must_be_sealed=must_be_sealed(file.parent)
+    )  # a damaged file is an error of the run, with the run's remedy
     return GatePattern.load(file)
 
 

@@ -13,6 +13,7 @@ from gatelab.lab.checkpoint import Checkpoint, TrainingState, part
 from gatelab.lab.looks import Look, Looks, gate_looks
 from gatelab.lab.optimisers import can_stack_under
 from gatelab.lab.runs import Context, Result
+from gatelab.lab.runs.directory import must_be_sealed
 from gatelab.lab.team import SingleTeam, StateDict, Team, teams
 from gatelab.lab.training import Augment, TrainConfig, train
 from gatelab.work.tensors import read_tensors, write_tensors
@@ -120,12 +121,13 @@ def train_and_track(
 
 def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell after an epoch that it kept."""
-    return [read_tensors(_kept_file(folder, epoch, place))[0] for place in range(count)]
+    files = [_kept_file(folder, epoch, place) for place in range(count)]
+    return [read_tensors(file, must_be_sealed=must_be_sealed(folder))[0] for file in files]
 
 
 def best_weights(folder: Path, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell, each after its best epoch."""
-    tensors, _ = read_tensors(folder / _BEST)
+    tensors, _ = read_tensors(folder / _BEST, must_be_sealed=must_be_sealed(folder))
     return [part(tensors, f"{place}/") for place in range(count)]
 
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gatelab import __version__
 from gatelab.errors import RunError
 from gatelab.work.checksums import Condition, condition
 from gatelab.work.files import locked, parse_object, read_file, reason, sync_folder, write_json
+
+# Keys of records that have a checksum; version 0.1, which wrote neither checksums nor these, is thus told from a record
+# that has lost its checksum.
+_VERSION, _SINCE_CHECKSUMS = "version", ("version", "started")
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class DirectoryFormat:
         with locked(path):
             if (path / self.record).exists():
                 raise self.error(f"another process has just created {path}; run the same command again to continue it")
-            write_json(path / self.record, record, self.inside)
+            write_json(path / self.record, self._with_version(record), self.inside)
             sync_folder(path)
             sync_folder(path.parent)
 
@@ -75,9 +80,9 @@ class DirectoryFormat:
             if condition(content) is Condition.DAMAGED:
                 raise self.error(self._damage(path, "its content does not match its checksum"))
             record = self._parse(path, content)
-            facts = record
-            for key in self.inside:
-                facts = facts[key]
+            if self._condition(content, record) is Condition.DAMAGED:
+                raise self.error(self._damage(path, "it has lost its checksum"))
+            facts = self._facts(record)
             if facts["format"] != self.version:
                 raise self.error(
                     f"{path} is a {self.noun} in another format ({facts['format']}); this version reads {self.version}"
@@ -123,12 +128,32 @@ class DirectoryFormat:
         """
         try:
             content = read_file(path / self.record)
-            parse_object(content)
+            return self._condition(content, parse_object(content))
         except OSError as error:
             raise self._foreign(path, error) from error
         except ValueError:
             return Condition.DAMAGED
-        return condition(content)
+
+    def _condition(self, content: bytes, record: dict[str, Any]) -> Condition:
+        found = condition(content)
+        try:
+            facts = self._facts(record)
+        except (KeyError, TypeError):  # not a record of gatelab
+            return found
+        had_one = isinstance(facts, dict) and any(key in facts for key in _SINCE_CHECKSUMS)
+        return Condition.DAMAGED if found is Condition.UNSEALED and had_one else found
+
+    def _facts(self, record: Any) -> Any:
+        """Return the part of the record that holds "format"."""
+        for key in self.inside:
+            record = record[key]
+        return record
+
+    def _with_version(self, record: Mapping[str, Any], inside: tuple[str, ...] | None = None) -> dict[str, Any]:
+        keys = self.inside if inside is None else inside
+        if keys:
+            return {**record, keys[0]: self._with_version(record[keys[0]], keys[1:])}
+        return {**record, _VERSION: __version__}
 
     def refuse_changes(self, path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         """Raise an error that names each key whose value differs."""

@@ -28,16 +28,26 @@ def write_tensors(path: Path, content: bytes) -> None:
     write_durably(path, start, digits, rest)
 
 
-def read_tensors(path: Path, remedy: str = REMEDY) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(
+    path: Path, remedy: str = REMEDY, *, must_be_sealed: bool = False
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors of a file and its metadata.
+
+    Args:
+        path: the file.
+        remedy: what the user can do if it is damaged.
+        must_be_sealed: whether a file without a checksum counts as damaged.
 
     Raises:
         RunError: the file is missing, damaged, or not a safetensors file.
     """
     try:
         content = read_file(path)
-        if condition(content) is Condition.DAMAGED:
+        found = condition(content)
+        if found is Condition.DAMAGED:
             raise ValueError("its content does not match its checksum")  # noqa: TRY301  one refusal for all faults
+        if must_be_sealed and found is Condition.UNSEALED:
+            raise ValueError("it has no checksum")  # noqa: TRY301
         tensors = load(content)
         header = json.loads(content[_SIZE : _SIZE + int.from_bytes(content[:_SIZE], "little")])
     except (OSError, ValueError, SafetensorError) as error:

@@ -14,7 +14,7 @@ import torch
 from gatelab import __version__
 from gatelab.lab.runs.cells import Result
 from gatelab.lab.runs.journal import Journal
-from gatelab.work.checksums import KEY
+from gatelab.work.checksums import KEY, Condition
 from gatelab.work.directory import DirectoryFormat
 from gatelab.work.files import read_json, refuse_links, write_json
 
@@ -134,6 +134,12 @@ def _environment() -> dict[str, Any]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def must_be_sealed(folder: Path) -> bool:
+    """Return whether all files of the run that a folder belongs to have checksums: version 0.1 wrote none."""
+    runs = [place for place in (folder, *folder.parents) if (place / RUN_FORMAT.record).exists()]
+    return not runs or RUN_FORMAT.record_condition(runs[0]) is not Condition.UNSEALED
 
 
 def _typed(record: Mapping[str, Any], key: str, kind: type) -> Any:

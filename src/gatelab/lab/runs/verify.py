@@ -22,7 +22,12 @@ def check_run(path: Path) -> list[Part]:
         RunError: there is no run.
     """
     found = RUN_FORMAT.record_condition(path)
-    record = Part(RUN_FORMAT.record, "", found, "does not match its checksum" if found is Condition.DAMAGED else "")
+    record = Part(
+        RUN_FORMAT.record,
+        "",
+        found,
+        "does not match its checksum, or has lost it" if found is Condition.DAMAGED else "",
+    )
     if found is Condition.DAMAGED:
         return [record]
     run = Run.read(path)

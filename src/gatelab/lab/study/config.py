@@ -80,7 +80,7 @@ class StudyConfig(DataConfig):
     epochs: int = Field(default=15, ge=1)
     batch_size: int = Field(default=32, ge=1)
     optimiser: Optimiser = Optimiser.ADAM
-    optimiser_options: dict[str, float] = Field(default_factory=dict)
+    optimiser_options: dict[str, bool | float] = Field(default_factory=dict)
     learning_rate: float = Field(default=1e-3, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     schedule: Schedule = Schedule.CONSTANT
