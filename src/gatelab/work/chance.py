@@ -22,7 +22,11 @@ from gatelab.errors import InputError
 
 _REMEDY = "draw with a torch.Generator of its own, or call gatelab while no other thread runs"
 OWN_THREADS = "gatelab: "  # the names of threads that gatelab starts begin so; they draw no random numbers
-_DRAW_NOTHING = ("rich.live", "tqdm._monitor", "multiprocessing.", "concurrent.futures.process")  # nor do theirs
+# Nor do these: progress bars, queues between processes, notebooks, debuggers, loggers.
+_DRAW_NOTHING = (
+    *("rich.live", "tqdm._monitor", "multiprocessing.", "concurrent.futures.process"),
+    *("ipykernel.", "IPython.", "zmq.", "tornado.", "prompt_toolkit.", "debugpy.", "pydevd", "_pydev", "tensorboard."),
+)
 _SEEDS = torch.random.manual_seed.__code__
 _OTHER_CHANGES = {
     torch.random.seed.__code__: "seed()",

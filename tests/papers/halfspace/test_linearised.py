@@ -46,6 +46,42 @@ def test_features_have_the_tangent_kernel_as_their_gram_matrix(model, shape):
     torch.testing.assert_close(gram, neural_tangent_kernel(model, x, outputs="full"))
 
 
+def _jacobian(model, x):
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    parts = torch.func.jacrev(lambda own: torch.func.functional_call(model, own, (x,)))(parameters)
+    return torch.cat([part.flatten(2) for part in parts.values()], dim=2)
+
+
+class Backwards(torch.nn.Module):
+    """Layers are used in another order than that of the parameters; one is not used at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.unused, self.first = torch.nn.Linear(4, 2), torch.nn.Linear(3, 3), torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu())
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (gconv(channels=[3, 4], dense=[5], outputs=4), (3, 6, 6)),
+        (torch.nn.Sequential(torch.nn.Conv2d(2, 4, (3, 2), groups=2), torch.nn.ReLU(), torch.nn.Flatten()), (2, 4, 4)),
+        (Odd(), (3,)),
+        (Backwards(), (3,)),
+    ],
+    ids=["convolutions", "groups", "no layer", "backwards"],
+)
+@pytest.mark.parametrize("structured", [True, False])
+def test_features_are_the_gradients_in_the_order_of_the_parameters(model, shape, structured, monkeypatch):
+    model, x = model.double().eval(), torch.randn(5, *shape, dtype=torch.float64)
+    if not structured:  # as where a gate is decided by rounding, and a batch's check fails
+        monkeypatch.setattr("gatelab.kernels.tangent.gradients._close", lambda *_: False)
+        monkeypatch.setattr("gatelab.kernels.tangent.gradients.Gradients._only_rounding", lambda *_: True)
+    torch.testing.assert_close(tangent_features(model, x), _jacobian(model, x))
+
+
 def test_features_have_one_order_for_all_batches():
     model, x = digits_network().double(), torch.randn(6, 64, dtype=torch.float64)
     parts = torch.cat([tangent_features(model, x[:2]), tangent_features(model, x[2:])])

@@ -1,12 +1,14 @@
 """The gradients themselves: the features of which the tangent kernel is the Gram matrix."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.errors import UnsupportedModelError
 from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, PositionFactor, UnitFactor, form
 from gatelab.kernels.tangent.kernel import TangentKernel, Wrt
+from gatelab.kernels.tangent.layers import Names
 
 _MANY = 2**30  # a number of columns so large that forming gradients is always the cheapest
 
@@ -18,8 +20,8 @@ def tangent_features(
 
     .. math:: \hat y(x; \Theta + \theta) \approx \hat y(x; \Theta) + \Phi(x)\, \theta, \qquad \Phi(x)\,\Phi(x')^\top = K
 
-    The product is the tangent kernel with ``outputs="full"``. Parameters are in the order in which the layers
-    are used, the same for all batches of one model. Memory is n · k · parameters: call it for a batch at a time.
+    The product is the tangent kernel with ``outputs="full"``. Parameters are in the order of
+    ``model.named_parameters()``. Memory is n · k · parameters: call it for a batch at a time.
 
     Args:
         model: see :func:`gatelab.neural_tangent_kernel`.
@@ -36,14 +38,19 @@ def tangent_features(
     """
     tiles = TangentKernel(model, wrt, "full", batch_size).on(x)
     tiles.columns = _MANY
-    rows = tiles.rows(x)
-    if rows.loose is None:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} uses its parameters outside layers, so the order of its gradients is not known; "
-            "use neural_tangent_kernel"
-        )
-    groups = rows.kept
-    return torch.cat([torch.cat([_formed(factor) for factor in group.values()], dim=2) for group in groups], dim=1)
+    sizes = tiles.gradients.sizes()
+    groups = tiles.rows(x).kept
+    return torch.cat([_in_order(group, sizes) for group in groups], dim=1)
+
+
+def _in_order(group: dict[Names, Factor], sizes: Mapping[str, int]) -> Float[Tensor, "n k parameters"]:
+    """Return the gradients of some outputs, parameter by parameter."""
+    parts: dict[str, Tensor] = {}
+    for names, factor in group.items():
+        parts |= zip(names, _formed(factor).split([sizes[name] for name in names], dim=2), strict=True)
+    like = next(iter(parts.values()))
+    unused = {name: like.new_zeros(*like.shape[:2], size) for name, size in sizes.items() if name not in parts}
+    return torch.cat([(parts | unused)[name] for name in sizes], dim=2)
 
 
 def _formed(factor: Factor) -> Float[Tensor, "n k parameters"]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.kernels.tangent.factors import ExplicitFactor, Factor, join
-from gatelab.kernels.tangent.layers import layer_factors, signals_of, used_in_several_ways
+from gatelab.kernels.tangent.layers import Names, layer_factors, signals_of, used_in_several_ways
 from gatelab.kernels.tangent.per_example import PerExample
 from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tangent.uses import ParameterUses
@@ -41,7 +41,6 @@ class NoStructureError(Exception):
 _MOST_ROUNDING = 0.1
 _NEIGHBOURS = 16  # examples on each side, when float64 decides whether an example depends on others
 _ALONE = threading.Lock()  # a model that is being differentiated holds stand-ins for its parameters
-_EXPLICIT = "every parameter"  # the one factor of a model without structure
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class GradientRows:
 
     x: Tensor
     loose: frozenset[str] | None
-    kept: list[dict[str, Factor]]
+    kept: list[dict[Names, Factor]]
     pair_entries: int
     group_bytes: int
 
@@ -90,6 +89,10 @@ class Gradients:
         group, batch = self._pass_sizes(self._signals)
         return _COPIES * min(n, batch) * group * self._signals * itemsize
 
+    def sizes(self) -> dict[str, int]:
+        """Return the parameters to differentiate by, in the model's order, with the number of their entries."""
+        return {name: parameter.numel() for name, parameter in self._each.wanted.items()}
+
     def rows(self, x: Tensor, batch_size: int | None, pairs: int) -> "GradientRows":
         """Return one factor per weight for the examples of x, each of which is paired with ``pairs`` others."""
         with _gradients_on():
@@ -104,7 +107,7 @@ class Gradients:
         """Return the same examples with explicit gradients."""
         return rows if rows.loose is None else self._rows(rows.x, batch_size, 1, None)
 
-    def groups(self, rows: "GradientRows", batch_size: int | None, pairs: int) -> Iterator[dict[str, Factor]]:
+    def groups(self, rows: "GradientRows", batch_size: int | None, pairs: int) -> Iterator[dict[Names, Factor]]:
         """Yield the factors of each group of outputs: those that are kept, or new ones."""
         if rows.kept:
             yield from rows.kept
@@ -144,23 +147,23 @@ class Gradients:
 
     def _factors(
         self, x: Tensor, batch_size: int | None, pairs: int, group: list[int], loose: frozenset[str] | None
-    ) -> dict[str, Factor]:
+    ) -> dict[Names, Factor]:
         with _gradients_on():
             if loose is None:
                 return self._explicit(x, batch_size, group)
             return self._structured(x, batch_size, pairs, group, loose)
 
-    def _explicit(self, x: Tensor, batch_size: int | None, group: list[int]) -> dict[str, Factor]:
+    def _explicit(self, x: Tensor, batch_size: int | None, group: list[int]) -> dict[Names, Factor]:
         each = [self._each.gradients(x[s : s + 1], group) for s in range(x.shape[0])]
         if group[0] == self._selected[0]:
             among = torch.cat([self._watch(x[rows])[1].detach() for rows in batches(x.shape[0], batch_size)])
             for position, (alone, _) in enumerate(each):
                 self._check_answer(position, alone, among, x)
-        return {_EXPLICIT: ExplicitFactor(torch.stack([gradients for _, gradients in each]))}
+        return {tuple(self._each.wanted): ExplicitFactor(torch.stack([gradients for _, gradients in each]))}
 
     def _structured(
         self, x: Tensor, batch_size: int | None, pairs: int, group: list[int], loose: frozenset[str]
-    ) -> dict[str, Factor]:
+    ) -> dict[Names, Factor]:
         _, fitting = self._pass_sizes(self._signals)
         parts, answers = [], []
         for rows in batches(x.shape[0], fitting if batch_size is None else batch_size):
@@ -195,7 +198,7 @@ class Gradients:
 
     def _batch_factors(
         self, batch: Tensor, group: list[int], pairs: int, loose: frozenset[str]
-    ) -> tuple[dict[str, Factor], Tensor]:
+    ) -> tuple[dict[Names, Factor], Tensor]:
         uses, answer = self._watch(batch)
         layers = [use for use in uses.uses if {use.weight, use.bias} - {None} - loose]
         if any(use.layer_input.shape[0] != batch.shape[0] or not use.intact for use in layers):
@@ -210,7 +213,7 @@ class Gradients:
                 explicit = self._each.by_torch_func(loose, batch, group)
             except RuntimeError as error:  # an operation that torch.func does not know
                 raise NoStructureError from error
-            factors["torch.func"] = ExplicitFactor(explicit)
+            factors[tuple(sorted(loose))] = ExplicitFactor(explicit)
         return factors, answer.detach()
 
     def _check(

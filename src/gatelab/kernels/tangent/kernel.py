@@ -18,6 +18,7 @@ from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, PositionFactor, UnitFactor
 from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructureError, Outputs
+from gatelab.kernels.tangent.layers import Names
 from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.observe import examples_for, observable, stand_in
@@ -242,7 +243,7 @@ class TangentTiles:
             kernel[i, j] += total
 
 
-def _matched(row: dict[str, Factor], column: dict[str, Factor], places: tuple[slice, slice]) -> list[_Pair]:
+def _matched(row: dict[Names, Factor], column: dict[Names, Factor], places: tuple[slice, slice]) -> list[_Pair]:
     if row.keys() != column.keys():
         raise NoStructureError
     return [(factor, column[name], places) for name, factor in row.items()]

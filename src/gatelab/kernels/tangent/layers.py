@@ -17,6 +17,8 @@ from gatelab.kernels.tangent.uses import LayerUse
 # million) the same.
 _SMALL = 2**20
 
+Names = tuple[str, ...]  # the parameters that a factor covers, in the order of its gradients
+
 
 def signals_of(
     answer: Float[Tensor, "n all"], probes: list[Tensor], outputs: Sequence[int]
@@ -71,8 +73,8 @@ def _all_at_once(
 
 def layer_factors(
     uses: list[LayerUse], signals: list[Float[Tensor, "n k ..."]], loose: frozenset[str], pairs: int
-) -> dict[str, Factor]:
-    """Return the factors of all weights and biases that layers use, apart from the ``loose``."""
+) -> dict[Names, Factor]:
+    """Return the factors of all weights and biases that layers use, apart from the ``loose``, by what they cover."""
     by_weight: dict[str, list[int]] = defaultdict(list)
     by_bias: dict[str, list[int]] = defaultdict(list)
     for position, use in enumerate(uses):
@@ -81,7 +83,7 @@ def layer_factors(
         if use.bias is not None and use.bias not in loose:
             by_bias[use.bias].append(position)
     stacked = [use.signals(deltas) for use, deltas in zip(uses, signals, strict=True)]
-    factors: dict[str, Factor] = {}
+    factors: dict[Names, Factor] = {}
     for name, positions in by_weight.items():
         inputs = _beside([uses[p].inputs() for p in positions], dim=2)
         deltas = _beside([stacked[p] for p in positions], dim=3)
@@ -90,10 +92,11 @@ def layer_factors(
         rides = inputs.shape[1] == inputs.shape[2] == 1 and bias is not None and by_bias.get(bias) == positions
         if rides and bias is not None:
             del by_bias[bias]
-        factors[name] = layer_factor(inputs, deltas, bias=rides, pairs_per_example=pairs)
+        covered = (name, bias) if rides and bias is not None else (name,)
+        factors[covered] = layer_factor(inputs, deltas, bias=rides, pairs_per_example=pairs)
     for name, positions in by_bias.items():
         total = torch.stack([stacked[p].sum(dim=3).flatten(2) for p in positions]).sum(dim=0)
-        factors[name] = DenseFactor(None, total, bias=True)
+        factors[name,] = DenseFactor(None, total, bias=True)
     return factors
 
 
