@@ -40,7 +40,7 @@ class Config(BaseModel):
             kind = next(name for name, (type_, _) in _KINDS.items() if isinstance(used, type_))
             if not _fits(given, kind):
                 known = {"given": given, "fault": _KINDS[kind][1]}
-                raise PydanticCustomError(f"{kind}_type", "{given} is {fault}", known)
+                raise PydanticCustomError("other_type", "{given} is {fault}", known)
         return taken
 
     @model_serializer(mode="wrap")
