@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer
 from pydantic_core import PydanticCustomError
@@ -40,7 +40,7 @@ class Config(BaseModel):
             kind = next(name for name, (type_, _) in _KINDS.items() if isinstance(used, type_))
             if not _fits(given, kind):
                 known = {"given": given, "fault": _KINDS[kind][1]}
-                raise PydanticCustomError("other_type", "{given} is {fault}", known)
+                raise PydanticCustomError(cast("LiteralString", f"{kind}_type"), "{given} is {fault}", known)
         return taken
 
     @model_serializer(mode="wrap")
@@ -163,7 +163,8 @@ def _problem(kind: type[Config], problem: Any) -> str:
         return f"there is no setting '{key}'{_similar(key, kind)}"
     expected, context = problem["type"].partition("_")[0], problem.get("ctx", {})
     if isinstance(problem["input"], bool | str):  # it was read as a number, and that one is out of bounds
-        bounds = [type(bound).__name__ for bound in context.values() if isinstance(bound, int | float)]
+        numbers = (value for name, value in context.items() if name != "given" and isinstance(value, int | float))
+        bounds = [type(bound).__name__ for bound in numbers]
         expected = bounds[0] if bounds else expected
     if expected not in _KINDS:
         return f"{key}: {problem['msg']}"
