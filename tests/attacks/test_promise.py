@@ -20,16 +20,6 @@ TESTS = {
         "attacks/state/test_threads.py::test_users_own_draws_meanwhile",
     ],
     "Numbers that your forward draws": ["attacks/state/test_state.py::test_global_generator_of_a_random_model"],
-    "Code that knows only torch's global generator": [
-        "work/test_chance.py::test_the_same_numbers_with_and_without_other_threads"
-    ],
-    "Alone, the generators of torch": ["work/test_chance.py::test_weights_from_other_generators"],
-    "Beside other threads nothing global": [
-        "work/test_chance.py::test_a_program_that_draws_meanwhile_gets_the_numbers_it_would_get_alone",
-        "work/test_chance.py::test_what_would_rewind_other_threads_is_refused",
-        "work/test_chance.py::test_weights_from_other_generators",
-    ],
-    "A `torch.manual_seed` of your own": ["work/test_chance.py::test_the_same_numbers_with_and_without_other_threads"],
     "A forward that hides its draws": ["attacks/state/test_state.py::test_draws_inside_a_function_are_refused"],
     "So is one that moves": ["attacks/state/test_state.py::test_forward_that_moves_a_random_state"],
     "gatelab cannot tell who drew": [

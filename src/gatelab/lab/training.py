@@ -17,7 +17,6 @@ from gatelab.lab.experiment import Config
 from gatelab.lab.objectives import Loss, Metric, Score, losses
 from gatelab.lab.optimisers import Optimiser, Schedule, make_optimiser
 from gatelab.lab.team import Team
-from gatelab.work.chance import seeded_chance
 from gatelab.work.here import threads_for
 
 _EVALUATION_BATCH = 250  # larger batches of a convolutional network do not fit the cache
@@ -60,7 +59,7 @@ class TrainConfig(Config):
     epoch_examples: int | None = Field(default=None, ge=1)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     loss: Loss = Loss.CROSS_ENTROPY
-    optimiser_options: dict[str, bool | float] = Field(default_factory=dict)
+    optimiser_options: dict[str, float] = Field(default_factory=dict)
     schedule: Schedule = Schedule.CONSTANT
     warm_up: float = Field(default=0.0, ge=0, lt=1)
     metric: Metric | None = None
@@ -132,7 +131,8 @@ def train(
         steepen(state.epoch)
         with threads_for(multiplications):
             team.train(True)
-            with seeded_chance(_epoch_seed(seeds[0], state.epoch)):  # for dropout
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(_epoch_seed(seeds[0], state.epoch))  # for dropout
                 loss = train_epoch(team, optimiser, data, config, seeds, state.epoch, augment, on_step)
             team.train(False)
             tested = evaluate(team, data, config.loss, config.metric)
@@ -244,7 +244,7 @@ def _steepening(team: Team, config: TrainConfig, optimiser: torch.optim.Optimize
 def _multiplications(team: Team, data: Examples) -> int:
     """Count the multiplications of all members' forward passes on one example each."""
     copy = team.member(0).eval()  # a forward pass may leave a trace in the network itself
-    with seeded_chance(0), FlopCounterMode(display=False) as counter:
+    with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
         copy(data.inputs(data.train_x[:1]))
     return team.size * counter.get_total_flops() // 2  # torch also counts the additions
 

@@ -1,11 +1,14 @@
 """Load a user's network from a Python file, and its weights from a file beside it."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -13,7 +16,6 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.models.states import load_state
-from gatelab.work.chance import is_alone, other_states, seeded_everywhere
 from gatelab.work.user_code import from_file
 
 _WRAPPERS = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile and Lightning put these before each name
@@ -26,12 +28,7 @@ def factory_from_file(place: str) -> Callable[[], Any]:
 
 
 def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
-    """Call a factory under a seed of torch, NumPy and ``random``, and leave their global states as they were.
-
-    Raises:
-        InputError: the factory needs arguments, fails, returns no network, or draws from NumPy's or Python's global
-            generator while other threads run.
-    """
+    """Call a factory under a seed of torch, NumPy and ``random``, and restore their global states."""
     name = getattr(factory, "__name__", factory)
     needed = _required_arguments(factory)
     if needed:
@@ -39,20 +36,8 @@ def seeded_network(factory: Callable[[], Any], seed: int) -> nn.Module:
             f"{name} needs arguments ({', '.join(needed)}); gatelab calls it without any. Write a function that fills "
             f"them in: def make(): return {name}({', '.join(f'{argument}=…' for argument in needed)})"
         )
-    before = other_states()
-    made = _made(factory, seed)
-    moved = [] if is_alone() else [name for name, state in other_states().items() if state != before[name]]
-    if moved and not _same_tensors(made, _made(factory, seed)):
-        raise InputError(
-            f"{name}() makes a different network each time: it draws from {' or '.join(moved)}, which gatelab cannot "
-            "seed while other threads run; draw the weights with torch, or call gatelab while no other thread runs"
-        )
-    return made
-
-
-def _made(factory: Callable[[], Any], seed: int) -> nn.Module:
-    name = getattr(factory, "__name__", factory)
-    with seeded_everywhere(seed):
+    with torch.random.fork_rng(devices=[]), _other_seeds(seed):
+        torch.manual_seed(seed)
         try:
             made = factory()
         except (Exception, SystemExit) as error:
@@ -64,9 +49,17 @@ def _made(factory: Callable[[], Any], seed: int) -> nn.Module:
     return made
 
 
-def _same_tensors(one: nn.Module, other: nn.Module) -> bool:
-    mine, yours = one.state_dict(), other.state_dict()
-    return mine.keys() == yours.keys() and all(torch.equal(mine[name], yours[name]) for name in mine)
+@contextmanager
+def _other_seeds(seed: int) -> Iterator[None]:
+    """Seed NumPy's and Python's global generators for a while: some networks draw their weights with them."""
+    held = np.random.get_state(), random.getstate()  # noqa: NPY002  the state that a user's code draws from
+    try:
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        yield
+    finally:
+        np.random.set_state(held[0])  # noqa: NPY002
+        random.setstate(held[1])
 
 
 def _required_arguments(factory: Any) -> list[str]:

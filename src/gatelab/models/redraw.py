@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.errors import UnsupportedModelError
-from gatelab.work.chance import seeded_chance
 
 _BATCH = 128  # examples of which a normalisation takes the mean and the variance at a time
 _OTHER = 15_485_863  # the offset from a draw's seed to the seed of the draw it is compared with
@@ -94,7 +93,7 @@ def redrawn(model: nn.Module, seed: int) -> Redrawn:
     before = _copies(network)
     # Freezing marks a mask only if some other parameter is not frozen.
     frozen = any(parameter.requires_grad for parameter in network.parameters())
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         _follow_rules(network, seed + _OTHER)
         other = _copies(network)  # rules that seed themselves or need arguments give the same weights again
         _follow_rules(network, seed)
@@ -123,8 +122,8 @@ def _follow_rules(network: nn.Module, seed: int) -> None:
     for place, module in enumerate(reversed(list(network.modules()))):
         rule = getattr(module, "reset_parameters", None)
         if callable(rule):
-            # A rule that needs arguments or is broken leaves its parameters to be permuted.
-            with seeded_chance(seed * 1009 + place), suppress(Exception):
+            torch.manual_seed(seed * 1009 + place)
+            with suppress(Exception):  # the rule needs arguments or is broken: these parameters are permuted
                 rule()
 
 

@@ -15,7 +15,6 @@ import torch
 
 from gatelab.errors import InputError
 from gatelab.lab.runs.cells import Cell, Context, Result, Work
-from gatelab.work.chance import OWN_THREADS
 from gatelab.work.executor import Crew
 from gatelab.work.files import locked, write_durably
 from gatelab.work.progress import Reporter
@@ -66,7 +65,7 @@ def in_pool(common: Common, reporter: Reporter, workers: int) -> Iterator[tuple[
     threads = max(1, torch.get_num_threads() // workers)
     with kept_from_children():
         messages = processes.SimpleQueue()
-    listener = threading.Thread(target=_listen, args=(messages, reporter), name=OWN_THREADS + "listener", daemon=True)
+    listener = threading.Thread(target=_listen, args=(messages, reporter), daemon=True)
     listener.start()
     pool = ProcessPoolExecutor(workers, processes, _prepare, (messages, threads))
 
@@ -100,7 +99,7 @@ def _prepare(messages: Any, threads: int) -> None:
     global _messages  # noqa: PLW0603  a worker process keeps state only in globals
     _messages = messages
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, name=OWN_THREADS + "end with parent", daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
