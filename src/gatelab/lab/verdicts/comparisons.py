@@ -94,7 +94,8 @@ def _exp(value: float) -> float:
 
 
 def _against(a: Sample, b: Sample) -> str:
-    return f"{a.text()} against {b.text()}, {a.runs if a.runs == b.runs else f'{a.runs} and {b.runs}'} runs"
+    runs = str(a.runs) if a.runs == b.runs else f"{a.runs} and {b.runs}"
+    return f"{a.text()} against {b.text()}, {runs} run{'' if runs == '1' else 's'}"
 
 
 def _compared(a: Sample, b: Sample, region: tuple[float, float], remark: str, *, paired: bool) -> Verdict:
