@@ -19,10 +19,10 @@ LAYERS = frozenset(
 COMMON = frozenset({"cpu", "cuda", "data", "cat", "H", "T", "t", "tile", "real", "gated", "to"})
 # Layers of torch that are named elsewhere, and why.
 REASONS = {
-    ("observe.py", "_BatchNorm"): "refuses statistics of the batch before anything is read",
-    ("observe.py", "_DropoutNd"): "refuses chance before anything is read",
-    ("observe.py", "RReLU"): "refuses chance before anything is read",
-    ("observe.py", "DataParallel"): "looks through a wrapper",
+    ("observe/checks.py", "_BatchNorm"): "refuses statistics of the batch before anything is read",
+    ("observe/checks.py", "_DropoutNd"): "refuses chance before anything is read",
+    ("observe/checks.py", "RReLU"): "refuses chance before anything is read",
+    ("observe/checks.py", "DataParallel"): "looks through a wrapper",
     ("convert/shallow.py", "Linear"): "tells its own two kinds of maps apart",
     ("convert/shallow.py", "Conv1d Conv2d Conv3d"): "builds one",
     ("convert/widen.py", "_BatchNorm"): "makes a wider one",
@@ -45,7 +45,7 @@ NAMED = {
     "kernels/tangent/uses.py": "batch_norm conv2d linear",  # those whose gradients have a known form
     "lab/team.py": "flatten identity linear",  # what stacked networks have
     # what may draw random numbers is told before anything is read
-    "observe.py": "alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout feature_dropout",
+    "observe/chance.py": "alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout feature_dropout",
     "paths/filters.py": "linear",  # has no positions
     "regions/counting.py": "mean sum",  # over positions
 }

@@ -214,7 +214,7 @@ def _states():
 @pytest.mark.parametrize("how", MOVED)
 def test_forward_that_moves_a_random_state(how, name, monkeypatch):
     """In the only thread it is refused, and the state is put back; test runners have threads of their own."""
-    monkeypatch.setattr("gatelab.observe.threading.active_count", lambda: 1)
+    monkeypatch.setattr("gatelab.observe.chance.threading.active_count", lambda: 1)
     monkeypatch.delitem(sys.modules, "beartype")  # which draws; it is here for the suite's own checks
     model = Changed(MOVED[how])
     before = _states()
@@ -239,7 +239,7 @@ def test_answer_that_depends_on_hidden_draws_while_other_threads_run(how, name):
 
 def test_python_draws_where_a_type_checker_draws_too(monkeypatch):
     """With beartype loaded, a state that moved says nothing about the model."""
-    monkeypatch.setattr("gatelab.observe.threading.active_count", lambda: 1)
+    monkeypatch.setattr("gatelab.observe.chance.threading.active_count", lambda: 1)
     monkeypatch.setitem(sys.modules, "beartype", sys)
     assert gl.capture_gates(Changed(MOVED["Python, in vain"]), torch.ones(2, 3)).layers
 

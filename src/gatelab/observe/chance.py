@@ -1,0 +1,156 @@
+"""Random numbers of gatelab's own for models that draw them, so that the caller's random state stays as it is."""
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gatelab.errors import InputError
+
+# Functions that draw random numbers and take a generator.
+RANDOM = frozenset(
+    """
+    rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson uniform
+    exponential random cauchy geometric log_normal kaiming_uniform
+    """.split()
+)
+# Functions that may draw random numbers internally, from torch's global generator.
+MAY_DRAW = frozenset(
+    """
+    dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout native_dropout rrelu
+    gumbel_softmax fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+    fractional_max_pool3d_with_indices multi_head_attention_forward scaled_dot_product_attention standard_gamma
+    sample_dirichlet binomial lstm gru rnn_tanh rnn_relu pca_lowrank svd_lowrank lobpcg
+    """.split()
+)
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Refuse a forward that changes a random state other than through torch's functions, and restore that state.
+
+    The check runs only if this is the only thread: others may draw in the meantime, and a restored state would give
+    them the same numbers again. Python's own random state is not checked where beartype is loaded, which changes it in
+    any function that it checks.
+
+    Raises:
+        InputError: the forward changed the random state of NumPy, of Python or of torch.
+    """
+    before = _random_states()
+    try:
+        yield
+    finally:
+        after = _random_states() if threading.active_count() == 1 else before
+        moved = [name for name, state in before.items() if not _same_state(state, after[name])]
+        for name in moved:
+            _SET_STATE[name](before[name])
+    if moved:
+        raise InputError(
+            f"the model's forward changes the random state of {' and '.join(moved)}, so its output may depend on "
+            "chance; draw random numbers outside forward"
+        )
+
+
+def _random_states() -> dict[str, Any]:
+    states: dict[str, Any] = {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    return states if "beartype" in sys.modules else states | {"Python": random.getstate()}
+
+
+def _same_state(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    return one == other if isinstance(one[1], tuple) else all(map(np.array_equal, one, other))
+
+
+_SET_STATE: dict[str, Callable[[Any], Any]] = {
+    "NumPy": np.random.set_state,
+    "Python": random.setstate,
+    "torch": torch.set_rng_state,
+}
+
+
+class OwnChance(TorchFunctionMode):
+    """Draws random numbers from its own generators, so that the caller's random state stays unchanged.
+
+    Inside another one it takes the other's place: every call of a function would pass both.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._outer: OwnChance | None = None
+
+    def __enter__(self) -> "OwnChance":
+        if isinstance(_get_current_function_mode(), OwnChance):
+            self._outer = _pop_mode()
+        return super().__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        if self._outer is not None:
+            _push_mode(self._outer)
+            self._outer = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation."""
+        del types
+        return self.run_by_chance(func, args, kwargs or {})
+
+    def run_by_chance(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation; if it draws random numbers, from these generators."""
+        name = getattr(func, "__name__", "").strip("_")
+        if name in RANDOM and kwargs.get("generator") is None:
+            given = (*args, *kwargs.values())
+            like = next((argument for argument in given if isinstance(argument, Tensor)), torch.empty(0))
+            device = torch.device(kwargs.get("device") or like.device)
+            if device not in self._generators:
+                self._generators[device] = torch.Generator(device).manual_seed(0)
+            return func(*args, **{**kwargs, "generator": self._generators[device]})
+        if name in MAY_DRAW:
+            with _NoOtherChance():
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+class _NoOtherChance(TorchDispatchMode):
+    """Refuses operations that can draw only from torch's global generator, such as dropout."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation."""
+        del types
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            raise InputError(
+                f"the model draws random numbers ({func.overloadpacket.__name__}), so its output depends on "
+                "chance; call model.eval(), and pass training=self.training to functions"
+            )
+        return func(*args, **kwargs)
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether this call of an operation draws from the global generator."""
+    schema = func._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema}
+    given |= dict(zip(given, args, strict=False)) | kwargs
+    idle = 0 in (given.get("p"), given.get("dropout_p")) or given.get("train", given.get("training")) is False
+    return given.get("generator") is None and not idle
+
+
+def refuse_generator(generator: object) -> None:
+    """Raise InputError unless ``generator`` is a torch.Generator or None; a seed is neither."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise InputError(
+            f"generator is {generator!r}; give a torch.Generator, such as torch.Generator().manual_seed(0), or None"
+        )
