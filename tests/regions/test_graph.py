@@ -137,6 +137,60 @@ def test_units_that_cancel_are_decided_exactly(seed, monkeypatch):
         assert len(linear_regions_2d(model)) >= 2
 
 
+def pooled(seed):
+    """Four units and their maximum; the third and the fourth are copies of the first and the second."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(2, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(4), nn.Flatten(), nn.Linear(1, 1)
+    ).double()
+    rows, biases = torch.randn(2, 2, generator=generator), torch.randn(2, generator=generator)
+    set_weights(model, [*rows.tolist(), *rows.tolist()], [*biases.tolist(), *biases.tolist()], [[1.0]], [0.0])
+    return model
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_in_a_window_win_nowhere_and_are_no_matter_for_a_warning(seed, monkeypatch, recwarn):
+    model = pooled(seed)
+    expected = linear_regions_2d(model, None, SQUARE)
+    assert len(expected) == 2
+
+    def refuse(*_args):
+        raise exact.TooLargeError
+
+    monkeypatch.setattr(cutting.ExactNetwork, "lines", refuse)  # then equal to the last bit counts as equal
+    found = linear_regions_2d(model, None, SQUARE)
+    torch.testing.assert_close(found.corners, expected.corners, rtol=0, atol=1e-14)
+    assert not found.gates["2"][..., 2:].any()
+    assert not recwarn.list
+    with torch.no_grad():  # a copy that differs in its last bit is another matter
+        model[0].bias[2] = torch.nextafter(model[0].bias[2], model[0].bias[2] + 1)
+    with pytest.warns(RuntimeWarning, match="too large to decide them exactly"):
+        linear_regions_2d(model, None, SQUARE)
+
+
+def brute_force_winners(model, points):
+    """The first of the largest inputs of each window, at each point."""
+    q = model[0](points)
+    return (q == q.amax(1, keepdim=True)).double().argmax(1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_are_divided_where_their_winner_changes(seed):
+    """Some taps never win, some win in a corner, some are equal."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(2, 9), nn.Unflatten(1, (1, 9)), nn.MaxPool1d(9), nn.Flatten(), nn.Linear(1, 1)
+    ).double()
+    rows, biases = torch.randn(9, 2, generator=generator), 2 * torch.randn(9, generator=generator)
+    rows[5], biases[5], biases[7] = rows[1], biases[1], -100.0
+    set_weights(model, rows.tolist(), biases.tolist(), [[1.0]], [0.0])
+    partition = linear_regions_2d(model, None, SQUARE)
+    points = 6 * torch.rand(4000, 2, generator=generator, dtype=torch.float64) - 3
+    own = partition.gates["2"].flatten(1).double().argmax(1)[partition.locate(points)]
+    assert torch.equal(own, brute_force_winners(model, points))
+    assert len(partition) == len(own.unique())
+
+
 def test_numbers_that_are_exact():
     values = np.array([0.1, -3e-200, 7e150, 0.0, 5e-324])
     both = exact.Dyadic.of(values)

@@ -1,5 +1,6 @@
 """``gatelab explore``."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +53,10 @@ def explore(
     from gatelab.lab.explore import explore as write
 
     given: dict[str, Any] = {"label": label, "data_root": None if data_root is None else str(data_root)}
-    with reporter() as progress:
+    with reporter() as progress, warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "signs at .* lie within the rounding error", RuntimeWarning
+        )  # the page says so
         page = write(
             model,
             data,

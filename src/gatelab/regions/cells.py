@@ -106,8 +106,11 @@ class Cells:
         name, cut = self._gates[level], self._cut(block, level)
         corners, starts, parents, made, doubts, above = self._split(block, cut)
         if doubts.any():
-            cut = self._cutter.corrected(name, cut, block.states, np.flatnonzero(doubts))
-            corners, starts, parents, made, _, above = self._split(block, cut)
+            tied = bool((doubts <= 0).all())  # negative: lines of a window that are equal to the last bit
+            better = self._cutter.corrected(name, cut, block.states, np.flatnonzero(doubts), all_tied=tied)
+            if better is not cut:
+                cut = better
+                corners, starts, parents, made, _, above = self._split(block, cut)
         self._layers.append(np.full(len(made), level))
         self._units.append(self._cutter.unit(name, made))
         self._cuts += len(made)

@@ -90,11 +90,15 @@ class Cutter:
         lines, errors = step.lines(gated), step.errors(gated)
         return Cut(lines, errors, _NO_WINDOWS, lines, errors / (self._reach * self._shares[name]))
 
-    def corrected(self, name: str, cut: Cut, states: States, doubtful: NDArray[np.int64]) -> Cut:
+    def corrected(
+        self, name: str, cut: Cut, states: States, doubtful: NDArray[np.int64], *, all_tied: bool = False
+    ) -> Cut:
         """Return the lines with those of doubtful regions from exact arithmetic, rounded once.
 
-        Where matrices are too large for that, the signs are those of float64, as in the network itself, and a warning
-        says so: bounds of rounding errors grow with depth, and a height within its bound need not be zero.
+        Where matrices are too large for that, lines that are equal to the last bit count as equal (``all_tied``: there
+        is no other doubt, and the cut is returned as it is). Other signs are those of float64, as in the network
+        itself, and a warning says so: bounds of rounding errors grow with depth, and a height within its bound need not
+        be zero.
         """
         states = self._before(name, states)
         q, sizes = cut.q.copy(), np.broadcast_to(cut.sizes, (len(cut.q), cut.sizes.shape[1])).copy()
@@ -103,6 +107,8 @@ class Cutter:
             try:
                 lines = self._exact.lines(name, own).cpu().numpy()
             except TooLargeError:
+                if all_tied:
+                    return cut
                 warnings.warn(
                     f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its "
                     "matrices are too large to decide them exactly; they are those of float64, so that regions as thin "

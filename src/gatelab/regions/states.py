@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
@@ -128,7 +127,7 @@ class WinnerStates:
 
     def opened(self, state: Tensor) -> Bool[Tensor, "n ..."]:
         """Return which gates of a GatePattern are open."""
-        return F.one_hot(state.long(), self.positions.shape[-1]).bool()
+        return state.unsqueeze(-1) == torch.arange(self.positions.shape[-1], device=state.device)
 
     def action(self, state: Tensor, *, plain: bool = False) -> Callable[[Tensor], Any]:
         """Return what gates in this state do to the value."""

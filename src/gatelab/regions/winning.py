@@ -6,7 +6,10 @@ Importing this module loads Numba. Polygons and lines are as in ``splitting``.
 import numba
 import numpy as np
 
+from gatelab.regions.plane import TOUCH
 from gatelab.regions.splitting import IN_DOUBT, grown, keep, middle, sides
+
+TIED = -1  # in doubt only because lines are equal to the last bit
 
 
 @numba.njit(nogil=True, cache=True)
@@ -39,14 +42,78 @@ def _winning_part(polygon, lines, errors, window, tap, pair_cuts, next_cut):
 
 
 @numba.njit(nogil=True, cache=True)
+def _earlier_twin(lines, window, tap):
+    """Return the line of an earlier tap that is equal to the last bit; −1 if there is none."""
+    k = window[tap]
+    for earlier in range(tap):
+        j = window[earlier]
+        if j >= 0 and lines[0, j] == lines[0, k] and lines[1, j] == lines[1, k] and lines[2, j] == lines[2, k]:
+            return j
+    return -1
+
+
+@numba.njit(nogil=True, cache=True)
+def _rivals(polygon, lines, errors, windows):
+    """Return the windows that have no clear winner all over a polygon.
+
+    The highest line in the polygon's middle is compared with the others. Those that are clearly below it on the whole
+    polygon win nowhere, nor do those that are equal to an earlier one to the last bit: of equal lines the first wins.
+
+    Returns:
+        The numbers of these windows; the lines that may win in each, −1 at the other taps; whether two lines are equal
+        to the last bit although their errors allow a difference.
+    """
+    numbers, tied = np.empty(windows.shape[0], np.int64), False
+    rivals = np.full(windows.shape, -1, np.int64)
+    x, y = middle(polygon, 0, len(polygon))
+    count = 0
+    for window in range(windows.shape[0]):
+        best, leader = -np.inf, -1
+        for tap in range(windows.shape[1]):
+            k = windows[window, tap]
+            if k >= 0:
+                height = lines[0, k] + lines[1, k] * x + lines[2, k] * y
+                if leader < 0 or height > best:
+                    best, leader = height, tap
+        contested, first = False, windows[window, leader]
+        for tap in range(windows.shape[1]):
+            k = windows[window, tap]
+            if k < 0 or tap == leader:
+                continue
+            constant, right, up = (
+                lines[0, first] - lines[0, k],
+                lines[1, first] - lines[1, k],
+                lines[2, first] - lines[2, k],
+            )
+            error = errors[first] + errors[k]
+            lowest = np.inf
+            for i in range(len(polygon)):
+                lowest = min(lowest, constant + right * polygon[i, 0] + up * polygon[i, 1])
+            if lowest > TOUCH * (abs(right) + abs(up)) + error:
+                continue
+            twin = _earlier_twin(lines, windows[window], tap)
+            if twin >= 0:
+                tied = tied or errors[twin] + errors[k] > 0
+            else:
+                rivals[count, tap] = k
+                contested = True
+        if contested:
+            rivals[count, leader] = first
+            numbers[count] = window
+            count += 1
+    return numbers[:count], rivals[:count], tied
+
+
+@numba.njit(nogil=True, cache=True)
 def _divide(polygon, lines, errors, windows, first_cut):
     """Return the parts of one polygon on which every window has one winner, as ``splitting._cut`` does."""
     here, here_starts, count = polygon.copy(), np.zeros((2, 1), np.int64), 1
     here_starts[1, 0] = len(polygon)
+    numbers, rivals, tied = _rivals(polygon, lines, errors, windows)
     taps, next_cut, doubt = windows.shape[1], first_cut, False
     made = np.empty((0, 1), np.int64)
     pair_cuts = np.empty((taps, taps), np.int64)
-    for window in range(windows.shape[0]):
+    for contested in range(len(numbers)):
         there, there_starts = np.empty((2 * len(here), 3)), np.zeros((2 * count + 1, 1), np.int64)
         parts = end = 0
         before = next_cut
@@ -54,10 +121,10 @@ def _divide(polygon, lines, errors, windows, first_cut):
             whole = here[here_starts[part, 0] : here_starts[part + 1, 0]]
             pair_cuts[:] = -1
             for tap in range(taps):
-                if windows[window, tap] < 0:
+                if rivals[contested, tap] < 0:
                     continue
                 cell, next_cut, unsure = _winning_part(
-                    whole, lines, errors, windows[window], tap, pair_cuts, next_cut
+                    whole, lines, errors, rivals[contested], tap, pair_cuts, next_cut
                 )  # fmt: skip
                 doubt = doubt or unsure
                 if len(cell) < 3:
@@ -73,8 +140,8 @@ def _divide(polygon, lines, errors, windows, first_cut):
         here, here_starts, count = there[:end], there_starts[: parts + 1], parts
         if made.shape[0] < next_cut - first_cut:
             made = grown(made, 2 * (next_cut - first_cut))
-        made[before - first_cut : next_cut - first_cut, 0] = window
-    return here, here_starts[:, 0], made[: next_cut - first_cut, 0], doubt
+        made[before - first_cut : next_cut - first_cut, 0] = numbers[contested]
+    return here, here_starts[:, 0], made[: next_cut - first_cut, 0], 1 if doubt else TIED if tied else 0
 
 
 @numba.njit(nogil=True, cache=True)
@@ -90,13 +157,14 @@ def divide(corners, starts, lines, errors, windows, first_cut):
         first_cut: the number of the first new cut.
 
     Returns:
-        As ``splitting.split``: corners, starts, parents, the window of each cut, doubts; and (parts, windows) the
-        first tap of each window whose line is the highest in the middle of each part.
+        As ``splitting.split``: corners, starts, parents, the window of each cut, doubts (TIED where lines are equal to
+        the last bit and nothing else is in doubt); and (parts, windows) the first tap of each window whose line is the
+        highest in the middle of each part.
     """
     polygons = starts.shape[0] - 1
     out, ends = np.empty((4 * corners.shape[0], 3)), np.zeros((2 * polygons + 1, 1), np.int64)
     parents, made = np.empty((2 * polygons + 1, 1), np.int64), np.empty((polygons, 1), np.int64)
-    doubts = np.zeros(polygons, np.bool_)
+    doubts = np.zeros(polygons, np.int8)
     parts = end = cuts = 0
     for polygon in range(polygons):
         own, error = lines[polygon if lines.shape[0] > 1 else 0], errors[polygon if errors.shape[0] > 1 else 0]

@@ -167,7 +167,9 @@ def test_what_was_tracked_is_a_timeline(tmp_path):
         ({"data": (X[:, :2], Y)}, r"does not accept your data: examples of shape \(2,\)"),
         ({"data": (X, Y + 1)}, "label .* is 3"),
         ({"data": (X[:3], Y[:3])}, "0 test examples; give at least two"),
-        ({"examples": 1}, "examples is 1; it must be at least 2"),
+        ({"examples": 1}, "examples is 1; give a whole number, at least 2"),
+        ({"examples": 2.5}, "examples is 2.5; give a whole number"),
+        ({"planes": True}, "planes is True; give a whole number"),
         ({"shown": [30]}, "example 30 does not exist; the part 'all' of your data has 30"),
         ({"triples": [(0, 1)]}, "0, 1 are 2 examples; three make a plane"),
         ({"triples": [(0, 1, 1)]}, "does not have three different examples"),
@@ -241,6 +243,10 @@ def test_a_limit_on_regions_makes_the_square_smaller():
     # The smaller square lies around a change of the decision, on the line between two examples of different classes.
     assert whole.between is None
     assert part.between is not None
+    told = []
+    assert shown_plane(model, x, (0, 1, 2), 2, ["1"], told.append).share < 2.0**-7  # few regions: a small square
+    shown_plane(model, x, (0, 1, 2), 50_000, ["1"], told.append)
+    assert told[-1].endswith("in 1/2 of the side")
     decided = model(x).argmax(1)
     first, second = (part.points[k] for k in part.between)
     assert decided[part.between[0]] != decided[part.between[1]]

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -62,8 +63,9 @@ class Wishes:
     def __post_init__(self) -> None:
         least = {"examples": LEAST, "paths": 0, "planes": 0, "regions": 1, "normals": 0}
         for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
+            given = getattr(self, name)
+            if not isinstance(given, int) or isinstance(given, bool) or given < bound:
+                raise InputError(f"{name} is {given!r}; give a whole number, at least {bound}")
         for triple in self.triples:
             if len(set(triple)) != 3:
                 raise InputError(f"the triple {', '.join(map(str, triple))} does not have three different examples")
@@ -202,16 +204,21 @@ class ExplorerGathering:
         triples = [*asked, *(t for t in telling_triples(found.examples, self.wishes.planes) if t not in asked)]
         layers = [layer.name for layer in found.gates]
         for number, triple in enumerate(triples if found.gates else ()):
-            self.reporter.update(_PLANES, number / len(triples), f"plane {number + 1} of {len(triples)}")
+            done, title = number / len(triples), f"plane {number + 1} of {len(triples)}"
+            self.reporter.update(_PLANES, done, title)
+            tell = partial(self._tell_square, done, title)
             named = ", ".join(str(gallery.places[k]) for k in triple)
             with self._attempting(f"plane through examples {named}"):
-                made = shown_plane(model, gallery.x[list(triple)], triple, self.wishes.regions, layers)
+                made = shown_plane(model, gallery.x[list(triple)], triple, self.wishes.regions, layers, tell)
                 if encoded_size(made) > self._room(found):
                     reason = f"its {len(made.starts) - 1:,} regions do not fit the page; raise --most-mb"
                     self.omissions.append(Omission(f"plane through examples {named}", reason))
                     continue
                 found = replace(found, planes=(*found.planes, made))
         return found
+
+    def _tell_square(self, done: float, title: str, square: str) -> None:
+        self.reporter.update(_PLANES, done, f"{title}, {square}")
 
     def _room(self, found: ExplorerFacts) -> int:
         """The bytes that are left; some are set aside for what is still to be said."""

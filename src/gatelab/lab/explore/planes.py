@@ -1,6 +1,6 @@
 """Exact regions on planes through three examples of a gallery, as large a part as the limit on regions allows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -14,19 +14,25 @@ from gatelab.lab.explore.facts import ShownExamples, ShownPlane
 from gatelab.lab.explore.gallery import decisions_of
 from gatelab.regions import Partition, Plane, linear_regions_2d
 
-SMALLEST = 2.0**-8  # the side of the first rectangle, relative to one around all three examples
+FIRST, SMALLEST = 2.0**-8, 2.0**-20  # sides of squares, relative to one around all three examples
 _HALVINGS = 40
 _ROOM = 1.5  # the side of that one, relative to the larger extent of the three
 
 
 def shown_plane(
-    model: nn.Module, x: Float[Tensor, "3 ..."], examples: tuple[int, int, int], limit: int, layers: Sequence[str]
+    model: nn.Module,
+    x: Float[Tensor, "3 ..."],
+    examples: tuple[int, int, int],
+    limit: int,
+    layers: Sequence[str],
+    tell: Callable[[str], object] = str,
 ) -> ShownPlane:
     """Cut the plane through three examples.
 
-    The square grows from 1/256 of its full side, doubling, as long as there are at most ``limit`` regions; the last one
-    is shown. The full square has the middle of the three as its own; a smaller one lies around a point where the
-    decision changes on the way from one of them to another, if there is one.
+    The square grows from 1/256 of its full side (less if that has too many regions), doubling, as long as there are at
+    most ``limit`` regions; the last one is shown. The full square has the middle of the three as its own; a smaller one
+    lies around a point where the decision changes on the way from one of them to another, if there is one. ``tell``
+    hears of each square.
 
     Raises:
         InputError: the three lie on a line.
@@ -39,9 +45,10 @@ def shown_plane(
     full = _ROOM * float((points.amax(0) - points.amin(0)).max())
     change = decision_change(model, plane, points)
     near = middle if change is None else change[2]
-    share, found = SMALLEST, _cut(model, plane, near, full * SMALLEST, limit)
+    share, found = _first_square(model, plane, near, full, limit)
     # Twice the side has up to four times the regions, or about twice if few cuts cross.
     while share < 1 and 3 * len(found) <= limit:
+        tell(f"{len(found):,} regions in 1/{1 / share:.0f} of the side")
         try:
             found = _cut(model, plane, middle if share == 0.5 else near, full * share * 2, limit)
         except TooManyPathsError:
@@ -68,6 +75,18 @@ def decision_change(model: nn.Module, plane: Plane, points: Float[Tensor, "3 2"]
         same = int(decisions_of(model(plane.at(middle[None])))) == decided[i]
         near, far = (middle, far) if same else (near, middle)
     return i, j, (near + far) / 2
+
+
+def _first_square(model: nn.Module, plane: Plane, middle: Tensor, full: float, limit: int) -> tuple[float, Partition]:
+    """A square with few enough regions, and its side relative to the full one."""
+    share = FIRST
+    while True:
+        try:
+            return share, _cut(model, plane, middle, full * share, limit)
+        except TooManyPathsError:
+            share /= 16
+            if share < SMALLEST:
+                raise
 
 
 def _cut(model: nn.Module, plane: Plane, middle: Tensor, side: float, limit: int) -> Partition:
