@@ -239,7 +239,7 @@ def _figure(config: Table2Config, best: Mapping[str, Sample]) -> FigureFacts:
 
 
 def _notes(config: Table2Config) -> tuple[str, ...]:
-    rate = config.rates()[0]
+    rate, tried = config.rates()[0], " and ".join(f"{rate:g}" for rate in config.rates())
     caption = "The paper's caption says width 100; its Appendix B and its authors' code say 128, which is used here."
     departures = {
         caption: config.arch is Arch.FC and config.width == 128,
@@ -248,6 +248,9 @@ def _notes(config: Table2Config) -> tuple[str, ...]:
         f"Batches of {config.batch_size}; the paper's are 32.": config.arch is not Arch.FC and config.batch_size != 32,
         f"Adam's step is {rate:g}; the paper's is 3e-4.": config.optimiser is Optimiser.ADAM
         and config.rates() != (3e-4,),
+        f"Steps of {tried}; the paper tries 0.1, 0.01 and 0.001.": config.optimiser is Optimiser.SGD
+        and config.rates() != (0.1, 0.01, 0.001),
+        "Each column has the step size with the best mean test accuracy at the last epoch.": len(config.rates()) > 1,
         f"Images are shrunk by {config.shrink}, to {config.side} pixels a side.": config.shrink != 1,
         f"Convolutional and dense widths are {config.channels:g} times the paper's.": config.channels != 1,
     }
