@@ -57,6 +57,16 @@ def test_models_without_a_path_kernel_are_tracked_all_the_same():
     assert record.active
 
 
+def test_a_dead_network_has_no_direction_for_its_labels():
+    model, x, y = gl.models.mlp([3, 5, 2], bias=True), torch.randn(8, 3), torch.arange(8) % 2
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)
+    record = gl.GateTracker(model, x, y).record(0)
+    assert record.active == {"1": 0.0}
+    assert record.complexity == float("inf")
+    assert record.cosine == 0.0
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="12 probes, 3 labels"):
         gl.GateTracker(gl.models.mlp([5, 4, 1]), torch.randn(12, 5), torch.ones(3))

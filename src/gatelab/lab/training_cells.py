@@ -1,6 +1,7 @@
 """Training inside a cell of a run; checkpoints, observations and the best weights are in the cell's folder."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -9,8 +10,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from gatelab.data.user_data import Examples
+from gatelab.errors import InputError
 from gatelab.lab.checkpoint import Checkpoint, TrainingState, part
-from gatelab.lab.looks import Look, Looks, gate_looks
+from gatelab.lab.looks import DIVERGED, Look, Looks, gate_looks
 from gatelab.lab.optimisers import can_stack_under
 from gatelab.lab.runs import Context, Result
 from gatelab.lab.runs.directory import must_be_sealed
@@ -113,10 +115,44 @@ def train_and_track(
     """Train like :func:`train_cell` and track the first model's gates; the result also has ``records``.
 
     ``probes`` are examples and their labels; without ``tangent`` no tangent kernel is computed.
+
+    Raises:
+        InputError: the first model diverged.
     """
     looks = gate_looks(context.folder, *probes, epochs=config.epochs, every=every, tangent=tangent)
     result = train_cell(models, seeds, data, config, context, looks=looks, keep=keep)
-    return {**result, "records": [entry["members"][0] for entry in looks.seen()]}
+    records = records_of(looks)
+    if len(records) < len(looks.seen()):
+        raise InputError(
+            f"the network diverged: its weights are not finite after epoch {config.epochs}; give a learning_rate "
+            f"below {config.learning_rate:g}"
+        )
+    return {**result, "records": records}
+
+
+def records_of(looks: Looks) -> list[Look]:
+    """What was seen of the first network, until it diverged, if it did."""
+    first = [entry["members"][0] for entry in looks.seen()]
+    return [look for look in first if DIVERGED not in look]
+
+
+def divergences(results: Mapping[str, Result]) -> list[str]:
+    """Name the cells in which a training ended with a loss that is no finite number: one note, or none.
+
+    Example:
+        >>> divergences({"a": {"train_loss": [[2.0, 1.0], [2.0, float("nan")]]}, "b": {"train_loss": [[1.0]]}, "c": {}})
+        ['Training diverged in: a. Its networks count with the accuracy that they ended with.']
+    """
+    names = [name for name, result in results.items() if has_diverged(result)]
+    if not names:
+        return []
+    return [f"Training diverged in: {', '.join(names)}. Its networks count with the accuracy that they ended with."]
+
+
+def has_diverged(result: Result) -> bool:
+    """Whether a training of a cell ended with a loss that is no finite number."""
+    return not all(isfinite(history[-1]) for history in result.get("train_loss", ()))
+
 
 
 def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:

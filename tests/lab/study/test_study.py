@@ -286,6 +286,15 @@ def test_a_network_that_learnt_nothing_is_told_so():
     assert any("is no better than one answer for all examples (0)" in note for note in found.notes)
 
 
+def test_trainings_that_diverge_are_told_and_do_not_end_the_study():
+    made = lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))  # noqa: E731
+    wild = {"optimiser": "sgd", "learning_rate": 30.0}
+    found = gl.study(made, "digits", epochs=3, runs=2, train_size=300, probes=20, stages=(1.0,), progress=False, **wild)
+    (note,) = [note for note in found.notes if "diverged" in note]
+    assert "random" in note
+    assert not found.decided
+
+
 def test_labels_are_shuffled_and_nothing_else():
     data = fitted(read_settings({}), gl.data.load("digits"), None).data
     mixed = shuffled(data, 0)

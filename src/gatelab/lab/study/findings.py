@@ -23,6 +23,7 @@ from gatelab.lab.study.config import StudyConfig, Task
 from gatelab.lab.study.figures import dynamics_figures, dynamics_table, row_figures
 from gatelab.lab.study.preview import control_text, kernels_text
 from gatelab.lab.study.rows import CONTROL, DECOUPLED_ROW, OWN, SETTING, Row, is_watched, rows, stage_name
+from gatelab.lab.training_cells import divergences, has_diverged
 from gatelab.lab.verdicts import Claim, Sample, decided_together, greater, share_of_gap
 from gatelab.work.files import write_durably
 
@@ -174,7 +175,7 @@ def _share(row: RowResult) -> str:
 def _notes(
     config: StudyConfig, facts: Mapping[str, Any], last: Mapping[str, Sample], results: Mapping[str, Result]
 ) -> list[str]:
-    notes = [*_guess(config, facts, last[OWN]), *surprises(config, last, facts["parameters"])]
+    notes = [*divergences(results), *_guess(config, facts, last[OWN]), *surprises(config, last, facts["parameters"])]
     if facts["largest_class"] is not None and facts["largest_class"] > 2 / facts["classes"] and config.metric is None:
         notes.append(
             f"Classes are uneven: {facts['largest_class']:.0%} of the training examples are of one class, which sets "
@@ -222,6 +223,7 @@ def _hardening_notes(results: Mapping[str, Result]) -> list[str]:
     """What hard gates would cost the networks whose gates are soft, on the probes."""
     notes = []
     for cell, name in (("network", OWN), ("decoupled", "the decoupled network")):
-        records = results.get(cell, {}).get("records", [])
+        result = results.get(cell, {})
+        records = [] if has_diverged(result) else result.get("records", [])
         notes += hardening_note(name, [records[-1].get("hardening")]) if records else []
     return notes

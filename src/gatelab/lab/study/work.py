@@ -20,7 +20,7 @@ from gatelab.lab.study.rows import DECOUPLED, NETWORK, RANDOM, REFIT, SETTING
 from gatelab.lab.study.watching import watch
 from gatelab.lab.team import SingleTeam
 from gatelab.lab.training import evaluate
-from gatelab.lab.training_cells import kept_weights, train_cell
+from gatelab.lab.training_cells import kept_weights, records_of, train_cell
 from gatelab.models.states import load_state
 
 _PROBES_OF_CONTROL = 64
@@ -190,7 +190,7 @@ class _StudyCell:
             nets, seeds, data or self._data, how, context, looks=looks, keep=keep, augment=materials.augment
         )
         if looks is not None:
-            result["records"] = [entry["members"][0] for entry in looks.seen()]
+            result["records"] = records_of(looks)
         return result
 
 

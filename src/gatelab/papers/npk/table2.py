@@ -21,7 +21,7 @@ from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.hardening import hardening_look, hardening_note
 from gatelab.lab.runs import Cell, Context, Result
 from gatelab.lab.training import Optimiser
-from gatelab.lab.training_cells import best_weights, train_and_look, train_cell
+from gatelab.lab.training_cells import best_weights, divergences, train_and_look, train_cell
 from gatelab.lab.twins import learnt_twins, network, twin
 from gatelab.lab.verdicts import Claim, Sample, equivalent, greater, share_of_gap
 from gatelab.papers.common import (
@@ -196,6 +196,7 @@ def _findings(config: Table2Config, results: Mapping[str, Result]) -> Findings:
         learning_curves(histories),
         *_claims(last),
         *_notes(config),
+        *divergences(results),
         *hardening_note("DNPFL", _gaps(config, results, rates["DNPFL"])),
     )
 
