@@ -154,7 +154,6 @@ def has_diverged(result: Result) -> bool:
     return not all(isfinite(history[-1]) for history in result.get("train_loss", ()))
 
 
-
 def kept_weights(folder: Path, epoch: int, count: int) -> list[StateDict]:
     """The weights of the first ``count`` networks of a cell after an epoch that it kept."""
     files = [_kept_file(folder, epoch, place) for place in range(count)]
