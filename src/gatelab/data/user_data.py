@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import psutil
 import torch
-from jaxtyping import Float, Num, Shaped
+from jaxtyping import Float, Int64, Num, Shaped
 from torch import Tensor
 
 from gatelab.data.circle_data import Regression
 from gatelab.data.dataset import Dataset
 from gatelab.errors import InputError
 
+NO_TEST_PART = "There is no test part"  # how a remark about it begins
 _HELD_OUT = 5  # one example in five is for test if there is no test part
 
 
@@ -26,7 +27,8 @@ class UserData:
         classes: names of the classes; empty if they have none.
         largest: the byte that stands for 1.
         remarks: sentences that say how the data were changed on loading.
-        held_out: whether the test part was taken from the training part, because there was none.
+        rows: the places of both parts in the given examples, if the test part was taken from them because there was
+            none.
     """
 
     title: str
@@ -37,7 +39,7 @@ class UserData:
     classes: tuple[str, ...] = ()
     largest: float = 255.0
     remarks: tuple[str, ...] = ()
-    held_out: bool = False
+    rows: tuple[Int64[Tensor, " n"], Int64[Tensor, " m"]] | None = None
 
     def inputs(self, x: Shaped[Tensor, "..."], dtype: torch.dtype | None = None) -> Float[Tensor, "..."]:
         """Return floating numbers; bytes are divided by ``largest``."""
@@ -47,11 +49,14 @@ class UserData:
     def subset(self, train: int | None, test: int | None = None, *, seed: int = 0) -> "UserData":
         """Return a random subset, in the order of the whole; None keeps all."""
         generator = torch.Generator().manual_seed(seed)
-        parts = []
-        for x, y, count in ((self.train_x, self.train_y, train), (self.test_x, self.test_y, test)):
+        parts, rows = [], []
+        given = (self.train_x, self.train_y, train), (self.test_x, self.test_y, test)
+        for (x, y, count), own in zip(given, self.rows or (None, None), strict=True):
             chosen = slice(None) if count is None else torch.randperm(len(x), generator=generator)[:count].sort().values
             parts += [x[chosen], y[chosen]]
-        return replace(self, train_x=parts[0], train_y=parts[1], test_x=parts[2], test_y=parts[3])
+            rows += [] if own is None else [own[chosen]]
+        kept = (rows[0], rows[1]) if rows else None
+        return replace(self, train_x=parts[0], train_y=parts[1], test_x=parts[2], test_y=parts[3], rows=kept)
 
 
 # What training accepts: labels are whole numbers, targets are real ones.
@@ -61,13 +66,12 @@ Part = tuple[Tensor, "Tensor | np.ndarray"]  # examples; targets as they come fr
 
 def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, remarks: tuple[str, ...] = ()) -> UserData:
     """Make a data set from its parts; without a test part, a random fifth of the examples is held out."""
-    notes, held_out = list(remarks), test is None
+    notes, rows = list(remarks), None
     if test is None:
         _refuse_unusable(title, "training", train[0], len(train[1]))
-        train, test = _held_out(train, seed)
-        notes.append(
-            f"There is no test part: a random fifth, {len(test[0]):,} examples, is held out, the same in every run."
-        )
+        rows = _held_out(len(train[0]), seed)
+        train, test = _rows(train, rows[0]), _rows(train, rows[1])
+        notes.append(f"{NO_TEST_PART}: a random fifth, {len(test[0]):,} examples, is held out, the same in every run.")
     for name, (x, y) in (("training", train), ("test", test)):
         _refuse_unusable(title, name, x, len(y))
     if train[0].shape[1:] != test[0].shape[1:]:
@@ -78,17 +82,19 @@ def user_data(title: str, train: Part, test: Part | None, *, seed: int = 0, rema
     train_y, test_y, classes, said = encoded(title, train[1], test[1])
     if train[0].dtype == torch.uint8:
         notes.append("Bytes are divided by 255.")
-    return UserData(title, train[0], train_y, test[0], test_y, classes, remarks=(*notes, *said), held_out=held_out)
+    parts = title, train[0], train_y, test[0], test_y, classes
+    return UserData(*parts, remarks=(*notes, *said), rows=rows)
 
 
-def _held_out(whole: Part, seed: int) -> tuple[Part, Part]:
+def _held_out(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The places of the examples for training, and of the fifth for test."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[n // _HELD_OUT :].sort().values, order[: n // _HELD_OUT].sort().values
+
+
+def _rows(whole: Part, rows: Tensor) -> Part:
     x, y = whole
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    test, train = (part.sort().values for part in (order[: len(x) // _HELD_OUT], order[len(x) // _HELD_OUT :]))
-    return (x[train], y[train.numpy() if isinstance(y, np.ndarray) else train]), (
-        x[test],
-        y[test.numpy() if isinstance(y, np.ndarray) else test],
-    )
+    return x[rows], y[rows.numpy() if isinstance(y, np.ndarray) else rows]
 
 
 def _refuse_unusable(title: str, part: str, x: Tensor, targets: int) -> None:

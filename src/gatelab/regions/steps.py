@@ -124,7 +124,7 @@ def step_to(replay: Replay, source: str, gate: str | None, inputs: tuple[int, ..
     if np.count_nonzero(weight) < FEWEST_NONZEROS * weight.size:
         return None
     closed = states.factor(torch.zeros(1, *shape, dtype=torch.bool)).expand(1, *shape)
-    return Step(weight, constant.cpu().numpy(), np.ascontiguousarray(closed.flatten().numpy()))
+    return Step(weight, constant.double().cpu().numpy(), np.ascontiguousarray(closed.flatten().numpy()))
 
 
 def _is_only_way(replay: Replay, origin: Node, node: Node) -> bool:

@@ -171,6 +171,12 @@ def test_what_was_tracked_is_a_timeline(tmp_path):
         ({"examples": 2.5}, "examples is 2.5; give a whole number"),
         ({"planes": True}, "planes is True; give a whole number"),
         ({"shown": [30]}, "example 30 does not exist; the part 'all' of your data has 30"),
+        ({"shown": [1.5]}, "1.5 is not the number of an example"),
+        ({"triples": [1, 2, 3]}, "triples has 1; give three examples for each plane"),
+        ({"triples": [(1.7, 2, 3)]}, "1.7 is not the number of an example"),
+        ({"most_mb": float("nan")}, "most_mb is nan; give the most megabytes"),
+        ({"most_mb": "20"}, "most_mb is '20'"),
+        ({"model": nn.LazyLinear(3)}, "lazy layers"),
         ({"triples": [(0, 1)]}, "0, 1 are 2 examples; three make a plane"),
         ({"triples": [(0, 1, 1)]}, "does not have three different examples"),
         ({"triples": [(0, 1, 2), (3, 4, 5)]}, "6 examples are asked for by number, and 4 fit the page"),
@@ -192,6 +198,8 @@ def test_files_in_the_way(tmp_path):
         small(tmp_path)
     assert path.read_text() == "mine"
     assert small(tmp_path, force=True).size > 1000
+    with pytest.raises(InputError, match="cannot be written: File name too long"):
+        gl.explore(net(), (X, Y), tmp_path / ("x" * 300))
     with pytest.raises(InputError, match="is a directory; give the name of a file"):
         gl.explore(net(), (X, Y), tmp_path)
     with pytest.raises(InputError, match="is no folder that you may write to"):
@@ -280,3 +288,79 @@ def test_the_directory_of_a_study(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises((InputError, RunError)):
         gl.explore(tmp_path / "empty", None, tmp_path / "other.html")
+
+
+def test_decisions_are_those_before_a_sigmoid(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1), nn.Sigmoid())
+    page = small(tmp_path, model, (X, Y % 2), examples=10).contents
+    right = (model(X)[:, 0] > 0.5).long()
+    numbers = list(page.examples.numbers)
+    assert page.examples.decisions == tuple(right[numbers].tolist())
+    assert page.examples.mistakes == int((right != Y % 2).sum())
+    assert 0 < page.examples.mistakes < 30
+    assert any("before the network's final softmax or sigmoid" in remark for remark in page.remarks)
+
+
+def test_numbers_are_the_rows_that_were_given(tmp_path):
+    """Without a test part all examples are shown from, under their own numbers."""
+    page = small(tmp_path, shown=np.array([25, 3]), examples=8).contents
+    assert {25, 3} <= set(page.examples.numbers)
+    np.testing.assert_allclose(page.examples.values, X[list(page.examples.numbers)].numpy(), rtol=1e-6)
+    assert page.examples.labels == tuple(Y[list(page.examples.numbers)].tolist())
+    assert not any("held out" in remark for remark in page.remarks)
+
+
+def test_inputs_that_are_no_images_have_no_boxes_and_one_contribution_each(tmp_path):
+    """Two channels, or a signal, are shown as a table of numbers."""
+    signals = nn.Sequential(nn.Conv1d(1, 3, 5), nn.ReLU(), nn.Flatten(), nn.Linear(78, 3))
+    planes = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3))
+    for place, (model, shape) in enumerate(((signals, (1, 30)), (planes, (2, 6, 6)))):
+        x = torch.randn(12, *shape, generator=torch.Generator().manual_seed(1))
+        page = gl.explore(model, (x, Y[:12]), tmp_path / f"{place}.html", examples=3, paths=3, planes=0).contents
+        paths = page.paths[0]
+        assert paths.by_input.size == page.examples.values.shape[1] == x[0].numel()
+        assert paths.by_input.sum() + paths.biases == pytest.approx(paths.value, rel=1e-5)
+        assert all(place.box is None for path in paths.paths for place in path.places)
+
+
+def test_values_of_a_piecewise_constant_network_start_at_ones(tmp_path):
+    model = gl.to_dlgn(net().double(), piecewise_constant=True)
+    page = small(tmp_path, model, examples=3, paths=400).contents
+    for paths in page.paths:
+        from_bias = sum(path.contribution for path in paths.paths if path.from_bias)
+        from_ones = sum(path.contribution for path in paths.paths if not path.from_bias)
+        assert paths.by_input.sum() == pytest.approx(from_ones, rel=1e-5, abs=1e-7)
+        assert paths.biases == pytest.approx(from_bias, rel=1e-5, abs=1e-7)
+        assert np.abs(paths.by_input).max() > 0
+
+
+def test_a_regression_shows_its_outputs_and_no_decision(tmp_path):
+    page = small(tmp_path, data=(X, torch.randn(30, 3, dtype=X.dtype)), triples=[(0, 1, 2)], examples=5).contents
+    (plane,) = page.planes
+    assert plane.outputs == (0, 1, 2)
+    assert len(plane.boundary) == 0
+    assert plane.between is None
+
+
+def test_planes_that_were_asked_for_do_not_vanish_without_a_reason(tmp_path):
+    page = small(tmp_path, nn.Linear(4, 3), triples=[(0, 1, 2)]).contents
+    assert {"paths", "planes", "half-spaces"} <= {gap.part for gap in page.omissions}
+
+
+def test_a_network_that_returns_single_precision_has_its_planes(tmp_path):
+    class Single(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = net()
+
+        def forward(self, x):
+            return self.body(x).float()
+
+    page = small(tmp_path, Single(), planes=1).contents
+    assert len(page.planes) + sum("plane" in gap.part for gap in page.omissions) == 1
+
+
+def test_many_outputs_take_room(tmp_path):
+    page = small(tmp_path, net(outputs=3000), examples=30, paths=0, most_mb=0.5)
+    assert 2 <= len(page.contents.examples.numbers) < 30
+    assert page.size <= 500_000

@@ -42,7 +42,8 @@ export class Gallery implements Part {
     if (examples.mistakes === null) return `${examples.numbers.length} examples ${from}.`;
     const shown = examples.numbers.filter((_, k) => this.app.isMistake(k)).length;
     const rate = short((100 * examples.mistakes) / examples.looked_at, 2);
-    return `${examples.numbers.length} examples ${from}, by class; ${shown} of them are mistakes (outlined), more than their share: the network decides ${examples.mistakes} of ${examples.looked_at.toLocaleString("en-GB")} examples wrongly, ${rate} %.`;
+    const isMore = shown * examples.looked_at > examples.mistakes * examples.numbers.length;
+    return `${examples.numbers.length} examples ${from}, by class; ${shown} of them are mistakes (outlined)${isMore ? ", more than their share" : ""}: the network decides ${examples.mistakes} of ${examples.looked_at.toLocaleString("en-GB")} examples wrongly, ${rate} %.`;
   }
 
   private get visible(): HTMLButtonElement[] {

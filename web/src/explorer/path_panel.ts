@@ -142,7 +142,9 @@ export class PathPanel implements Part {
     const { app } = this;
     const { A, B } = app.picked;
     const at = closedAt(app.facts.gates, path.gates, A, B);
-    const words = A === B || !path.gates.length ? "" : at < 0 ? `This path is open for B, ${app.nameOf(B)}, too.` : `For B, ${app.nameOf(B)}, this path is closed at layer ${app.facts.gates[path.gates[at][0]].name}.`;
+    const layer = app.facts.gates[path.gates[at]?.[0]];
+    const closed = layer?.slope ? `the gate of this path at layer ${layer.name} is closed and passes ${layer.slope} times its input` : `this path is closed at layer ${layer?.name}`;
+    const words = A === B || !path.gates.length ? "" : at < 0 ? `This path is open for B, ${app.nameOf(B)}, too.` : `For B, ${app.nameOf(B)}, ${closed}.`;
     return h("p", { class: "small", id: "path-other" }, words);
   }
 
@@ -219,8 +221,9 @@ const isAll = ([top, left, bottom, right]: Box, rows: number, columns: number): 
 /** The middle of what a unit sees, in pixels, unless it sees everything; inputs that are no image lie in a table. */
 function middle({ box, index, shape }: Place, isInput: boolean, rows: number, columns: number): [number, number] | null {
   if (box) return isAll(box, rows, columns) ? null : [(box[1] + box[3] + 1) / 2, (box[0] + box[2] + 1) / 2];
-  if (!isInput || shape.length !== 1) return null;
-  return [(index[0] % columns) + 0.5, Math.floor(index[0] / columns) + 0.5];
+  if (!isInput) return null;
+  const at = index.reduce((flat, place, axis) => flat * shape[axis] + place, 0);
+  return [(at % columns) + 0.5, Math.floor(at / columns) + 0.5];
 }
 
 /** A path in a line: names of layers, channels and positions. */

@@ -189,7 +189,7 @@ export class PlanePanel implements Part {
     const share = plane.share >= 1 ? "The square has room around all three examples" : `The square is 1/${Math.round(1 / plane.share)} as wide as one around all three examples, ${where}`;
     const why = plane.share >= 1 ? "" : ": a wider one has more regions than a page can hold";
     const soft = app.facts.gates.some(({ soft }) => soft) ? " Soft gates count as hard ones here." : "";
-    setText(this.about, `${grouped(regions)} exact regions; on each the network is one affine function. ${share}${why}.${inside ? "" : " None of the three lies inside."} The dark line is where the decision changes. Regions thinner than the rounding error of float64 may be missing.${soft}`);
+    setText(this.about, `${grouped(regions)} exact regions; on each the network is one affine function. ${share}${why}.${inside ? "" : " None of the three lies inside."}${app.facts.examples.labels.length ? " The dark line is where the decision changes." : ""} Regions thinner than the rounding error of float64 may be missing.${soft}`);
     this.canvas.setAttribute("aria-label", `${grouped(regions)} regions on the plane through examples ${plane.examples.map((example) => app.nameOf(example)).join("; ")}. Arrow keys move a cursor.`);
     this.tell(context, width, height);
     const wanted = SLOTS.map((slot) => app.picked[slot]);

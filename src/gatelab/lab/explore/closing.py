@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from gatelab.gates.pooling import take
 from gatelab.network import Network
+from gatelab.network.operations import Kind
 
 _COPIES = 2  # with one example, ``squeeze()`` would take the batch axis away
 Closed = Sequence[tuple[str, tuple[int, ...]]]  # gates by name and index of the unit in what the gate returns
@@ -46,17 +47,21 @@ def contributions_of_inputs(network: Network, x: Float[Tensor, "1 ..."], output:
     """Return, for each entry of an example, what all paths that start there contribute to an output together.
 
     With the gates as they are for x the output is affine in the values that pass them, so that this is x(i) · ∂y/∂x(i)
-    with fixed gates; the rest of the output comes from biases.
+    with fixed gates; the rest of the output comes from biases. In a network whose values start at ones instead of x
+    (a piecewise constant DLGN), these ones are the entries.
     """
     nodes, kept = {name: node for node, name in network.gates.items()}, _deciding(network, x)
+    start = next((node for node in network.value_nodes if network.kind(node) is Kind.START), None)
     with torch.enable_grad():
-        values = torch.cat([x] * _COPIES).detach().requires_grad_()
+        values = torch.cat([x] * _COPIES).detach()
+        values = (values if start is None else torch.ones_like(values)).requires_grad_()
+        given = {} if start is None else {start: values}
 
         def decide(name: str, q: Tensor) -> Any:
             deciding = kept[name].expand(len(q), *kept[name].shape[1:])
             return lambda value: passed(network, nodes[name], value, deciding)
 
-        answer = network.interpreter.run(network.model, [network.output], values, decide)[0][0, output]
+        answer = network.interpreter.run(network.model, [network.output], values, decide, given=given)[0][0, output]
         (slope,) = torch.autograd.grad(answer, values, allow_unused=True)
     return torch.zeros_like(x[0]) if slope is None else (slope * values)[0].detach()
 

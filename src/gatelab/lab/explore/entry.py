@@ -1,10 +1,12 @@
 """``gl.explore``: one self-contained page about a network and data."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from torch import nn
 
@@ -67,10 +69,10 @@ def explore(
     weights: str | Path | None = None,
     part: str | None = None,
     examples: int = 60,
-    shown: Sequence[int] = (),
+    shown: Iterable[SupportsIndex] = (),
     paths: int = 8,
     planes: int = 3,
-    triples: Sequence[Sequence[int]] = (),
+    triples: Iterable[Iterable[SupportsIndex]] = (),
     most_mb: float = 20.0,
     tracker: GateTracker | None = None,
     run: int = 0,
@@ -123,9 +125,10 @@ def explore(
     """
     target = writable(Path(path), force=force)
     reporter = progress if isinstance(progress, Reporter) else LogLines() if progress else Silent()
-    chosen = tuple(_triple(triple) for triple in triples)
-    most = int(most_mb * 1e6)
-    wishes = Wishes(part, examples, tuple(shown), paths, planes, chosen, most=most)
+    if not isinstance(most_mb, int | float) or isinstance(most_mb, bool) or not 0 < most_mb < inf:
+        raise InputError(f"most_mb is {most_mb!r}; give the most megabytes of the page, such as 20")
+    most, chosen = int(most_mb * 1e6), tuple(map(_triple, triples))
+    wishes = Wishes(part, examples, tuple(map(_place, shown)), paths, planes, chosen, most=most)
     subject = _subject(model, data, test, weights, run, settings)
     if tracker is not None:
         plots = records_plot(tracker.records).panels
@@ -149,17 +152,33 @@ def _subject(model: Any, data: Any, test: Any, weights: Any, run: int, settings:
     return subject_of(str(model) if isinstance(model, Path) else model, data, test, weights=weights, **settings)
 
 
-def _triple(given: Sequence[int]) -> tuple[int, int, int]:
-    if len(given) != 3:
-        raise InputError(f"{', '.join(map(str, given))} are {len(given)} examples; three make a plane")
-    return int(given[0]), int(given[1]), int(given[2])
+def _triple(given: Iterable[SupportsIndex]) -> tuple[int, int, int]:
+    try:
+        places = tuple(map(_place, given))
+    except TypeError:
+        raise InputError(f"triples has {given!r}; give three examples for each plane, such as [(3, 14, 15)]") from None
+    if len(places) != 3:
+        raise InputError(f"{', '.join(map(str, places))} are {len(places)} examples; three make a plane")
+    return places
+
+
+def _place(given: Any) -> int:
+    """The number of an example, which may come from NumPy or torch."""
+    try:
+        return index(given)
+    except TypeError:
+        raise InputError(f"{given!r} is not the number of an example; give a whole number") from None
 
 
 def writable(path: Path, *, force: bool) -> Path:
     """Refuse a path that cannot be written, before anything is computed."""
+    try:
+        exists = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise InputError(f"{path} cannot be written: {error.strerror}; give another path") from error
     if path.is_dir():
         raise InputError(f"{path} is a directory; give the name of a file, such as {path / 'explorer.html'}")
-    if path.exists() and not force:
+    if exists and not force:
         raise InputError(f"{path} exists; give another name, or force=True (--force) to replace it")
     folder = next(place for place in path.absolute().parents if place.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):

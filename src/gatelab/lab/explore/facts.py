@@ -128,8 +128,8 @@ class ShownPaths:
         value: the output, which all contributions add up to.
         count: the number of paths that contribute to any output, as text: it may have hundreds of digits.
         paths: largest \|contribution\| first.
-        by_input: what all paths that start at an entry of the example contribute together; channels of an image are
-            added up.
+        by_input: what all paths that start at an entry of the example contribute together; channels of an example that
+            the page shows as an image are added up.
         biases: what all paths that start at biases contribute together.
     """
 
@@ -155,7 +155,7 @@ class ShownPlane:
             that of the three.
         corners: corners of all polygons, counter-clockwise.
         starts: where each region's corners begin, and where the last region's end.
-        outputs: the outputs that decide somewhere on the rectangle; those of ``maps``.
+        outputs: those of ``maps``: the outputs that decide somewhere on the rectangle; of a regression the first ten.
         maps: output k on a region is maps[r, k] · (1, s, t).
         open_gates: the number of open gates, (regions, layers).
         boundary: ends of the segments where the decision changes, (segments, 2, 2).

@@ -1,11 +1,11 @@
 """The examples of the gallery: which ones, what the network answers, and how they look."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from gatelab.data.dataset import evenly
 from gatelab.errors import InputError
@@ -17,10 +17,20 @@ LOOKED_AT = 2000  # examples that are run to choose from
 _MISTAKES = 5  # one place in five may go to a mistake
 
 
+Answer = Callable[[Float[Tensor, "n ..."]], Float[Tensor, "n k"]]
+
+
 @torch.no_grad()
-def answers(model: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-    """Return what the network answers, a few hundred examples at a time."""
-    return torch.cat([model(x[rows]) for rows in batches(len(x), 256)])
+def answers(answer: Answer, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+    """Return what the network answers, a few hundred examples at a time.
+
+    Raises:
+        InputError: an answer is not finite.
+    """
+    found = torch.cat([answer(x[rows]) for rows in batches(len(x), 256)])
+    if not bool(torch.isfinite(found).all()):
+        raise InputError("the network's output is NaN or infinite for some examples; check its weights and the data")
+    return found
 
 
 def decisions_of(outputs: Float[Tensor, "n k"]) -> Int[Tensor, " n"]:
@@ -63,10 +73,18 @@ class Gallery:
     """
 
     def __init__(
-        self, subject: Subject, model: nn.Module, dtype: torch.dtype, part: str | None, wanted: Sequence[int] = ()
+        self, subject: Subject, answer: Answer, dtype: torch.dtype, part: str | None, wanted: Sequence[int] = ()
     ):
-        """Run the network on up to ``LOOKED_AT`` examples; those ``wanted`` are shown whatever else is."""
-        self._subject, self._dtype, self._model = subject, dtype, model
+        """Run the network on up to ``LOOKED_AT`` examples; those ``wanted`` are shown whatever else is.
+
+        Args:
+            subject: network and data.
+            answer: the network, without a final softmax or sigmoid.
+            dtype: of the examples.
+            part: the part of the data.
+            wanted: places of examples in that part.
+        """
+        self._subject, self._dtype = subject, dtype
         self.part, self._raw, self._targets = subject.part(part)
         outside = [place for place in wanted if not 0 <= place < len(self._raw)]
         if outside:
@@ -78,7 +96,7 @@ class Gallery:
         self._looked = evenly(len(self._raw), LOOKED_AT)
         self._decisions: Tensor = torch.zeros(0, dtype=torch.int64)
         if subject.is_classifier:
-            self._decisions = decisions_of(answers(model, self._inputs(self._looked)))
+            self._decisions = decisions_of(answers(answer, self._inputs(self._looked)))
         self.choose(len(self._looked))
 
     def choose(self, count: int) -> None:

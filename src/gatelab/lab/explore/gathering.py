@@ -1,7 +1,7 @@
 """Network and data in, facts out: every part that is exact for this network and fits into the page."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gatelab.data.user_data import NO_TEST_PART
 from gatelab.errors import GatelabError, InputError, UnsupportedModelError
 from gatelab.gates import GatePattern
 from gatelab.lab.explore.encoding import array_size, encoded_size
@@ -31,6 +32,10 @@ from gatelab.work.progress import Reporter
 LEAST = 2  # examples of a gallery
 _HALF = 0.5  # the share of the page that examples and kernels may take
 _NORMALS = 0.2
+_HEAD = (
+    "Outputs, decisions and paths are those before the network's final softmax or sigmoid; the tangent kernel is that "
+    "of what the network returns."
+)
 _GATES, _KERNELS, _PATHS, _PLANES, _HALFSPACES = "gates", "kernels", "paths", "planes", "half-spaces"
 
 
@@ -92,17 +97,20 @@ class ExplorerGathering:
     def facts(self) -> ExplorerFacts:
         """Compute everything."""
         model, dtype = in_double(self.subject)
+        network = self._network(model, self.subject.data.inputs(self.subject.data.train_x[:LEAST], dtype))
+        answer = model if network is None else partial(_before_heads, network)
         wanted = (*self.wishes.shown, *(place for triple in self.wishes.triples for place in triple))
-        gallery = Gallery(self.subject, model, dtype, self.wishes.part, wanted)
-        network = self._network(model, gallery.x[:LEAST])
-        self._choose(gallery, network)
-        outputs = answers(model, gallery.x) if network is None else _before_heads(network, gallery.x)
-        found = self._start(gallery, network, outputs)
+        gallery = Gallery(self.subject, answer, dtype, self.wishes.part, wanted)
+        self._choose(gallery, network, answers(answer, gallery.x[:1]).shape[1])
+        found = self._start(gallery, network, answers(answer, gallery.x))
         self.reporter.start({_KERNELS: 2, _PATHS: 2, _PLANES: 6}, ())
         if network is not None:
             with self._attempting(_GATES):
                 pattern = gates_of(network, gallery.x, 256)
                 found = replace(found, gates=shown_gates(pattern), is_chain=pattern.is_chain)
+            if not found.gates:
+                reason = "they need gates, and this network has none that are known"
+                self.omissions += [Omission(part, reason) for part in (_PATHS, _PLANES, _HALFSPACES)]
         self.reporter.update(_KERNELS, 0.0, f"{len(gallery.places)} examples")
         kernels, missing = shown_kernels(model, gallery.x)
         self.omissions += missing
@@ -125,10 +133,10 @@ class ExplorerGathering:
             return None
         return network
 
-    def _choose(self, gallery: Gallery, network: Network | None) -> None:
+    def _choose(self, gallery: Gallery, network: Network | None, outputs: int) -> None:
         """Choose as many examples as fit into half of the page."""
         bits = 0 if network is None else sum(prod(_gate_shape(network, node)) for node in network.path_gates)
-        numbers, outputs = prod(gallery.x.shape[1:]), 32
+        numbers = prod(gallery.x.shape[1:])
         each = array_size(bits, 1) // 8 + array_size(numbers, 4) + array_size(outputs, 8)
         room = _HALF * (self.wishes.most - self.base)
         count = min(self.wishes.examples, len(gallery.places))
@@ -154,11 +162,14 @@ class ExplorerGathering:
 
     def _start(self, gallery: Gallery, network: Network | None, outputs: Float[Tensor, "n k"]) -> ExplorerFacts:
         subject = self.subject
+        remarks = tuple(r for r in subject.remarks if gallery.part != "all" or not r.startswith(NO_TEST_PART))
+        if network is not None and network.answer is not network.output:
+            remarks = (*remarks, _HEAD)
         return ExplorerFacts(
             network=subject.name,
             data=subject.data.title,
             classes=tuple(subject.data.classes) if subject.is_classifier else (),
-            remarks=subject.remarks,
+            remarks=remarks,
             parameters=sum(parameter.numel() for parameter in subject.model.parameters()),
             rows=() if network is None else tuple(rows(network)),
             abilities={} if network is None else network.abilities(),
@@ -172,7 +183,9 @@ class ExplorerGathering:
         if not self.wishes.paths or not found.gates:
             return found
         with self._attempting(_PATHS):
-            search = StrongestPaths(network, x, found.gates, self.wishes.paths)
+            search = StrongestPaths(
+                network, x, found.gates, self.wishes.paths, images=found.examples.pixels is not None
+            )
             paths, examples = [], found.examples
             room = self._room(found) * (1 - _NORMALS)
             for example in range(len(examples.numbers)):
@@ -209,7 +222,15 @@ class ExplorerGathering:
             tell = partial(self._tell_square, done, title)
             named = ", ".join(str(gallery.places[k]) for k in triple)
             with self._attempting(f"plane through examples {named}"):
-                made = shown_plane(model, gallery.x[list(triple)], triple, self.wishes.regions, layers, tell)
+                made = shown_plane(
+                    model,
+                    gallery.x[list(triple)],
+                    triple,
+                    self.wishes.regions,
+                    layers,
+                    tell,
+                    classes=bool(found.examples.labels),
+                )
                 if encoded_size(made) > self._room(found):
                     reason = f"its {len(made.starts) - 1:,} regions do not fit the page; raise --most-mb"
                     self.omissions.append(Omission(f"plane through examples {named}", reason))
@@ -269,5 +290,4 @@ def _gate_shape(network: Network, node: Any) -> Sequence[int]:
 @torch.no_grad()
 def _before_heads(network: Network, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
     """What paths add up to."""
-    run: Callable[..., list[Tensor]] = network.interpreter.run
-    return torch.cat([run(network.model, [network.output], rows)[0] for rows in x.split(256)])
+    return network.interpreter.run(network.model, [network.output], x)[0]

@@ -16,6 +16,7 @@ from gatelab.regions import Partition, Plane, linear_regions_2d
 
 FIRST, SMALLEST = 2.0**-8, 2.0**-20  # sides of squares, relative to one around all three examples
 _HALVINGS = 40
+_MOST_OUTPUTS = 10  # of a regression
 _ROOM = 1.5  # the side of that one, relative to the larger extent of the three
 
 
@@ -26,13 +27,15 @@ def shown_plane(
     limit: int,
     layers: Sequence[str],
     tell: Callable[[str], object] = str,
+    *,
+    classes: bool = True,
 ) -> ShownPlane:
     """Cut the plane through three examples.
 
     The square grows from 1/256 of its full side (less if that has too many regions), doubling, as long as there are at
     most ``limit`` regions; the last one is shown. The full square has the middle of the three as its own; a smaller one
     lies around a point where the decision changes on the way from one of them to another, if there is one. ``tell``
-    hears of each square.
+    hears of each square. Without ``classes`` the outputs are real numbers, and nothing is decided.
 
     Raises:
         InputError: the three lie on a line.
@@ -43,7 +46,7 @@ def shown_plane(
     points = plane.coordinates(x)
     middle = (points.amin(0) + points.amax(0)) / 2
     full = _ROOM * float((points.amax(0) - points.amin(0)).max())
-    change = decision_change(model, plane, points)
+    change = decision_change(model, plane, points, x.dtype) if classes else None
     near = middle if change is None else change[2]
     share, found = _first_square(model, plane, near, full, limit)
     # Twice the side has up to four times the regions, or about twice if few cuts cross.
@@ -55,16 +58,18 @@ def shown_plane(
             break
         share *= 2
     between = None if change is None or share == 1 else (examples[change[0]], examples[change[1]])
-    return _shown(found, examples, points, share, between, layers)
+    return _shown(found, examples, points, share, between, layers, classes)
 
 
 @torch.no_grad()
-def decision_change(model: nn.Module, plane: Plane, points: Float[Tensor, "3 2"]) -> tuple[int, int, Tensor] | None:
+def decision_change(
+    model: nn.Module, plane: Plane, points: Float[Tensor, "3 2"], dtype: torch.dtype
+) -> tuple[int, int, Tensor] | None:
     """Return two of three examples that are decided differently, and a point between them where the decision changes.
 
     The point is found by halving; None if all three are decided alike.
     """
-    decided = decisions_of(model(plane.at(points))).tolist()
+    decided = decisions_of(model(plane.at(points).to(dtype))).tolist()
     pairs = [(i, j) for i, j in combinations(range(3), 2) if decided[i] != decided[j]]
     if not pairs:
         return None
@@ -72,7 +77,7 @@ def decision_change(model: nn.Module, plane: Plane, points: Float[Tensor, "3 2"]
     near, far = points[i], points[j]
     for _ in range(_HALVINGS):
         middle = (near + far) / 2
-        same = int(decisions_of(model(plane.at(middle[None])))) == decided[i]
+        same = int(decisions_of(model(plane.at(middle[None]).to(dtype)))) == decided[i]
         near, far = (middle, far) if same else (near, middle)
     return i, j, (near + far) / 2
 
@@ -101,13 +106,14 @@ def _shown(
     share: float,
     between: tuple[int, int] | None,
     layers: Sequence[str],
+    classes: bool,
 ) -> ShownPlane:
     boundary = found.decision_boundary()
-    several = found.maps.shape[1] > 1
+    several = classes and found.maps.shape[1] > 1
     # A class that decides somewhere has a border with another, or decides everywhere.
     first = found.maps[:1, :, 0] + torch.einsum("rkc,rc->rk", found.maps[:1, :, 1:], found.centres[:1])
     deciding = {int(first.argmax()), *boundary.classes.flatten().tolist()} if several else {0}
-    outputs = sorted(deciding)
+    outputs = sorted(deciding) if classes else list(range(min(found.maps.shape[1], _MOST_OUTPUTS)))
     counts = np.zeros((len(found), len(layers)), np.int32)
     for column, name in enumerate(layers):
         if found.gates is not None and name in found.gates:
@@ -124,7 +130,7 @@ def _shown(
         tuple(outputs),
         found.maps[:, outputs].numpy().astype(np.float32),
         counts,
-        boundary.pieces.numpy().astype(np.float32),
+        boundary.pieces.numpy().astype(np.float32) if classes else np.empty((0, 2, 2), np.float32),
     )
 
 

@@ -20,13 +20,23 @@ from gatelab.paths.top import Place
 class StrongestPaths:
     """Finds and checks the strongest paths of one example after another."""
 
-    def __init__(self, network: Network, x: Float[Tensor, "n ..."], gates: Sequence[ShownGates], k: int):
-        """Read where each unit looks; ``gates`` are the layers that the page shows."""
-        self._network, self._x, self._k = network, x, k
+    def __init__(
+        self, network: Network, x: Float[Tensor, "n ..."], gates: Sequence[ShownGates], k: int, *, images: bool
+    ):
+        """Read where each unit looks.
+
+        Args:
+            network: the network, as it was read.
+            x: the examples.
+            gates: the layers that the page shows.
+            k: how many paths to find.
+            images: whether the page shows examples as images, on which units see boxes.
+        """
+        self._network, self._x, self._k, self._images = network, x, k, images
         self._numbers = {layer.name: number for number, layer in enumerate(gates)}
         layers = layers_of(network.model, x[:1], all_open=True)
         self._layers: Mapping[str, PathLayer] = {layer.name: layer for layer in layers}
-        boxes = seen_boxes(layers)
+        boxes = seen_boxes(layers) if images else None
         self._boxes: Mapping[str, Tensor] = {} if boxes is None else dict(zip(self._layers, boxes, strict=True))
 
     def of(self, example: int, output: int, *, classes: bool) -> ShownPaths:
@@ -43,8 +53,8 @@ class StrongestPaths:
         count = count_paths(self._network.model, x, output)
         by_input, value = contributions_of_inputs(self._network, x, output), float(kept[0, output])
         biases = value - float(by_input.sum())
-        summed = (by_input.sum(0) if by_input.ndim == 3 else by_input).float().numpy()
-        return ShownPaths(example, output, value, f"{count:,}", shown, summed, biases)
+        summed = by_input if not self._images else by_input.sum(0) if by_input.ndim == 3 else by_input
+        return ShownPaths(example, output, value, f"{count:,}", shown, summed.float().numpy(), biases)
 
     def _shown(self, path: Path, kept: float, reacting: float, decision: int | None) -> ShownPath:
         places = tuple(ShownPlace(p.layer, p.index, self._layers[p.layer].shape, self._box(p)) for p in path.places)

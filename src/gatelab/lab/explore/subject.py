@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from gatelab.data.user_data import UserData
 from gatelab.errors import InputError, RunError
@@ -55,9 +56,10 @@ class Subject:
         """Return the name, the examples and the targets of a part: "train", "test", or all if none was set apart."""
         data = self.data
         parts = {"train": (data.train_x, data.train_y), "test": (data.test_x, data.test_y)}
-        if name is None and data.held_out:
+        if name is None and data.rows is not None:
+            order = torch.cat(data.rows).argsort()  # as they were given
             (x, y), (more_x, more_y) = parts.values()
-            return "all", torch.cat([x, more_x]), torch.cat([y, more_y])
+            return "all", torch.cat([x, more_x])[order], torch.cat([y, more_y])[order]
         if name not in (None, *parts):
             raise InputError(f"there is no part '{name}' of {data.title}; use 'train' or 'test'")
         return name or "test", *parts[name or "test"]
@@ -91,6 +93,8 @@ def subject_of(
         raise InputError("there is no network; give an nn.Module, file.py:factory, or the directory of a study")
     source = network_source(config, model)
     assert source is not None
+    if any(isinstance(parameter, UninitializedParameter) for parameter in source.template.parameters()):
+        raise InputError(f"{source.name} has lazy layers without parameters yet; run the network once first")
     if any(parameter.numel() == 0 for parameter in source.template.parameters()):
         raise InputError(f"{source.name} has empty parameters; check its sizes")
     return _fitted(config, source.name, source.template, shaped(config, examples_of(config, data, test)), source)

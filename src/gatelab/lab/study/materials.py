@@ -117,7 +117,7 @@ def shaped(config: StudyConfig, data: Examples) -> UserData:
         getattr(data, "classes", ()),
         getattr(data, "largest", 255.0),
         getattr(data, "remarks", ()),
-        getattr(data, "held_out", False),
+        getattr(data, "rows", None),
     )
     part = whole.subset(config.train_size, config.test_size, seed=config.seed)
     return _standardised(part) if config.standardise else part
