@@ -191,6 +191,17 @@ def test_batch_norm_and_dropout_train_and_are_taken_up(tmp_path):
     assert torch.equal(other[2].running_mean, model[2].running_mean)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_global_generator_is_seeded_only_for_networks_that_draw(dropout, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(), nn.Dropout(dropout), nn.Linear(4, 10))
+    before = torch.get_rng_state()
+    train(SingleTeam(model), DIGITS, TrainConfig(epochs=2), seeds=[3])
+    assert seeds == ([3_000_009, 3_000_010] if dropout else [])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_best_weights_are_those_of_the_best_epoch():
     model = mlp(0)
     seen = []

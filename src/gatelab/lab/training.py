@@ -1,7 +1,8 @@
 """The one training loop: configuration and data in, histories and the best and last weights out."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from math import inf
 
 import torch
@@ -124,6 +125,7 @@ def train(
     state = TrainingState() if checkpoint is None else checkpoint.load(team, optimiser)
     multiplications = _multiplications(team, data) * min(config.batch_size, len(data.train_x))
     steepen = _steepening(team, config, optimiser)
+    draws = augment is not None or _draws_in_training(team, data)
     if observe is not None and state.epoch == 0:
         team.train(False)
         observe(0, team)
@@ -131,8 +133,7 @@ def train(
         steepen(state.epoch)
         with threads_for(multiplications):
             team.train(True)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(_epoch_seed(seeds[0], state.epoch))  # for dropout
+            with _seeded(_epoch_seed(seeds[0], state.epoch)) if draws else nullcontext():
                 loss = train_epoch(team, optimiser, data, config, seeds, state.epoch, augment, on_step)
             team.train(False)
             tested = evaluate(team, data, config.loss, config.metric)
@@ -247,6 +248,27 @@ def _multiplications(team: Team, data: Examples) -> int:
     with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
         copy(data.inputs(data.train_x[:1]))
     return team.size * counter.get_total_flops() // 2  # torch also counts the additions
+
+
+@torch.no_grad()
+def _draws_in_training(team: Team, data: Examples) -> bool:
+    """Whether a forward pass in training draws from torch's generator, as dropout does; True if it cannot be told."""
+    copy = team.member(0).train()
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        try:
+            copy(data.inputs(data.train_x[:2]))
+        except Exception:  # the user's network may refuse two examples
+            return True
+        return not torch.equal(before, torch.get_rng_state())
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generator, the only one that dropout knows, and put its state back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _order(n: int, seed: int, epoch: int) -> Int64[Tensor, " n"]:
