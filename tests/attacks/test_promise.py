@@ -35,6 +35,14 @@ TESTS = {
         "attacks/state/test_threads.py::test_users_own_forwards_meanwhile",
         "attacks/state/test_threads.py::test_users_own_gradients_meanwhile",
     ],
+    "One thing is shared": ["lab/test_training.py::test_the_global_generator_is_seeded_only_for_networks_that_draw"],
+    "Where `gl.study` or an experiment": [
+        "lab/test_training.py::test_the_global_generator_is_seeded_only_for_networks_that_draw",
+        "lab/test_training.py::test_batch_norm_and_dropout_train_and_are_taken_up",
+    ],
+    "Training a network that draws nothing": [
+        "lab/test_training.py::test_the_global_generator_is_seeded_only_for_networks_that_draw"
+    ],
     "The caller's autocast": [
         "attacks/arguments/test_inputs.py::test_callers_autocast",
         "attacks/arguments/test_inputs.py::test_inside_inference_mode",

@@ -76,7 +76,9 @@ def test_the_feature_network_runs_once():
         model.get_submodule(f"{name}.0").register_forward_hook(count(name))
     train(SingleTeam(model), DIGITS, CONFIG, [0])
     once = len(DIGITS.train_x) + len(DIGITS.test_x)
-    probes = 1 + 1 + 2  # how large a step is, what shapes gates have, whether the model takes this layout
+    probes = (
+        1 + 2 + 1 + 2
+    )  # how large a step is, whether it draws, what shapes gates have, whether it takes this layout
     assert runs["feature"] == once + probes
     assert runs["value"] >= CONFIG.epochs * once
 
