@@ -5,6 +5,9 @@ import hashlib
 import io
 import pickle
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -190,7 +193,8 @@ def test_jpeg_archive_is_verified(tmp_path):
         data.load("cifar10", tmp_path)
 
 
-def test_jpeg_archive_is_decoded_in_order_and_cached(tmp_path, monkeypatch):
+@pytest.fixture
+def jpeg_archive(tmp_path, monkeypatch):
     """A small archive in the layout of the large one: part/class/name, in any order."""
     members = {
         "cifar/train/cat/0002.jpg": 200, "cifar/train/airplane/0001.jpg": 10, "cifar/test/dog/0001.jpg": 90,
@@ -206,14 +210,51 @@ def test_jpeg_archive_is_decoded_in_order_and_cached(tmp_path, monkeypatch):
             member.size = len(body.getvalue())
             archive.addfile(member, io.BytesIO(body.getvalue()))
     monkeypatch.setattr(read, "JPEG_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    return path
+
+
+def test_jpeg_archive_is_decoded_in_order_and_cached(tmp_path, jpeg_archive):
     first = data.load("cifar10", tmp_path)
     assert first.title == "CIFAR-10 (JPEG)"
     assert first.train_y.tolist() == [0, 3]
     assert first.test_y.tolist() == [5]
     assert first.train_x.shape == (2, 3, 32, 32)
     torch.testing.assert_close(first.train_x[:, 0, 9, 9].double(), torch.tensor([10.0, 200.0]), rtol=0, atol=6)
-    path.write_bytes(b"no longer read")
+    jpeg_archive.write_bytes(b"no longer read")
     assert torch.equal(data.load("cifar10", tmp_path).train_x, first.train_x)
+
+
+def test_the_jpeg_archive_is_decoded_once_by_two_that_need_it(jpeg_archive, monkeypatch):
+    decode, decoded = read._decode, []
+
+    def slowly(path):
+        decoded.append(path)
+        time.sleep(0.2)  # without a lock, the second one decodes, too, and both write the same partial file
+        return decode(path)
+
+    monkeypatch.setattr(read, "_decode", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(read.read_jpeg_archive, [jpeg_archive] * 2)
+    assert len(decoded) == 1
+    assert torch.equal(first[0], second[0])
+
+
+def test_data_are_fetched_by_two_at_once(tmp_path, monkeypatch):
+    content = bytes(2_000_000)
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    entry = Entry("c", "C", tuple(File(name, None, md5) for name in "abcdef"), ("c",), ("x",))
+    monkeypatch.setitem(fetching.ENTRIES, "c", entry)
+    both = Barrier(2)
+
+    def source():
+        both.wait()  # both have seen that the files are missing
+        return {file.name: content for file in entry.files}
+
+    monkeypatch.setattr(fetching, "_sources", lambda _: [("here", source)])
+    with ThreadPoolExecutor(2) as pool:
+        folders = list(pool.map(lambda _: fetching.fetch("c", tmp_path, report=str), range(2)))
+    assert folders == [tmp_path / "c"] * 2
+    assert all((tmp_path / "c" / name).read_bytes() == content for name in "abcdef")
 
 
 def test_digits_come_with_scikit_learn():

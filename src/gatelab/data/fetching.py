@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from gatelab.data.catalogue import ENTRIES, LARGEST, Entry, File
-from gatelab.data.folders import bounded, check, data_folders, read_whole, unzipped
+from gatelab.data.folders import alone_in, bounded, check, data_folders, read_whole, unzipped
 from gatelab.errors import DataError, InputError
 from gatelab.work.files import write_durably
 
@@ -66,8 +66,9 @@ def fetch(name: str, folder: str | Path | None = None, report: Callable[[str], N
         except _REFUSALS as error:
             refusals.append(f"{source}: {type(error).__name__}: {error}")
             continue
-        for file in entry.files:
-            write_durably(target / file.name, contents[file.name])
+        with alone_in(target):
+            for file in entry.files:
+                write_durably(target / file.name, contents[file.name])
         report(f"{entry.title} is in {target}")
         return target
     raise DataError(

@@ -5,12 +5,15 @@ import hashlib
 import io
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
 
 from gatelab.data.catalogue import LARGEST, Entry, File
 from gatelab.errors import DataError
+from gatelab.work.files import locked, refusal
 
 DEBIAN_FOLDER = Path("/usr/share/datasets")
 
@@ -18,6 +21,17 @@ DEBIAN_FOLDER = Path("/usr/share/datasets")
 def cache_folder() -> Path:
     """Return the user's cache folder for data."""
     return Path(platformdirs.user_cache_dir("gatelab")) / "data"
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Make a data folder if it is missing, and wait for other processes that are writing there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refusal(folder, error, "nothing was changed") from error
+    with locked(folder, waiting=lambda: None):
+        yield
 
 
 def data_folders(root: str | Path | None = None) -> list[Path]:

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, JPEG_SHA256, Entry
-from gatelab.data.folders import cache_folder, find, read_whole
+from gatelab.data.folders import alone_in, cache_folder, find, read_whole
 from gatelab.errors import DataError
 from gatelab.work.files import read_file
 from gatelab.work.tensors import read_tensors, write_tensors
@@ -74,12 +74,18 @@ def read_jpeg_archive(path: Path) -> Parts:
     """Read CIFAR-10 from its JPEG archive; decode it once, then keep it in the user's cache."""
     kept = cache_folder() / f"cifar10-jpeg-{JPEG_SHA256[:12]}.safetensors"
     if not kept.is_file():
-        digest = hashlib.sha256(read_file(path)).hexdigest()
-        if digest != JPEG_SHA256:
-            raise DataError(f"{path}: expected SHA-256 {JPEG_SHA256}, found {digest}: it is corrupt; download it again")
-        write_tensors(kept, save(_decode(path)))
+        with alone_in(kept.parent):
+            if not kept.is_file():  # another process may have made it meanwhile
+                write_tensors(kept, save(_decode(_verified(path))))
     tensors, _ = read_tensors(kept, "remove it, and it is made again")
     return tensors["train_x"], tensors["train_y"], tensors["test_x"], tensors["test_y"]
+
+
+def _verified(path: Path) -> Path:
+    digest = hashlib.sha256(read_file(path)).hexdigest()
+    if digest != JPEG_SHA256:
+        raise DataError(f"{path}: expected SHA-256 {JPEG_SHA256}, found {digest}: it is corrupt; download it again")
+    return path
 
 
 def _decode(path: Path) -> dict[str, Tensor]:
