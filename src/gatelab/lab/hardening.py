@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import nn
 
 from gatelab.data.dataset import Dataset, evenly
-from gatelab.lab.looks import Look, has_finite_weights
+from gatelab.lab.looks import Look
 from gatelab.lab.verdicts import Sample
 from gatelab.paths.hardening import hardening_gap
 
@@ -19,7 +20,7 @@ def hardening_look(model: nn.Module, data: Dataset) -> Look:
 
     A network that has diverged has no gates; it counts as one without soft ones.
     """
-    if not has_finite_weights(model):
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in (*model.parameters(), *model.buffers())):
         return {"soft_gates": 0}
     training = {module: module.training for module in model.modules()}
     model.eval()

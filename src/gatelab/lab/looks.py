@@ -6,12 +6,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from gatelab.dynamics import GateTracker
-from gatelab.errors import RunError
+from gatelab.errors import InputError, RunError
 from gatelab.gates import GatePattern
 from gatelab.lab.runs.directory import must_be_sealed
 from gatelab.lab.team import Team
@@ -19,7 +18,7 @@ from gatelab.work.files import read_json, write_json
 from gatelab.work.tensors import REMEDY, read_tensors
 
 Look = dict[str, Any]  # plain data that JSON can hold
-DIVERGED = "diverged"  # the only entry, beside its epoch, of a look at a network whose weights are not finite
+DIVERGED = "diverged"  # the only entry, beside its epoch, of a look at a network that has diverged: what was refused
 
 
 class Looks:
@@ -70,19 +69,28 @@ def gate_looks(
 ) -> Looks:
     """Observe the first network's gates and kernels: at the start, every ``every`` epochs, and at the end.
 
-    A network that has diverged has neither; its look says so.
+    The look at a network that has diverged says so instead.
     """
     when = moments(epochs, every)
     files = {epoch: folder / f"gates-{epoch}.safetensors" for epoch in when}
 
+    end = folder / "diverged.json"  # there is nothing to see from here on
+
     def look(model: nn.Module, epoch: int, _place: int) -> Look:
-        if not has_finite_weights(model):
-            return {"epoch": epoch, DIVERGED: True}
+        if epoch and end.exists():
+            return {"epoch": epoch, DIVERGED: read_json(end, REMEDY)[DIVERGED]}
         # The previous gates are read from disk: this process may have taken over after a stop.
         earlier = [files[moment] for moment in when if moment < epoch]
         before = _read_gates(earlier[-1]) if earlier else None
         tracker = GateTracker(model, probes, labels, tangent, before, kernels=kernels)
-        record, gates = tracker.record(epoch), tracker.gates
+        try:
+            record, gates = tracker.record(epoch), tracker.gates
+        except InputError as error:
+            if not epoch:
+                raise
+            # Since the start only the weights have changed: they are no numbers any more, or too large for a kernel.
+            write_json(end, {DIVERGED: str(error)})
+            return {"epoch": epoch, DIVERGED: str(error)}
         gates.save(files[epoch])
         complexity = record.complexity
         return {
@@ -97,11 +105,6 @@ def gate_looks(
         }
 
     return Looks(folder, when, look, networks=1)
-
-
-def has_finite_weights(model: nn.Module) -> bool:
-    """Whether a network has not diverged."""
-    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
 def moments(epochs: int, every: int) -> list[int]:

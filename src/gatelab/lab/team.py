@@ -20,6 +20,7 @@ from gatelab.lab.kept_gates import FixedGates, channels_last, fixed_gates
 from gatelab.models.states import load_state
 from gatelab.network.network import Network, read
 from gatelab.network.operations import Kind
+from gatelab.observe import torch_state_kept
 
 StateDict = dict[str, Tensor]
 
@@ -220,7 +221,7 @@ def _takes_channels_last(model: nn.Module, x: Float[Tensor, "n ..."]) -> bool:
     """Whether a model's forward runs on images with adjacent channels; ``view`` may fail on the resulting layout."""
     copied = copy.deepcopy(model).eval()  # a forward pass may leave a trace in the network itself
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch_state_kept():
             copied(channels_last(x))
     except RuntimeError:
         return False

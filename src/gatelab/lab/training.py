@@ -18,6 +18,7 @@ from gatelab.lab.experiment import Config
 from gatelab.lab.objectives import Loss, Metric, Score, losses
 from gatelab.lab.optimisers import Optimiser, Schedule, make_optimiser
 from gatelab.lab.team import Team
+from gatelab.observe import torch_state_kept
 from gatelab.work.here import threads_for
 
 _EVALUATION_BATCH = 250  # larger batches of a convolutional network do not fit the cache
@@ -245,7 +246,7 @@ def _steepening(team: Team, config: TrainConfig, optimiser: torch.optim.Optimize
 def _multiplications(team: Team, data: Examples) -> int:
     """Count the multiplications of all members' forward passes on one example each."""
     copy = team.member(0).eval()  # a forward pass may leave a trace in the network itself
-    with torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
+    with torch_state_kept(), FlopCounterMode(display=False) as counter:
         copy(data.inputs(data.train_x[:1]))
     return team.size * counter.get_total_flops() // 2  # torch also counts the additions
 
@@ -253,9 +254,8 @@ def _multiplications(team: Team, data: Examples) -> int:
 @torch.no_grad()
 def _draws_in_training(team: Team, data: Examples) -> bool:
     """Whether a forward pass in training draws from torch's generator, as dropout does; True if it cannot be told."""
-    copy = team.member(0).train()
-    with torch.random.fork_rng(devices=[]):
-        before = torch.get_rng_state()
+    copy, before = team.member(0).train(), torch.get_rng_state()
+    with torch_state_kept():
         try:
             copy(data.inputs(data.train_x[:2]))
         except Exception:  # the user's network may refuse two examples

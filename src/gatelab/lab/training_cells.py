@@ -123,10 +123,7 @@ def train_and_track(
     result = train_cell(models, seeds, data, config, context, looks=looks, keep=keep)
     records = records_of(looks)
     if len(records) < len(looks.seen()):
-        raise InputError(
-            f"the network diverged: its weights are not finite after epoch {config.epochs}; give a learning_rate "
-            f"below {config.learning_rate:g}"
-        )
+        raise InputError(f"the network diverged; give a learning_rate below {config.learning_rate:g}")
     return {**result, "records": records}
 
 
@@ -141,12 +138,14 @@ def divergences(results: Mapping[str, Result]) -> list[str]:
 
     Example:
         >>> divergences({"a": {"train_loss": [[2.0, 1.0], [2.0, float("nan")]]}, "b": {"train_loss": [[1.0]]}, "c": {}})
-        ['Training diverged in: a. Its networks count with the accuracy that they ended with.']
+        ['Training diverged in the cells a. Their networks count with the score that they ended with.']
     """
     names = [name for name, result in results.items() if has_diverged(result)]
     if not names:
         return []
-    return [f"Training diverged in: {', '.join(names)}. Its networks count with the accuracy that they ended with."]
+    return [
+        f"Training diverged in the cells {', '.join(names)}. Their networks count with the score that they ended with."
+    ]
 
 
 def has_diverged(result: Result) -> bool:

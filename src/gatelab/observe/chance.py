@@ -59,6 +59,17 @@ def random_states_kept() -> Iterator[None]:
         )
 
 
+@contextmanager
+def torch_state_kept() -> Iterator[None]:
+    """Put torch's global generator back if something in the block has moved it; unmoved, it is not touched."""
+    before = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        if not torch.equal(before, torch.get_rng_state()):
+            torch.set_rng_state(before)
+
+
 def _random_states() -> dict[str, Any]:
     states: dict[str, Any] = {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
     return states if "beartype" in sys.modules else states | {"Python": random.getstate()}

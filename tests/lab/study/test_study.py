@@ -293,6 +293,12 @@ def test_trainings_that_diverge_are_told_and_do_not_end_the_study():
     (note,) = [note for note in found.notes if "diverged" in note]
     assert "random" in note
     assert not found.decided
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    made = lambda: nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))  # noqa: E731
+    wild["learning_rate"] = 3.0  # squared losses: weights grow until kernels overflow, then they are no numbers
+    found = gl.study(made, (x, 2 * x[:, :1]), epochs=3, runs=2, probes=20, progress=False, **wild)
+    assert any("diverged" in note for note in found.notes)
+    assert not found.decided
 
 
 def test_labels_are_shuffled_and_nothing_else():

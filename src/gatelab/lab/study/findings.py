@@ -175,7 +175,8 @@ def _share(row: RowResult) -> str:
 def _notes(
     config: StudyConfig, facts: Mapping[str, Any], last: Mapping[str, Sample], results: Mapping[str, Result]
 ) -> list[str]:
-    notes = [*divergences(results), *_guess(config, facts, last[OWN]), *surprises(config, last, facts["parameters"])]
+    ended = divergences(results)
+    notes = [*(ended or _guess(config, facts, last[OWN])), *surprises(config, last, facts["parameters"])]
     if facts["largest_class"] is not None and facts["largest_class"] > 2 / facts["classes"] and config.metric is None:
         notes.append(
             f"Classes are uneven: {facts['largest_class']:.0%} of the training examples are of one class, which sets "

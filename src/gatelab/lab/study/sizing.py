@@ -24,6 +24,7 @@ from gatelab.lab.study.rows import PASSES, cells
 from gatelab.lab.study.watching import look_step
 from gatelab.lab.team import SingleTeam, Team, teams
 from gatelab.lab.training import evaluate, optimiser_of, train_epoch
+from gatelab.observe import torch_state_kept
 from gatelab.work.here import threads_for
 
 # A model of one core: multiplications per second, and seconds that a step takes however small the network is.
@@ -77,7 +78,7 @@ def _layer_names(config: StudyConfig, materials: Materials) -> dict[str, Any]:
 def _multiplications(materials: Materials) -> float:
     """Of a forward pass on one example."""
     network = copy.deepcopy(materials.source.template)  # a forward pass may leave a trace in the network
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), torch_state_kept(), FlopCounterMode(display=False) as counter:
         network(materials.two)
     return counter.get_total_flops() / 4  # two examples; torch counts the additions, too
 
@@ -172,7 +173,7 @@ def _step_and_test(config: StudyConfig, materials: Materials, kind: str) -> tupl
     optimiser, seeds = optimiser_of(team, how), config.seeds()[: team.size]
     with threads_for(int(_multiplications(materials) * config.batch_size * team.size)):
         team.train(True)
-        with torch.random.fork_rng(devices=[]):
+        with torch_state_kept():
             steps = _spent(lambda: train_epoch(team, optimiser, few, how, seeds, 0, materials.augment))
         team.train(False)
         test = _spent(lambda: evaluate(team, few, how.loss, how.metric))
