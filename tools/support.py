@@ -2,7 +2,8 @@
 
 Every network runs in a process of its own, on one thread, with limits on time and memory. Results are added to
 build/support.jsonl as they come: an interrupted run continues where it stopped, unless gatelab's source has changed.
-``make support NETWORKS="a b"`` runs these networks again and keeps the other rows of the page.
+``make support NETWORKS="a b"`` runs these networks again and keeps the other rows of the page;
+``python -m tools.support --only regions a b`` renews one column of them.
 """
 
 import copy
@@ -222,13 +223,13 @@ def measure(name: str, capabilities: list[str]) -> Iterable[dict[str, Any]]:
             yield {"capability": waiting.pop(0), "outcome": TOO_SLOW if late else "fails: the process ended"}
 
 
-def run(names: list[str], *, again: bool) -> None:
+def run(names: list[str], capabilities: Iterable[str], *, again: bool) -> None:
     """Measure the networks, add each result to the file at once, and write the page at the end."""
     RESULTS.parent.mkdir(exist_ok=True)
     code = fingerprint()
     done = {} if again else recorded(code)
     for name in names:
-        for record in measure(name, [key for key in CAPABILITIES if key not in done.get(name, {})]):
+        for record in measure(name, [key for key in capabilities if key not in done.get(name, {})]):
             entry = {"network": name, "code": code, "date": f"{datetime.now(UTC):%Y-%m-%d}"} | record
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
@@ -356,10 +357,15 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--work"]:
         work(arguments[1], arguments[2:])
         return
+    capabilities = list(CAPABILITIES)
+    if arguments[:1] == ["--only"]:
+        capabilities, arguments = arguments[1:2], arguments[2:]
+        if not capabilities or capabilities[0] not in CAPABILITIES:
+            sys.exit(f"--only takes one of {' '.join(CAPABILITIES)}")
     unknown = [name for name in arguments if name not in BY_NAME]
     if unknown:
         sys.exit(f"not in tests/third_party/networks.py: {' '.join(unknown)}")
-    run(arguments or list(BY_NAME), again=bool(arguments))
+    run(arguments or list(BY_NAME), capabilities, again=bool(arguments))
 
 
 if __name__ == "__main__":
