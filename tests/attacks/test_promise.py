@@ -21,10 +21,13 @@ TESTS = {
     ],
     "Numbers that your forward draws": ["attacks/state/test_state.py::test_global_generator_of_a_random_model"],
     "A forward that hides its draws": ["attacks/state/test_state.py::test_draws_inside_a_function_are_refused"],
-    "So is one that moves": ["attacks/state/test_state.py::test_forward_that_moves_a_random_state"],
-    "gatelab cannot tell who drew": [
+    "So is one that seeds torch": [
+        "attacks/state/test_state.py::test_forward_that_seeds_torch",
+        "attacks/state/test_state.py::test_output_that_depends_on_hidden_draws",
+        "attacks/state/test_state.py::test_draws_in_vain",
+    ],
+    "While other threads run, gatelab leaves": [
         "attacks/state/test_state.py::test_answer_that_depends_on_hidden_draws_while_other_threads_run",
-        "attacks/state/test_state.py::test_python_draws_where_a_type_checker_draws_too",
     ],
     "gatelab itself draws nothing": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
     "Any number of threads": [

@@ -102,8 +102,9 @@ def test_without_exact_signs_the_gates_are_those_of_float64(monkeypatch):
         nn.init.kaiming_normal_(layer.weight, generator=generator)
     net = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Linear(24, 3))
     origin, direction = torch.randn(2, 2, generator=generator)
-    with pytest.warns(RuntimeWarning, match="they are those of float64"):
+    with pytest.warns(RuntimeWarning, match="they are those of float64") as warned:
         pieces = gl.regions.linear_regions_1d(net, (0.0, 1.0), origin=origin, direction=direction)
+    assert len(warned) == 1  # not one for each of the layers
     middle = pieces.ends.mean(1)
     predicted = pieces.maps[..., 0] + pieces.maps[..., 1] * middle[:, None]
     torch.testing.assert_close(predicted, net(origin + middle[:, None] * direction).detach(), rtol=1e-9, atol=1e-9)

@@ -55,7 +55,7 @@ def explore(
     given: dict[str, Any] = {"label": label, "data_root": None if data_root is None else str(data_root)}
     with reporter() as progress, warnings.catch_warnings():
         warnings.filterwarnings(
-            "ignore", "signs at .* lie within the rounding error", RuntimeWarning
+            "ignore", "from .* on, signs lie within the rounding error", RuntimeWarning
         )  # the page says so
         page = write(
             model,

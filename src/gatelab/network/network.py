@@ -14,6 +14,7 @@ from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates.layer import Slope
 from gatelab.network.abilities import abilities
 from gatelab.network.calls import Call, call_of, operation_of
+from gatelab.network.chance import refuse_active_chance, refuse_used_draws
 from gatelab.network.drawing import picture, table
 from gatelab.network.evaluation import Interpreter, held, run_node
 from gatelab.network.example import made_up_examples
@@ -218,7 +219,7 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
     if any(not node.users and node.op not in ("placeholder", "output") for node in recording.graph.nodes):
         recording.graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
     living = set(recording.graph.nodes)
-    _refuse_active_chance(recording.graph, modules)
+    refuse_active_chance(recording.graph, modules)
     refuse_weights_unless_finite(recording.graph, model)
     return Network(
         model, recording.graph, modules, {node: name for node, name in gates.items() if node in living}, recording
@@ -237,21 +238,25 @@ def _rewrite(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
 def _recorded(model: nn.Module, x: Tensor | None) -> Recording:
     if x is not None:
         x = examples(x, model)
-        with plain_surroundings(x):
-            return record(stand_in(model), x)
+        with plain_surroundings(x) as drawn:
+            recording = record(stand_in(model), x)
+        refuse_used_draws(model, recording, drawn)
+        return recording
     failure: InputError | None = None
     for made_up, larger in made_up_examples(model):
         try:
-            with plain_surroundings(made_up):
+            with plain_surroundings(made_up) as drawn:
                 recording = record(stand_in(model), made_up)
                 if larger is not None and not same_calls(recording.graph, record(stand_in(model), larger).graph):
                     raise UnsupportedModelError(
                         f"what {type(model).__name__}.forward does depends on the size of the images; pass examples "
                         "as x="
                     )
-                return recording
         except InputError as error:
             failure = error
+            continue
+        refuse_used_draws(model, recording, drawn)
+        return recording
     raise InputError(
         f"found no shape of examples that {type(model).__name__} accepts; pass examples as x="
     ) from failure
@@ -287,20 +292,6 @@ def _gate_base(node: Node, modules: Mapping[str, nn.Module]) -> str:
     if path and around in (Kind.GATE, Kind.SELECTION):  # a gate module with further operations, such as one with hooks
         return path
     return ".".join(filter(None, (path, operation_of(node, modules))))
-
-
-def _refuse_active_chance(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
-    for node in graph.nodes:
-        if node.op == "call_module" or not node.meta.get("data"):  # modules were checked before they ran
-            continue
-        if operation(operation_of(node, modules)).kind in (Kind.DROPOUT, Kind.NORMALISATION):
-            call = call_of(node, modules)
-            if call.drops_units or call.mixes_examples:
-                raise InputError(
-                    f"{describe(node, modules)}: {call.operation} runs in training mode, so the output for one "
-                    "example depends on chance or on the other examples; pass training=self.training and call "
-                    "model.eval()"
-                )
 
 
 def refuse_weights_unless_finite(graph: Graph, model: nn.Module) -> None:

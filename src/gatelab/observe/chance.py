@@ -1,10 +1,13 @@
 """Random numbers of gatelab's own for models that draw them, so that the caller's random state stays as it is."""
 
+import itertools
+import pickle
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,29 +37,67 @@ MAY_DRAW = frozenset(
 
 
 @contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Refuse a forward that changes a random state other than through torch's functions, and restore that state.
+def random_states_kept() -> Iterator[list[str]]:
+    """Give each run other numbers from NumPy and Python, and put the caller's random states back.
 
-    The check runs only if this is the only thread: others may draw in the meantime, and a restored state would give
-    them the same numbers again. Python's own random state is not checked where beartype is loaded, which changes it in
-    any function that it checks.
+    A record cannot see such draws. But two runs draw different numbers, so comparing their outputs finds a forward that
+    depends on them, and one that draws in vain does no harm. A forward that seeds torch is refused: it would take from
+    the caller what comes next.
+
+    Nothing is touched while other threads run: they would draw the same numbers again.
+
+    Yields:
+        A list, which holds after the block the libraries whose random numbers were drawn, as far as can be told.
 
     Raises:
-        InputError: the forward changed the random state of NumPy, of Python or of torch.
+        InputError: the forward changed torch's random state other than through torch's functions.
     """
-    before = _random_states()
+    drawn: list[str] = []
+    if threading.active_count() > 1:
+        yield drawn
+        return
+    before = {name: generator.state() for name, generator in _GENERATORS.items()}
+    turn = next(_TURNS)
+    for generator in _GENERATORS.values():
+        generator.skip(turn)
+    start = {name: generator.state() for name, generator in _GENERATORS.items()}
+    torch_before = torch.get_rng_state()
     try:
-        yield
+        yield drawn
     finally:
-        after = _random_states() if threading.active_count() == 1 else before
-        moved = [name for name, state in before.items() if not _same_state(state, after[name])]
-        for name in moved:
-            _SET_STATE[name](before[name])
+        # A type checker draws in every function that it checks.
+        watched = [name for name in _GENERATORS if name != "Python" or "beartype" not in sys.modules]
+        drawn += [name for name in watched if pickle.dumps(_GENERATORS[name].state()) != pickle.dumps(start[name])]
+        for name, generator in _GENERATORS.items():
+            generator.restore(before[name])
+        moved = not torch.equal(torch_before, torch.get_rng_state())
+        if moved:
+            torch.set_rng_state(torch_before)
     if moved:
         raise InputError(
-            f"the model's forward changes the random state of {' and '.join(moved)}, so its output may depend on "
-            "chance; draw random numbers outside forward"
+            "the model's forward changes the random state of torch, so its output may depend on chance; draw random "
+            "numbers outside forward"
         )
+
+
+@dataclass(frozen=True)
+class _Generator:
+    """A global generator of random numbers."""
+
+    state: Callable[[], Any]
+    restore: Callable[[Any], object]
+    skip: Callable[[int], object]  # so many numbers
+
+
+_GENERATORS = {
+    "NumPy": _Generator(
+        lambda: np.random.get_state(legacy=False),  # noqa: NPY002
+        np.random.set_state,
+        np.random.random_sample,
+    ),
+    "Python": _Generator(random.getstate, random.setstate, lambda count: random.getrandbits(32 * count)),
+}
+_TURNS = itertools.cycle(range(1, 98))  # how many numbers each run skips: different ones in runs close to each other
 
 
 @contextmanager
@@ -68,24 +109,6 @@ def torch_state_kept() -> Iterator[None]:
     finally:
         if not torch.equal(before, torch.get_rng_state()):
             torch.set_rng_state(before)
-
-
-def _random_states() -> dict[str, Any]:
-    states: dict[str, Any] = {"NumPy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
-    return states if "beartype" in sys.modules else states | {"Python": random.getstate()}
-
-
-def _same_state(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return torch.equal(one, other)
-    return one == other if isinstance(one[1], tuple) else all(map(np.array_equal, one, other))
-
-
-_SET_STATE: dict[str, Callable[[Any], Any]] = {
-    "NumPy": np.random.set_state,
-    "Python": random.setstate,
-    "torch": torch.set_rng_state,
-}
 
 
 class OwnChance(TorchFunctionMode):

@@ -29,8 +29,12 @@ def undisturbed(
 
 
 @contextmanager
-def plain_surroundings(x: Tensor) -> Iterator[None]:
-    """Switch off the caller's inference mode and autocast, and give models random numbers of their own."""
+def plain_surroundings(x: Tensor) -> Iterator[list[str]]:
+    """Switch off the caller's inference mode and autocast, and give models random numbers of their own.
+
+    Yields:
+        A list, which holds after the block the libraries beside torch whose random numbers were drawn.
+    """
     plain = torch.autocast(x.device.type, enabled=False)
-    with torch.inference_mode(False), plain, OwnChance(), random_states_kept():
-        yield
+    with torch.inference_mode(False), plain, OwnChance(), random_states_kept() as drawn:
+        yield drawn

@@ -60,6 +60,7 @@ class Cutter:
         self._output_sources = set(plan.sources(plan.output))
         self._deciding = {name: plan.deciding_gates(name) for name in gates}
         self._steps: dict[str | None, Step | None] = {}
+        self._warned = False  # one warning is enough: behind a layer that is too large, others are, too
 
     def cut(self, name: str, states: States, known: Known) -> Cut:
         """Return the lines of a layer of gates in regions with these states.
@@ -109,13 +110,15 @@ class Cutter:
             except TooLargeError:
                 if all_tied:
                     return cut
-                warnings.warn(
-                    f"signs at {self.replay.plan.where(name)} lie within the rounding error of float64, and its "
-                    "matrices are too large to decide them exactly; they are those of float64, so that regions as thin "
-                    "as that error may be missing. Another plane or other bounds may avoid it",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                if not self._warned:
+                    self._warned = True
+                    warnings.warn(
+                        f"from {self.replay.plan.where(name)} on, signs lie within the rounding error of float64, and "
+                        "matrices are too large to decide them exactly; they are those of float64, so that regions as "
+                        "thin as that error may be missing. Another plane or other bounds may avoid it",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
                 return replace(cut, errors=np.zeros_like(cut.errors))
             q[row] = lines.T
             sizes[row] = 2 * UNIT / self._shares[name] * np.abs(lines).sum(1)

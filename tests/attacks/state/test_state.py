@@ -196,29 +196,63 @@ def test_draws_inside_a_function_are_refused(how, name):
     compare(before, snapshot(model, x))
 
 
-MOVED = {
+USED = {
     "NumPy": lambda h: h * np.random.rand(),  # noqa: NPY002
-    "NumPy, in vain": lambda h: h + 0 * np.random.rand(),  # noqa: NPY002
+    "NumPy, on the way to a gate": lambda h: F.relu(h - np.random.rand()),  # noqa: NPY002
     "Python": lambda h: h * random.random(),
-    "Python, in vain": lambda h: h + 0 * random.randrange(3),
-    "Python, on the way to a gate": lambda h: F.relu(h - 0.1) if random.random() < 2 else h,
-    "torch": lambda h: (torch.manual_seed(0), h)[1],
 }
+IN_VAIN = {
+    "NumPy": lambda h: h + 0 * np.random.rand(),  # noqa: NPY002
+    "NumPy, no number": lambda h: (np.random.randint(0, 3, size=0), h)[1],  # noqa: NPY002
+    "Python": lambda h: h + 0 * random.randrange(3),
+    "Python, on the way to a gate": lambda h: F.relu(h - 0.1) if random.random() < 2 else h,
+}
+DRAWN = ["capture_gates", "neural_tangent_kernel", "path_features", "read"]
 
 
 def _states():
     return repr(np.random.get_state()), random.getstate(), torch.get_rng_state().tolist()  # noqa: NPY002
 
 
-@pytest.mark.parametrize("name", ["capture_gates", "neural_tangent_kernel", "path_features", "read"])
-@pytest.mark.parametrize("how", MOVED)
-def test_forward_that_moves_a_random_state(how, name, monkeypatch):
-    """In the only thread it is refused, and the state is put back; test runners have threads of their own."""
+@pytest.fixture
+def only_thread(monkeypatch):
+    """Test runners have threads of their own, and beartype, which the suite uses, draws."""
     monkeypatch.setattr("gatelab.observe.chance.threading.active_count", lambda: 1)
-    monkeypatch.delitem(sys.modules, "beartype")  # which draws; it is here for the suite's own checks
-    model = Changed(MOVED[how])
+    monkeypatch.delitem(sys.modules, "beartype")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("how", USED)
+def test_output_that_depends_on_hidden_draws(how, name, only_thread):
+    """Each run draws other numbers, so a dependence shows; the caller's states are put back."""
+    model, before = Changed(USED[how]), _states()
+    assert refusal(lambda: CALLS[name](model, torch.ones(2, 3)))
+    if before != _states():
+        raise ChangedStateError("a random state has moved")
+
+
+@pytest.mark.parametrize("how", ["NumPy", "Python"])
+def test_the_source_of_hidden_draws_is_named(how, only_thread):
+    assert f"draws from {how}; draw them outside forward" in refusal(
+        lambda: gl.read(Changed(USED[how]), torch.ones(2, 3))
+    )
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("how", IN_VAIN)
+def test_draws_in_vain(how, name, only_thread):
+    """They do no harm (pytorchcv's FractalNet makes them), and the caller's states are put back."""
+    model, before = Changed(IN_VAIN[how]), _states()
+    CALLS[name](model, torch.ones(2, 3))
+    if before != _states():
+        raise ChangedStateError("a random state has moved")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_forward_that_seeds_torch(name, only_thread):
+    model = Changed(lambda h: (torch.manual_seed(0), h)[1])
     before = _states()
-    assert f"random state of {how.split(',')[0]}" in refusal(lambda: CALLS[name](model, torch.ones(2, 3)))
+    assert "random state of torch" in refusal(lambda: CALLS[name](model, torch.ones(2, 3)))
     if before != _states():
         raise ChangedStateError("a random state has moved")
 
@@ -231,17 +265,10 @@ def test_answer_that_depends_on_hidden_draws_while_other_threads_run(how, name):
     other = threading.Thread(target=done.wait)
     other.start()
     try:
-        assert refusal(lambda: CALLS[name](Changed(MOVED[how]), torch.ones(2, 3)))
+        assert refusal(lambda: CALLS[name](Changed(USED[how]), torch.ones(2, 3)))
     finally:
         done.set()
         other.join()
-
-
-def test_python_draws_where_a_type_checker_draws_too(monkeypatch):
-    """With beartype loaded, a state that moved says nothing about the model."""
-    monkeypatch.setattr("gatelab.observe.chance.threading.active_count", lambda: 1)
-    monkeypatch.setitem(sys.modules, "beartype", sys)
-    assert gl.capture_gates(Changed(MOVED["Python, in vain"]), torch.ones(2, 3)).layers
 
 
 @pytest.mark.parametrize(
