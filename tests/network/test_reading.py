@@ -92,9 +92,54 @@ def write_through_data(s, x):
     return s.b(h.detach().mul_(3).mean((2, 3)) + h.mean((2, 3)))
 
 
+def positions_first(s, x):
+    h = s.a(x)[:, :, :3, :3].flatten(2).permute(2, 0, 1)  # (9, n, 4)
+    n = h.shape[1]
+    return s.b(F.relu(h.transpose(0, 1).reshape(n, 4, -1)).mean(2))
+
+
+def size_of_a_part(s, x):
+    q, k, v = s.a(x)[:, :3].flatten(2).permute(1, 0, 2).unbind(0)
+    n, p = q.shape
+    return s.b(F.relu(torch.cat([q, k, v], 1).reshape(n, 4, 3 * p // 4)).mean(2))
+
+
+def axes_of_equal_size(s, x):
+    h = s.a(x).view(len(x), 2, 2, 16).permute(1, 2, 0, 3)  # (2, 2, n, 16)
+    pairs = h.flatten(0, 1).transpose(0, 1)
+    return s.b(F.relu(pairs.reshape(h.size(2), h.size(0) * h.size(1), 16)).mean(2))
+
+
+def one_more_axis(s, x):
+    h = F.relu(s.a(x)).unsqueeze(0)
+    return s.b(h.expand(3, *h.shape[1:]).mean(0).reshape(h.size(1), 4, -1).mean(2))
+
+
+def shaped_as(s, x):
+    h = s.a(x)
+    return s.b(F.relu(h.flatten(2).reshape_as(h)).flatten(1).view_as(h).mean((2, 3)))
+
+
+def normalised_at_the_end(s, x):
+    return F.normalize(s.b(F.relu(s.a(x)).mean((2, 3))), dim=1)
+
+
+def normalised_weight(s, x):
+    return F.linear(F.relu(s.a(x)).mean((2, 3)), F.normalize(s.b.weight, dim=1))
+
+
 FORWARDS = [
     *(in_place, shuffle, by_shape, functional_norm, padded, write_through_a_view, write_into_a_part),
     *(write_into_halves, write_into_zeros, write_through_data),
+    *(
+        positions_first,
+        size_of_a_part,
+        axes_of_equal_size,
+        one_more_axis,
+        shaped_as,
+        normalised_at_the_end,
+        normalised_weight,
+    ),
 ]
 
 
@@ -114,6 +159,29 @@ def test_what_is_recorded_is_what_runs_for_any_number_of_examples(forward):
     for n in (2, 3, 7):
         x = torch.randn(n, 2, 4, 4)
         assert torch.equal(replayed(model, network.graph, x), model(x))
+
+
+def test_sums_of_products_are_scales_and_shifts():
+    """addcmul may round once where a product and a sum round twice."""
+
+    def scaled(s, x):
+        h = F.relu(torch.addcmul(s.norm.bias, s.norm.weight, s.a(x).mean((2, 3)), value=0.5))
+        return s.b(h)
+
+    def by_hand(s, x):
+        return s.b(F.relu(s.norm.bias + 0.5 * (s.norm.weight * s.a(x).mean((2, 3)))))
+
+    model, x = Written(scaled), torch.randn(3, 2, 4, 4)
+    nn.init.uniform_(model.norm.weight)
+    nn.init.normal_(model.norm.bias)
+    network = gl.read(model, x)
+    torch.testing.assert_close(replayed(model, network.graph, x), model(x), rtol=0, atol=1e-14)
+    assert "addcmul" not in str(network)
+    kernel = gl.neural_path_kernel(model, x)
+    model._forward = by_hand
+    torch.testing.assert_close(kernel, gl.neural_path_kernel(model, x), rtol=1e-12, atol=0)
+    model._forward = scaled
+    gl.to_dlgn(model, x=x)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +241,13 @@ def by_numpy(s, x):
     return s.b(torch.from_numpy(s.a(x).detach().numpy()).mean((2, 3)))
 
 
+def into_a_tensor(s, x):
+    h = s.a(x).mean((2, 3))
+    return s.b(torch.clamp(h, min=0, out=torch.empty_like(h)))
+
+
 REFUSED = {
+    into_a_tensor: "writes into out=",
     branch_on_a_value: "reads the value of a signal",
     noise: "draws random numbers",
     noise_made_apart: "draws random numbers",

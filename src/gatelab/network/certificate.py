@@ -10,7 +10,7 @@ from torch.fx import Node
 from gatelab.errors import UnsupportedModelError
 from gatelab.network.network import Network
 from gatelab.network.operations import tensors_in
-from gatelab.network.recording import EXAMPLES
+from gatelab.network.rows import EXAMPLES
 from gatelab.observe import stand_in, undisturbed
 
 # Rounding may differ between two examples and three; larger differences are checked again in float64.

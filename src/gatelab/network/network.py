@@ -23,7 +23,12 @@ from gatelab.network.hand_written import write_activations, write_global_maxima
 from gatelab.network.nodes import ancestors, describe, is_affine, is_shape, module_path, used_twice, value_sources
 from gatelab.network.operations import Kind, module_operation, operation
 from gatelab.network.recording import Recording, record, same_calls
-from gatelab.network.rewriting import write_concatenations, write_dense_layers, write_gated_linear_units
+from gatelab.network.rewriting import (
+    write_concatenations,
+    write_dense_layers,
+    write_gated_linear_units,
+    write_sums_of_products,
+)
 from gatelab.observe import examples, observable, plain_surroundings, refuse_unless_finite, stand_in
 
 
@@ -229,6 +234,7 @@ def read(model: nn.Module, x: Tensor | None = None, *, output: int | str | None 
 def _rewrite(graph: Graph, modules: Mapping[str, nn.Module]) -> None:
     """Write what models spell in several ways in one."""
     write_dense_layers(graph)
+    write_sums_of_products(graph)
     write_gated_linear_units(graph, modules)
     write_concatenations(graph)
     write_activations(graph)

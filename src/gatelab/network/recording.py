@@ -23,16 +23,16 @@ from gatelab.network.batch_size import BatchSize
 from gatelab.network.calls import call_of, operation_of, with_first_argument
 from gatelab.network.functions import OVERWRITING, Function, function_of, node_name
 from gatelab.network.operations import SHAPE_ONLY, tensors_in
+from gatelab.network.rows import Rows, first_rows, rows_after
 from gatelab.network.running import called_through, draws_nothing, is_one_operation, source_line, start
 from gatelab.network.tensors import Constant, TensorNodes
 from gatelab.observe import RANDOM, OwnChance
-
-EXAMPLES = 2  # with one example, ``squeeze()`` would remove the batch axis
 
 _SIZES = frozenset({"shape", "size"})
 _RESHAPING = frozenset({"view", "reshape", "expand"})
 # These remove the axis along which branches were stacked.
 _JOINING_BRANCHES = frozenset({"mean", "sum", "getitem", "select", "unbind"})
+_SHAPED_AS = {"view_as": Tensor.view, "reshape_as": Tensor.reshape}
 
 
 @dataclass(frozen=True)
@@ -228,18 +228,20 @@ class _Recorder(OwnChance):
         name, own = function.name, function.own
         if function.draws and name in RANDOM:
             raise self._refuse(name, f"{name} draws random numbers, so the outputs depend on chance")
-        if name in _RESHAPING:
+        if name in _SHAPED_AS and len(args) == 2:
+            function, args = function_of(_SHAPED_AS[name]), (args[0], tuple(self._sizes(Tensor.size, args[1:], {})))
+        elif name in _RESHAPING:
             args = self._with_batch_size(args)
         args, kwargs = with_first_argument(function.first, args, kwargs)
-        if "inplace" in kwargs:
-            kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
+        if "inplace" in kwargs or "out" in kwargs:
+            if kwargs.get("out") is not None:
+                raise self._refuse(name, "it writes into out=, which cannot be followed; compute a new tensor")
+            kwargs = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
         written, options = self._tensors.arguments(args, kwargs)
         if own == "__set__":
             raise self._refuse(name, f"assigning to .{name} of a tensor cannot be followed; compute a new tensor")
         if own == "__get__":
             return "call_function", getattr, (written[0], name), {}
-        if "out" in kwargs:
-            raise self._refuse(name, "it writes into out=, which cannot be followed; compute a new tensor")
         if own in OVERWRITING:
             return OVERWRITING[own](*written)
         if function.form is None:
@@ -249,24 +251,24 @@ class _Recorder(OwnChance):
     def _with_batch_size(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Recognise the number of examples that came through ``len(x)``, which can only return a plain integer."""
         signal, *sizes = args
-        factor = self._factor(signal)
+        rows = self._rows(signal)
         whole = bool(sizes) and isinstance(sizes[0], tuple | list)
         sizes = list(sizes[0]) if whole else sizes
-        if factor and sizes and type(sizes[0]) is int and sizes[0] == signal.shape[0]:
-            sizes[0] = BatchSize(sizes[0], factor)
+        if rows and not rows.axis and sizes and type(sizes[0]) is int and sizes[0] == signal.shape[0]:
+            sizes[0] = BatchSize(sizes[0], rows.each)
         return (signal, tuple(sizes)) if whole else (signal, *sizes)
 
     def _sizes(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return sizes in which the number of examples is marked as such."""
         sizes, tensor = func(*args, **kwargs), args[0]
-        factor = self._factor(tensor)
-        if factor is None or tensor.ndim == 0:
+        rows = self._rows(tensor)
+        if rows is None or tensor.ndim == 0:
             return sizes
-        first = BatchSize(tensor.shape[0], factor)
+        own = BatchSize(tensor.shape[rows.axis], rows.each)
         if isinstance(sizes, torch.Size):
-            return torch.Size([first, *sizes[1:]])
+            return torch.Size([*sizes[: rows.axis], own, *sizes[rows.axis + 1 :]])
         dim = args[1] if len(args) > 1 else kwargs["dim"]
-        return first if dim in (0, -tensor.ndim) else sizes
+        return own if dim in (rows.axis, rows.axis - tensor.ndim) else sizes
 
     def _add(self, node: Node, result: Any) -> None:
         self._note(node, result)
@@ -280,15 +282,16 @@ class _Recorder(OwnChance):
                     self._tensors.remember(part, item)
 
     def _note(self, node: Node, result: Any) -> None:
-        """Record where a node was made, what it returned, and how many rows each example has on the first axis."""
+        """Record where a node was made, what it returned, and where the examples are in it."""
         meta, op = node.meta, node.op
         name = "" if op == "call_module" else operation_of(node, {})
-        first = from_data = with_rows = op == "placeholder"
+        first = from_data = op == "placeholder"
+        before: Rows | None = None
         behind_branches = False
         for source in node.all_input_nodes:
             about = source.meta
             from_data = from_data or about.get("data", False)
-            with_rows = with_rows or bool(about.get("factor"))
+            before = before or about.get("rows")
             behind_branches = behind_branches or about.get("stacked", False)
         meta["module"] = self._stack[-1][0]
         meta["source"] = "" if first else source_line(self._lines)
@@ -297,22 +300,24 @@ class _Recorder(OwnChance):
         if whole:
             meta["shape"], meta["dtype"] = tuple(result.shape), result.dtype
         if name == "stack":  # from here on, rows are not examples
-            stacked = with_rows and call_of(node, {})["dim"] == 0
+            stacked = before is not None and call_of(node, {})["dim"] == 0
         else:
             stacked = behind_branches and name not in _JOINING_BRANCHES
-        if stacked or not (with_rows or behind_branches):
-            factor = None
-        else:  # the parts of a tuple are nodes of their own
-            factor = _rows_of_an_example(meta["shape"]) if whole else 1
-        meta["stacked"], meta["factor"] = stacked, factor
+        rows = before
+        if stacked:
+            rows = None
+        elif whole:  # the parts of a tuple are nodes of their own
+            known = first or behind_branches
+            rows = rows_after(name, before, result) if before else first_rows(result) if known else None
+        meta["stacked"], meta["rows"] = stacked, rows
 
     def _depends_on_input(self, tensor: Tensor) -> bool:
         node = self._tensors.of(tensor)
         return node is not None and node.meta.get("data", False)
 
-    def _factor(self, tensor: Tensor) -> int | None:
+    def _rows(self, tensor: Tensor) -> Rows | None:
         node = self._tensors.of(tensor)
-        return None if node is None else node.meta.get("factor")
+        return None if node is None else node.meta.get("rows")
 
     def _refuse(self, operation: str, what: str) -> UnsupportedModelError:
         self._refusal = self._refusal or UnsupportedModelError(f"{self._place(operation)}: {what}")
@@ -322,12 +327,6 @@ class _Recorder(OwnChance):
         path, module = self._stack[-1]
         where = f"module '{path}' ({type(module).__name__})" if path else f"{type(module).__name__}.forward"
         return f"{where}, operation {operation}{source_line(self._lines)}"
-
-
-def _rows_of_an_example(shape: tuple[int, ...]) -> int | None:
-    """How many rows each example has on the first axis; None if examples are not there."""
-    rows = shape[0] if shape else 0
-    return rows // EXAMPLES if rows and rows % EXAMPLES == 0 else None
 
 
 def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Rewrite operations: matrix products as dense layers, GLUs as products, writes into channels as concatenations."""
+"""Rewrite operations: matrix products as dense layers, GLUs and addcmul as products, writes into channels as cat."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +34,27 @@ def write_dense_layers(graph: Graph) -> None:
             )
         layer.meta = dict(node.meta)
         node.replace_all_uses_with(layer)
+        graph.erase_node(node)
+
+
+def write_sums_of_products(graph: Graph) -> None:
+    """Write ``addcmul(a, b, c, value=v)`` as ``a + v (b c)``."""
+    for node in list(graph.nodes):
+        called = node.op in ("call_function", "call_method") and operation_of(node, {}) == "addcmul"
+        factors = node.args[1:]
+        if not called or len(factors) != 2 or not all(isinstance(factor, Node) for factor in factors):
+            continue
+        with graph.inserting_before(node):
+            product = graph.call_function(torch.mul, factors)
+            total = graph.call_function(torch.add, (node.args[0], product), {"alpha": node.kwargs.get("value", 1)})
+        shapes = [factor.meta["shape"] for factor in factors if isinstance(factor, Node)]
+        product.meta = {
+            **node.meta,
+            "shape": tuple(torch.broadcast_shapes(*shapes)),
+            "data": any(map(_is_data, factors)),
+        }
+        total.meta = dict(node.meta)
+        node.replace_all_uses_with(total)
         graph.erase_node(node)
 
 

@@ -71,8 +71,9 @@ def neural_tangent_kernel(
     examples and one output, whichever is more. Outputs go through the network in groups of that size. If the factors of
     all groups take more than 512 MB, a trace keeps none of them: every block recomputes them, one group at a time.
 
-    Precision: long sums are added up in float64, so that a float32 kernel has a relative error below 1e-5, unless
-    rounding in the network itself opens or closes a gate. The result has the dtype of x.
+    Precision: long sums are added up in float64, so that they add a relative error below 1e-5 to a float32 kernel.
+    Rounding inside the network comes on top, as in plain autograd: it grows with depth, and may open or close a gate.
+    The result has the dtype of x.
 
     Args:
         model: any module whose output for one example does not depend on the others.
