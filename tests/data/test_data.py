@@ -224,6 +224,17 @@ def test_jpeg_archive_is_decoded_in_order_and_cached(tmp_path, jpeg_archive):
     assert torch.equal(data.load("cifar10", tmp_path).train_x, first.train_x)
 
 
+def test_damaged_originals_do_not_give_way_to_the_jpeg_archive(tmp_path, jpeg_archive):
+    put(tmp_path / catalogue.CIFAR10.folders[0], {file.name: b"damaged" for file in catalogue.CIFAR10.files})
+    with pytest.raises(DataError, match="data_batch_1"):
+        data.load("cifar10", tmp_path)
+
+
+def test_without_any_cifar10_the_jpeg_archive_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"gatelab data fetch cifar10.*cifar10-jpeg.tar.xz serves, too"):
+        data.load("cifar10", tmp_path)
+
+
 def test_the_jpeg_archive_is_decoded_once_by_two_that_need_it(jpeg_archive, monkeypatch):
     decode, decoded = read._decode, []
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from gatelab.data.catalogue import CIFAR10, CIFAR100, FASHION, JPEG_ARCHIVE, MNIST, Entry
-from gatelab.data.folders import data_folders
+from gatelab.data.folders import data_folders, find
 from gatelab.data.read import read_cifar, read_idx_set, read_jpeg_archive
 from gatelab.errors import DataError, InputError
 from gatelab.printing import Brief, in_brief
@@ -169,11 +169,13 @@ def _four_or_seven(root: str | Path | None) -> Dataset:
 def _cifar10(root: str | Path | None) -> Dataset:
     """Read the original files if they are present, else the JPEG archive, which is labelled as such."""
     try:
-        return _from_files(CIFAR10, root)
-    except DataError:
+        find(CIFAR10, root)
+    except DataError as error:
         archive = jpeg_archive(root)
         if archive is None:
-            raise
+            raise DataError(f"{error}; {JPEG_ARCHIVE} serves, too") from error
+    else:
+        return _from_files(CIFAR10, root)  # damaged files raise: they must not give way to other images in silence
     return Dataset("cifar10", "CIFAR-10 (JPEG)", *read_jpeg_archive(archive), CIFAR10.classes)
 
 
