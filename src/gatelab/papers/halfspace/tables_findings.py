@@ -10,6 +10,7 @@ from gatelab.figures import Curve
 from gatelab.lab.findings import FigureFacts, Findings, Table, percent_curve
 from gatelab.lab.hardening import hardening_note
 from gatelab.lab.runs import Result
+from gatelab.lab.training_cells import divergences
 from gatelab.lab.verdicts import Claim, Sample
 from gatelab.papers.common import dots, figure, findings, flatness, last_gain, learning_curves
 
@@ -78,6 +79,7 @@ def table_findings(config: TableConfig, results: Mapping[str, Result]) -> Findin
         learning_curves({NAMES[kind]: _histories(config, results, kind) for kind in gains}),
         *config.claims(test),
         *config.differences(),
+        *divergences(results),
         *(
             note
             for kind in config.kinds
