@@ -1,7 +1,6 @@
 """Random numbers of gatelab's own for models that draw them, so that the caller's random state stays as it is."""
 
 import itertools
-import pickle
 import random
 import sys
 import threading
@@ -57,19 +56,20 @@ def random_states_kept() -> Iterator[list[str]]:
         yield drawn
         return
     before = {name: generator.state() for name, generator in _GENERATORS.items()}
-    turn = next(_TURNS)
-    for generator in _GENERATORS.values():
-        generator.skip(turn)
-    start = {name: generator.state() for name, generator in _GENERATORS.items()}
-    torch_before = torch.get_rng_state()
+    start, torch_before = dict(before), torch.get_rng_state()
+    for name in _DRAWN_FROM:
+        _GENERATORS[name].skip(next(_TURNS))
+        start[name] = _GENERATORS[name].state()
     try:
         yield drawn
     finally:
-        # A type checker draws in every function that it checks.
-        watched = [name for name in _GENERATORS if name != "Python" or "beartype" not in sys.modules]
-        drawn += [name for name in watched if pickle.dumps(_GENERATORS[name].state()) != pickle.dumps(start[name])]
-        for name, generator in _GENERATORS.items():
-            generator.restore(before[name])
+        after = {name: generator.state() for name, generator in _GENERATORS.items()}
+        drawn += [name for name in after if not _same_state(after[name], start[name])]
+        _DRAWN_FROM.update(drawn)
+        for name in _DRAWN_FROM:
+            _GENERATORS[name].restore(before[name])
+        if "Python" in drawn and "beartype" in sys.modules:  # a type checker draws in every function that it checks
+            drawn.remove("Python")
         moved = not torch.equal(torch_before, torch.get_rng_state())
         if moved:
             torch.set_rng_state(torch_before)
@@ -97,7 +97,17 @@ _GENERATORS = {
     ),
     "Python": _Generator(random.getstate, random.setstate, lambda count: random.getrandbits(32 * count)),
 }
-_TURNS = itertools.cycle(range(1, 98))  # how many numbers each run skips: different ones in runs close to each other
+
+
+def _same_state(one: Any, other: Any) -> bool:
+    """Whether two states are equal: nested tuples, dictionaries and arrays."""
+    if isinstance(one, dict):
+        return all(_same_state(part, other[key]) for key, part in one.items())
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+
+
+_DRAWN_FROM: set[str] = set()  # generators from which a forward has drawn since gatelab was imported
+_TURNS = itertools.cycle(range(1, 98))  # how many of their numbers a run skips: runs close to each other differ
 
 
 @contextmanager
