@@ -110,6 +110,13 @@ def axes_of_equal_size(s, x):
     return s.b(F.relu(pairs.reshape(h.size(2), h.size(0) * h.size(1), 16)).mean(2))
 
 
+def parts_of_a_stack(s, x):
+    h = s.a(x)
+    one, other = torch.stack([F.relu(h), h], 0).unbind(0)
+    n = one.shape[0]
+    return s.b((one + other).reshape(n, 4, -1).mean(2))
+
+
 def one_more_axis(s, x):
     h = F.relu(s.a(x)).unsqueeze(0)
     return s.b(h.expand(3, *h.shape[1:]).mean(0).reshape(h.size(1), 4, -1).mean(2))

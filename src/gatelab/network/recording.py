@@ -23,7 +23,7 @@ from gatelab.network.batch_size import BatchSize
 from gatelab.network.calls import call_of, operation_of, with_first_argument
 from gatelab.network.functions import OVERWRITING, Function, function_of, node_name
 from gatelab.network.operations import SHAPE_ONLY, tensors_in
-from gatelab.network.rows import Rows, first_rows, rows_after
+from gatelab.network.rows import SOMEWHERE, Rows, first_rows, rows_after
 from gatelab.network.running import called_through, draws_nothing, is_one_operation, source_line, start
 from gatelab.network.tensors import Constant, TensorNodes
 from gatelab.observe import RANDOM, OwnChance
@@ -303,13 +303,12 @@ class _Recorder(OwnChance):
             stacked = before is not None and call_of(node, {})["dim"] == 0
         else:
             stacked = behind_branches and name not in _JOINING_BRANCHES
-        rows = before
-        if stacked:
-            rows = None
-        elif whole:  # the parts of a tuple are nodes of their own
-            known = first or behind_branches
-            rows = rows_after(name, before, result) if before else first_rows(result) if known else None
-        meta["stacked"], meta["rows"] = stacked, rows
+        meta["stacked"], meta["rows"] = stacked, None
+        if not stacked and (first or before or behind_branches):
+            if not whole:
+                meta["rows"] = before or SOMEWHERE
+            else:
+                meta["rows"] = rows_after(name, before, result) if before else first_rows(result)
 
     def _depends_on_input(self, tensor: Tensor) -> bool:
         node = self._tensors.of(tensor)

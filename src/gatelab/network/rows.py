@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 EXAMPLES = 2  # of a record; with one example, ``squeeze()`` would remove the batch axis
@@ -29,9 +30,12 @@ class Rows:
     stride: int
 
 
+SOMEWHERE = Rows(0, 1, 0)  # of a tuple, whose parts are looked at one by one
+
+
 def first_rows(signal: Tensor) -> Rows | None:
     """Return the rows on the first axis; None if their number does not fit two examples."""
-    rows = signal.shape[0] if signal.ndim else 0
+    rows = signal.shape[0] if signal.ndim and signal.layout is torch.strided else 0
     return Rows(0, rows // EXAMPLES, signal.stride(0)) if rows and rows % EXAMPLES == 0 else None
 
 
@@ -48,6 +52,8 @@ def rows_after(operation: str, before: Rows, signal: Tensor) -> Rows | None:
         Rows(axis=1, each=1, stride=40)
     """
     size = EXAMPLES * before.each
+    if signal.layout is not torch.strided:
+        return None
     if operation in _MOVING:
         axes = [
             axis
