@@ -12,6 +12,7 @@ from gatelab.gates import GatePattern
 from gatelab.gates.bits import popcount
 from gatelab.gates.layer import GateKind, GateLayer
 from gatelab.kernels.compiled import compiled
+from gatelab.kernels.overflow import is_finite
 from gatelab.kernels.tiles import bytes_of, fill
 from gatelab.network.capture import Capture
 
@@ -69,7 +70,7 @@ class OverlapTiles:
                 _by_matmul(left, right, kernel)
             if left.numbers:
                 _times_numbers(left, right, kernel)
-        if not self._normalise and not bool(torch.isfinite(kernel).all()):
+        if not self._normalise and not is_finite(kernel):
             raise PathCountOverflowError(
                 f"the number of open paths through {len(left.layers)} layers is larger than float64 holds; use "
                 "normalise=True"

@@ -14,7 +14,7 @@ from gatelab.gates import GatePattern
 from gatelab.gates.choice import GateChoice, is_hard
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.disk.memory import free_bytes, in_words
-from gatelab.kernels.overflow import refuse_overflow
+from gatelab.kernels.overflow import is_finite, refuse_overflow
 from gatelab.kernels.overlap_tiles import CAPTURED_AT_A_TIME, GateRows, OverlapTiles
 from gatelab.kernels.path.covariances import Covariances
 from gatelab.kernels.path.first_fields import entries_at_once
@@ -350,7 +350,7 @@ def refuse_early(network: Network) -> None:
 
 
 def _finite(kernel: Float[Tensor, "n m"], normalise: bool) -> Float[Tensor, "n m"]:
-    if not normalise and not bool(torch.isfinite(kernel).all()):
+    if not normalise and not is_finite(kernel):
         raise PathCountOverflowError("the raw path kernel is larger than float64 holds; use normalise=True")
     refuse_overflow(kernel, "the path kernel")
     return kernel
