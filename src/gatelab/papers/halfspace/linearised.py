@@ -1,5 +1,6 @@
 """The linear model on tangent features of halfspace, Table 1: the network, linearised at its start, fitted exactly."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,9 @@ from gatelab.kernels.tangent.features import tangent_features
 
 _BATCH = 200
 _HELD_OUT = 5  # every fifth example is used to choose the ridge
-RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # relative to the mean square of a feature
+# Relative to the mean square of a feature. At PyTorch's start all but the largest hundred directions of the features
+# have less than a millionth of it, so small ridges matter.
+RIDGES = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4, 1e-2)
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,11 @@ class Moments:
 
 
 def moments(features: Iterator[tuple[Float[Tensor, "n k p"], Float[Tensor, "n k"]]]) -> Moments:
-    """Add up batches of features and targets, in float64 between batches."""
+    """Add up batches of features and targets, in float64."""
     total: Moments | None = None
     for batch, targets in features:
-        rows = batch.flatten(0, 1)
-        part = Moments((rows.T @ rows).double(), (rows.T @ targets.flatten().to(rows)).double())
+        rows = batch.flatten(0, 1).double()
+        part = Moments(rows.T @ rows, rows.T @ targets.flatten().to(rows))
         total = part if total is None else total.plus(part)
     if total is None:
         raise InputError("there are no examples to fit; give at least one")
@@ -60,7 +63,9 @@ def linearised_accuracy(
 
     y is one-hot, minus its mean. θ has one entry for each parameter of the network, so the model has as many parameters
     and learns from as many examples. A fifth of the examples is held out to choose the ridge; then all are fitted.
+    Everything is computed in float64: what the features tell about the classes may be below the rounding of float32.
     """
+    model = copy.deepcopy(model).double()
     places = torch.arange(len(data.train_x))
     held = places % _HELD_OUT == _HELD_OUT - 1
     classes = len(data.classes)
@@ -69,7 +74,7 @@ def linearised_accuracy(
         low, high = share
         for start in range(0, len(chosen), _BATCH):
             rows = chosen[start : start + _BATCH]
-            yield tangent_features(model, data.inputs(x[rows])), rows
+            yield tangent_features(model, data.inputs(x[rows]).double()), rows
             tell(low + (high - low) * min(1.0, (start + _BATCH) / len(chosen)))
 
     def learnt(chosen: Tensor, share: tuple[float, float]) -> Moments:
