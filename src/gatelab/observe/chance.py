@@ -37,9 +37,9 @@ MAY_DRAW = frozenset(
 
 @contextmanager
 def random_states_kept() -> Iterator[list[str]]:
-    """Give each run other numbers from NumPy and Python, and put the caller's random states back.
+    """Put the caller's random states back, and give further runs of a forward that draws other numbers.
 
-    A record cannot see such draws. But two runs draw different numbers, so comparing their outputs finds a forward that
+    A record cannot see draws from NumPy or Python. But two runs differ, so comparing their outputs finds a forward that
     depends on them, and one that draws in vain does no harm. A forward that seeds torch is refused: it would take from
     the caller what comes next.
 
