@@ -41,7 +41,8 @@ NAMED = {
     "hierarchy/field_builders.py": "flatten",  # ends what is local
     "hierarchy/projection_report.py": "batch_norm",  # the only norm that may keep its statistics
     "kernels/path/layers.py": "linear",  # has no positions
-    "kernels/path/rules.py": "mean stack sum",  # over groups of channels and over branches
+    "kernels/path/joining_rules.py": "mean stack sum",  # over branches
+    "kernels/path/rules.py": "mean sum",  # over groups of channels
     "kernels/tangent/uses.py": "batch_norm conv2d linear",  # those whose gradients have a known form
     "lab/team.py": "flatten identity linear",  # what stacked networks have
     # what may draw random numbers is told before anything is read

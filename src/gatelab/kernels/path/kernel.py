@@ -21,7 +21,8 @@ from gatelab.kernels.path.first_fields import entries_at_once
 from gatelab.kernels.path.offset_program import pooled_kernel
 from gatelab.kernels.path.pairs import AllPairs, OffsetPairs
 from gatelab.kernels.path.planning import WeightLayer, largest_covariance, last_reads, plan
-from gatelab.kernels.path.rules import Reading, refuse_what_has_no_rule
+from gatelab.kernels.path.reading import Reading
+from gatelab.kernels.path.rules import output_signal, refuse_what_has_no_rule
 from gatelab.kernels.path.signals import Signal
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
 from gatelab.network.capture import Capture
@@ -337,7 +338,7 @@ class GraphTiles:
         if self.per_node:
             x = torch.full_like(x, x.shape[1] ** -0.5)
         reading = Reading(rows.network, x, rows.gates, self.normalise, self.biases)
-        output = reading.run()
+        output = output_signal(reading)
         return reading.layers, output
 
 

@@ -266,6 +266,6 @@ EXPERIMENTS = (
         _work,
         table_findings,
         smoke={**_SMOKE, "depth": 8},
-        quick={**_QUICK, "epochs": 30, "depth": 20},
+        quick={**_QUICK, "epochs": 30, "depth": 20, "batch_size": 64},
     ),
 )
