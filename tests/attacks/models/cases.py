@@ -47,6 +47,7 @@ class Case:
 
 
 EVERYTHING = ("gates", "twin", "path kernel", "raw path kernel", "tangent kernel", "paths", "region")
+NO_REGION = tuple(what for what in EVERYTHING if what != "region")
 
 
 def case(shape=(2,), *, plain=None, documented=(), weights=(), name=None, soft=False):

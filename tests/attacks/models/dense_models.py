@@ -7,9 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
-from tests.attacks.models.cases import EVERYTHING, case, forward_of
-
-NO_REGION = tuple(what for what in EVERYTHING if what != "region")
+from tests.attacks.models.cases import EVERYTHING, NO_REGION, case, forward_of
 
 
 def chain(*gates: nn.Module) -> nn.Sequential:

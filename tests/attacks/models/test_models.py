@@ -11,7 +11,14 @@ from gatelab.paths import count_paths
 from gatelab.regions import activation_region
 from tests.attacks.fuzz.checks import equal
 from tests.attacks.fuzz.reference import tangent_kernel
-from tests.attacks.models import brute_force, dense_models, everyday_models, gate_models, image_models  # noqa: F401
+from tests.attacks.models import (  # noqa: F401
+    brute_force,
+    dense_models,
+    everyday_models,
+    gate_models,
+    hand_written_models,
+    image_models,
+)
 from tests.attacks.models.cases import CASES, Case
 from tests.attacks.outcomes import RawError, SilentlyWrongError
 

@@ -1,0 +1,102 @@
+"""Ways to break the code that the theorems of gdln name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gatelab.data import NLGP
+from gatelab.dynamics import GatedLinearFlow, GatedMoments, NeuralRace, PiecewiseFlow, gaussian_moments
+from gatelab.dynamics.graph_race import PathwayGraph
+from gatelab.dynamics.linear_flow import DenseFlow
+from gatelab.dynamics.population import PopulationFlow
+from gatelab.dynamics.sliding import ReluFlow
+from gatelab.models import MeanReadoutNetwork
+from gatelab.papers.gdln import problem as gdln_problem
+from gatelab.papers.gdln import theorems as gdln
+from gatelab.papers.gdln import theorems_gates as gdln_gates
+from gatelab.papers.gdln import theorems_population as gdln_population
+from gatelab.papers.gdln import theorems_printed as gdln_printed
+from tests.papers.mutations.changes import Mutation, replaced, scaled
+
+
+def _without_inner_factor(right: Any) -> Any:
+    def wrong(*args: Any) -> GatedMoments:
+        moments = right(*args)
+        return GatedMoments(moments.units * moments.A, moments.b, moments.units, moments.power)
+
+    return wrong
+
+
+def _larger_second_moments(right: Callable[..., GatedMoments]) -> Callable[..., GatedMoments]:
+    def wrong(*args: Any) -> GatedMoments:
+        moments = right(*args)
+        return GatedMoments(1.01 * moments.A, moments.b, moments.units, moments.power)
+
+    return wrong
+
+
+def _faster(right: Callable[..., Any]) -> Callable[..., Any]:
+    def wrong(*args: Any) -> Any:
+        rates, gates, loss = right(*args)
+        return {edge: 1.05 * rate for edge, rate in rates.items()}, gates, loss
+
+    return wrong
+
+
+GDLN = (
+    Mutation(
+        "`GatedLinearFlow.weights` 5 % too large",
+        ("gdln-11", "gdln-descent", "gdln-3.5", "gdln-circulant", "gdln-9-printed", "gdln-outputs"),
+        scaled(GatedLinearFlow, "weights"),
+    ),
+    Mutation(
+        "`GatedLinearFlow.limit` 5 % too large",
+        ("gdln-limit", "gdln-3.4", "gdln-26-printed"),
+        scaled(GatedLinearFlow, "limit"),
+    ),
+    Mutation("`GatedLinearFlow.loss` 5 % too large", ("gdln-16",), scaled(GatedLinearFlow, "loss")),
+    Mutation("`minimum_loss` 5 % too large", ("gdln-16",), scaled(gdln, "minimum_loss")),
+    Mutation("`minimum_loss_balanced` 5 % too large", ("gdln-16",), scaled(gdln, "minimum_loss_balanced")),
+    Mutation("`DenseFlow.at` 5 % too large", ("gdln-3.4",), scaled(DenseFlow, "at")),
+    Mutation("time constants 5 % too large", ("gdln-3.5",), scaled(GatedLinearFlow, "time_constants")),
+    Mutation("`NLGP.correlation` 5 % too large", ("gdln-nlgp",), scaled(NLGP, "correlation")),
+    Mutation("`PiecewiseFlow.weights` 5 % too large", ("gdln-piecewise",), scaled(PiecewiseFlow, "weights")),
+    Mutation("`NeuralRace.loss` 5 % too large", ("gdln-race",), scaled(NeuralRace, "loss")),
+    Mutation("gate objective 5 % too large", ("gdln-18-printed",), scaled(gdln_printed, "objective")),
+    Mutation("printed gate objective 5 % too large", ("gdln-18-printed",), scaled(gdln_printed, "printed_objective")),
+    Mutation(
+        "frozen gates of another network",
+        ("gdln-2",),
+        replaced(MeanReadoutNetwork, "frozen_gates", lambda _: gdln_problem.half_spaces(3, torch.Generator())),
+    ),
+    Mutation(
+        "moments without the inner 1/K",
+        ("gdln-8", "gdln-limit", "gdln-8-printed"),
+        replaced(gdln_problem, "moments_of", _without_inner_factor(gdln_problem.moments_of)),
+    ),
+    Mutation(
+        "second moments 1 % too large",
+        ("gdln-one-basis",),
+        replaced(gdln_population, "moments_of", _larger_second_moments(gdln_population.moments_of)),
+    ),
+    Mutation(
+        "orthant probabilities 5 % too large",
+        ("gdln-gaussian-moments",),
+        scaled(gaussian_moments, "orthant_probability"),
+    ),
+    Mutation("`PopulationFlow.drive` 5 % too large", ("gdln-population",), scaled(PopulationFlow, "drive")),
+    Mutation("excess kurtosis 30 % too large", ("gdln-variational",), scaled(gdln_population, "excess_kurtosis", 1.3)),
+    Mutation("`ReluFlow.weights` 0.01 % too large", ("gdln-filippov",), scaled(ReluFlow, "weights", 1.0001)),
+    Mutation("least-squares weights 5 % too large", ("gdln-3.3",), scaled(gdln_gates, "fit_weights")),
+    Mutation(
+        "`PathwayGraph.velocity` 5 % too large",
+        ("gdln-shared-race",),
+        replaced(PathwayGraph, "velocity", _faster(PathwayGraph.velocity)),
+    ),
+    Mutation(
+        "integrated flow 1 % too large",
+        ("gdln-11-printed", "gdln-31-printed"),
+        scaled(gdln_printed, "integrated", 1.01),
+    ),
+)

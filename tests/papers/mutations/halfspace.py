@@ -1,0 +1,84 @@
+"""Ways to break the code that the theorems of halfspace name."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from gatelab.models import mlp
+from gatelab.papers.halfspace import figure1
+from gatelab.papers.halfspace import theorems as halfspace
+from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
+
+
+def _shifted_figure(right: Any) -> Any:
+    def wrong() -> nn.Module:
+        model = right()
+        model[2].bias.data += 0.1
+        return model
+
+    return wrong
+
+
+def _same_side(right: Any) -> Patch:
+    return replaced(figure1, "jumping_network", lambda epsilon: right(abs(epsilon)))
+
+
+def _reversed_path(right: Any) -> Any:
+    return lambda model, path, **options: right(model, path[::-1], **options)
+
+
+def _moved_spaces(right: Any) -> Any:
+    return lambda model: {name: replace(layer, offsets=layer.offsets + 0.05) for name, layer in right(model).items()}
+
+
+def _one_too_many(right: Any) -> Any:
+    def wrong(*args: Any, **options: Any) -> Any:
+        counts = right(*args, **options)
+        return replace(counts, patterns=counts.patterns + 1)
+
+    return wrong
+
+
+def biased_mlp(**options: Any) -> nn.Module:
+    """A ReLU network in place of a DLGN."""
+    model = mlp((2, 6, 6, 1), bias=True, **options)
+    for layer in (model[0], model[2]):
+        nn.init.normal_(layer.bias, generator=options["generator"])
+    return model
+
+
+HALFSPACE = (
+    Mutation(
+        "mixture of experts 0.01 % too large", ("halfspace-1", "halfspace-2"), scaled(halfspace, "_mixture", 1.0001)
+    ),
+    Mutation(
+        "half-spaces are moved by 0.05",
+        ("halfspace-2", "halfspace-2.2"),
+        replaced(halfspace, "half_spaces", _moved_spaces(halfspace.half_spaces)),
+    ),
+    Mutation(
+        "`region_counts` has one region too many",
+        ("halfspace-3.1-regions",),
+        replaced(halfspace, "region_counts", _one_too_many(halfspace.region_counts)),
+    ),
+    Mutation(
+        "a ReLU network in place of the DLGN",
+        ("halfspace-2.2",),
+        together(
+            replaced(halfspace, "_dlgn_gates", halfspace._relu_gates),
+            replaced(halfspace, "DeepLinearlyGatedNetwork", lambda *_, gate, **options: biased_mlp(**options)),
+        ),
+    ),
+    Mutation(
+        "Figure 1(a): green opens at 0.4",
+        ("halfspace-fig1a",),
+        replaced(figure1, "disconnected_network", _shifted_figure(figure1.disconnected_network)),
+    ),
+    Mutation("Figure 1(b): brown is given |x₂| for every ε", ("halfspace-fig1b",), _same_side(figure1.jumping_network)),
+    Mutation(
+        "`active_region` of the reversed path",
+        ("halfspace-3.1-regions",),
+        replaced(halfspace, "active_region", _reversed_path(halfspace.active_region)),
+    ),
+)

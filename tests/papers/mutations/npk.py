@@ -1,0 +1,180 @@
+"""Ways to break the code that the theorems of npk name."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from gatelab.convert import Regime, to_dgn
+from gatelab.gates import gated
+from gatelab.kernels import infinite_width
+from gatelab.kernels.tangent_moments import _Strands
+from gatelab.models import DeepGatedNetwork, MemorisationNetwork
+from gatelab.papers.npk import theorems as npk
+from gatelab.papers.npk import theorems_bundles as npk_bundles
+from gatelab.papers.npk import theorems_expectations as npk_expectations
+from gatelab.papers.npk import theorems_gated as npk_gated
+from gatelab.papers.npk import theorems_limits as npk_limits
+from gatelab.papers.npk import theorems_start as npk_start
+from gatelab.paths import features as path_listing
+from gatelab.paths import neural_path_features
+from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
+
+
+def shorter(apply: Patch) -> Patch:
+    """What is wrong shows in a part of the work as surely as in all of it."""
+    return together(apply, replaced(npk, "TRIALS", 10), replaced(npk, "STEPS", 50))
+
+
+def _lookup_init(sigma: float, gate: float) -> Patch:
+    """A memorisation network whose weights are scaled, or whose gates are all open."""
+    right = MemorisationNetwork.__init__
+
+    def wrong(self: MemorisationNetwork, *args: Any, **kwargs: Any) -> None:
+        right(self, *args, **kwargs)
+        with torch.no_grad():
+            for weight in self.parameters():
+                weight.mul_(sigma)
+            self.gates.clamp_(min=gate)
+
+    return replaced(MemorisationNetwork, "__init__", wrong)
+
+
+def _linear_features(self: DeepGatedNetwork, x: torch.Tensor) -> torch.Tensor:
+    """The forward pass of a DGN without the ReLU in its feature network."""
+    feature, value = x, x
+    *hidden, last = self.value
+    for feature_layer, value_layer in zip(self.feature, hidden, strict=True):
+        feature = feature_layer(feature)
+        value = gated(value_layer(value), feature.repeat(1, self.padding), self.gate)
+    return last(value)
+
+
+_right_angles = infinite_width.angle_maps
+
+
+def _angle_kept(x: torch.Tensor, y: torch.Tensor, layers: int) -> Any:
+    """A recursion in which no layer turns the angle."""
+    return list(_right_angles(x, y, 1)) * layers
+
+
+def _nodes_apart(self: _Strands, both: torch.Tensor, each: torch.Tensor, sigma: float) -> _Strands:
+    """The printed proof: paths that meet at a node without sharing a weight do not count."""
+    s = sigma**4
+    return _Strands(s * both**2 * self.U, s * each * self.V, s * both**2 * self.X, s * both * self.R)
+
+
+def _uneven(right: Any) -> Any:
+    """A path kernel that depends on the first input, as no factor would."""
+
+    def wrong(model: nn.Module, *examples: torch.Tensor, **options: Any) -> torch.Tensor:
+        return right(model, *examples, **options) * (1 + 1e-3 * examples[0].flatten()[0])
+
+    return wrong
+
+
+def _eq2_always(x: torch.Tensor, *, depth: int, last_layer: float = 1.0) -> torch.Tensor:
+    del last_layer
+    return infinite_width.infinite_width_ntk(x, depth=depth)
+
+
+def _independent_gates(model: nn.Module, regime: Regime, **options: Any) -> nn.Module:
+    del regime
+    return to_dgn(model, Regime.FRNPF_II, **options)
+
+
+def _last_gates_open(right: Any) -> Any:
+    return lambda *args: [*right(*args)[:-1], torch.ones_like(right(*args)[-1])]
+
+
+def _diagonal(right: Any) -> Any:
+    return lambda *args, **options: right(*args, **options).diagonal().diag()
+
+
+def _of_values(right: Any) -> Any:
+    return lambda model, x, wrt=None, **options: right(model, x, wrt=None if wrt is None else model.value, **options)
+
+
+def _hard_features(model: nn.Module, x: torch.Tensor, **options: Any) -> torch.Tensor:
+    return neural_path_features(model, x, **{**options, "gates": "hard"})
+
+
+NPK = (
+    Mutation("`neural_tangent_kernel` 1 % too large", ("npk-1.1",), scaled(npk, "neural_tangent_kernel", 1.01)),
+    Mutation("K^V and K^F 1 % too large", ("npk-4.1",), scaled(npk_gated, "neural_tangent_kernel", 1.01)),
+    Mutation("𝒱 of a DGN 1 % too large", ("npk-4.1-values",), scaled(npk_gated, "value_tangent_kernel", 1.01)),
+    Mutation(
+        "soft gates count as bits",
+        ("npk-4.1-values", "npk-4.1-features"),
+        replaced(npk_gated, "neural_path_features", _hard_features),
+    ),
+    Mutation("`neural_path_values` 1 % too large", ("npk-2.1",), scaled(npk, "neural_path_values", 1.01)),
+    Mutation("`neural_path_kernel` 1 % too large", ("npk-L2.1",), scaled(npk, "neural_path_kernel", 1.01)),
+    Mutation(
+        "`value_tangent_kernel` 1 % too large",
+        ("npk-3.1", "npk-3.2"),
+        shorter(scaled(npk, "value_tangent_kernel", 1.01)),
+    ),
+    Mutation(
+        "φ forgets the gates of the last layer",
+        ("npk-2.1", "npk-L2.1"),
+        replaced(path_listing, "gate_factors", _last_gates_open(path_listing.gate_factors)),
+    ),
+    Mutation(
+        "𝒱 as if no two paths shared a weight",
+        ("npk-3.1", "npk-3.3"),
+        shorter(replaced(npk, "value_tangent_kernel", _diagonal(npk.value_tangent_kernel))),
+    ),
+    Mutation(
+        "K^F is K^V",
+        ("npk-4.1",),
+        replaced(npk_gated, "neural_tangent_kernel", _of_values(npk_gated.neural_tangent_kernel)),
+    ),
+    Mutation("`value_tangent_kernel` a thousandth", ("npk-3.3",), shorter(scaled(npk, "value_tangent_kernel", 1e-3))),
+    Mutation("`overlap_kernel` 1 % too large", ("npk-C.2",), scaled(npk, "overlap_kernel", 1.01)),
+    Mutation(
+        "𝒱 over random signs 1 % too large", ("npk-LD.1",), scaled(npk_expectations, "value_tangent_kernel", 1.01)
+    ),
+    Mutation("H of fixed gates 1 % too large", ("npk-5.1",), scaled(npk_expectations, "neural_path_kernel", 1.01)),
+    Mutation("H of fixed gates half as large again", ("npk-C.1",), scaled(npk_expectations, "neural_path_kernel", 1.5)),
+    Mutation(
+        "`DeepGatedNetwork`: linear feature network",
+        ("npk-4.1", "npk-4.1-features", "npk-C.1", "npk-5.1-limit"),
+        replaced(DeepGatedNetwork, "forward", _linear_features),
+    ),
+    Mutation("`MemorisationNetwork`: σ² × 7", ("npk-E",), _lookup_init(7**0.5, 0.0)),
+    Mutation("`MemorisationNetwork`: all gates open", ("npk-E",), _lookup_init(1.0, 1.0)),
+    Mutation(
+        "variance law: paths that meet at a node do not count",
+        ("npk-D.1", "npk-D.1-printed"),
+        replaced(_Strands, "through_shared", _nodes_apart),
+    ),
+    Mutation(
+        "Eq. 2: no layer turns the angle",
+        ("npk-Eq2", "npk-5.1-limit"),
+        replaced(infinite_width, "angle_maps", _angle_kept),
+    ),
+    Mutation(
+        "`infinite_width_ntk` ignores `last_layer`",
+        ("npk-Eq2-printed",),
+        replaced(npk_limits, "infinite_width_ntk", _eq2_always),
+    ),
+    Mutation(
+        "`to_dgn`: FRNPF (DI) draws its own gates", ("npk-DI",), replaced(npk_start, "to_dgn", _independent_gates)
+    ),
+    Mutation("𝒱 without gates 1 % too large", ("npk-DLN",), scaled(npk_start, "value_tangent_kernel", 1.01)),
+    Mutation("`label_complexity` 1 % too large", ("npk-nu",), scaled(npk_start, "label_complexity", 1.01)),
+    Mutation(
+        "H of an architecture depends on one input",
+        ("npk-rotation", "npk-residual"),
+        replaced(npk_bundles, "neural_path_kernel", _uneven(npk_bundles.neural_path_kernel)),
+    ),
+    Mutation(
+        "K of bundles 1 % too large",
+        ("npk-4.1-bundles", "npk-5.1-bundles"),
+        scaled(npk_bundles, "neural_tangent_kernel", 1.01),
+    ),
+    Mutation("𝒱 of bundles 1 % too large", ("npk-bundles",), scaled(npk_bundles, "value_tangent_kernel", 1.01)),
+    Mutation("values of bundles 1 % too large", ("npk-bundles",), scaled(npk_bundles, "neural_path_values", 1.01)),
+    Mutation("`path_features` 10 % too large", ("npk-C-sketch",), scaled(npk_bundles, "path_features", 1.1)),
+)
