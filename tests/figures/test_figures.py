@@ -69,6 +69,21 @@ def test_scales_of_other_names_have_their_own_colours():
     assert bars == [["Λ"], ["Δ"], [], ["Λ"]]  # in every row, as high as its matrix
 
 
+def test_an_entry_that_is_not_known_has_no_shade_of_the_scale():
+    (axes,) = draw(Heatmap("", ((0.0, float("nan"), 1.0),), scale=None)).axes
+    image = axes.images[0]
+    low, unknown, high = image.to_rgba(image.get_array())[0]
+    assert len({*unknown[:3]}) == 1  # grey, which viridis does not have
+    assert all(len({*colour[:3]}) == 3 for colour in (low, high))
+
+
+def test_minor_ticks_have_the_size_of_major_ones():
+    (axes,) = draw(Plot("x", "y", (Curve("", (0.0, 1.0), (2.0, 7.0)),), log_y=True)).axes
+    axes.figure.canvas.draw()
+    sizes = {label.get_fontsize() for label in (*axes.yaxis.get_ticklabels(), *axes.yaxis.get_minorticklabels())}
+    assert sizes == {8.5}
+
+
 def test_rows_and_columns_have_names():
     (axes,) = draw(Heatmap("", ((1.0, 2.0),), x_ticks=("cat", "dog"), y_ticks=("mean",))).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["cat", "dog"]

@@ -23,6 +23,7 @@ from gatelab.figures.scales import ColourScale, colour_scales
 
 # Both ship with matplotlib; the second has the script letters that the first lacks.
 _FONT = FontProperties(family=["DejaVu Sans", "STIXGeneral"], size=9)
+_MISSING = "0.82"  # grey: an entry that is not known
 _MOST_TICKS = 10
 # Characters that fit side by side under a plot, and the narrowest width to which a tick is wrapped.
 _TICK_CHARACTERS, _LEAST_TICK_WIDTH = 72, 6
@@ -108,7 +109,8 @@ def _draw_panel(axes: Axes, panel: Panel, scale: ColourScale | None) -> None:
 
 
 def _colours(scale: ColourScale) -> dict[str, Any]:
-    return {"cmap": "RdBu_r" if scale.diverging else "viridis", "norm": Normalize(scale.low, scale.high)}
+    shades = colormaps["RdBu_r" if scale.diverging else "viridis"].with_extremes(bad=_MISSING)
+    return {"cmap": shades, "norm": Normalize(scale.low, scale.high)}
 
 
 def _add_colour_bars(figure: Figure, scales: Sequence[ColourScale | None], columns: int) -> None:
@@ -167,7 +169,7 @@ def _draw_plot(axes: Axes, plot: Plot) -> None:
         )
         if curve.band is not None:
             axes.fill_between(curve.x, *curve.band, color=drawn[0].get_color(), alpha=0.18, linewidth=0)
-    axes.tick_params(labelsize=8.5)
+    axes.tick_params(which="both", labelsize=8.5)
     axes.grid(visible=True, alpha=0.25)
     if any(curve.label for curve in plot.curves):
         axes.legend(fontsize=8)

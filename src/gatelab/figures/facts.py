@@ -79,7 +79,7 @@ class Heatmap(ShownInNotebooks):
 
     Args:
         title: title above the matrix.
-        values: the rows.
+        values: the rows; NaN for an entry that is not known, which is drawn in grey.
         low: the value of the first shade; None takes the smallest entry of all heat maps of this scale.
         high: the value of the last shade; None takes the largest entry of all heat maps of this scale.
         x_label: label below the matrix.

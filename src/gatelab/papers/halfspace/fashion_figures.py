@@ -1,6 +1,7 @@
 """halfspace, Figures 7 and 11–16: the pictures of the modified Fashion-MNIST, as facts."""
 
 from collections.abc import Iterator, Mapping
+from math import nan
 
 from gatelab.figures import Heatmap, Panels
 from gatelab.lab.findings import FigureFacts
@@ -61,12 +62,11 @@ def _figure16(relu: FashionRuns) -> FigureFacts:
     panels = []
     for name in ("ours", "paper"):
         for when, printed in FIGURE16.items():
-            theirs = tuple(tuple(value or 0.0 for value in row) for row in printed)
+            theirs = tuple(tuple(nan if value is None else value for value in row) for row in printed)
             values = _rows(relu, "tangent", when) if name == "ours" else theirs
-            panels.append(Heatmap(f"{name}, {when}", values, scale="class mean, trace 100", x_ticks=_CLASSES))
-    caption = (
-        "The ReLU network's tangent kernel. Nine entries of the paper's matrices are not readable, and shown as 0."
-    )
+            scale, ticks = "class mean, trace 100", {"x_ticks": _CLASSES, "y_ticks": _CLASSES}
+            panels.append(Heatmap(f"{name}, {when}", values, scale=scale, **ticks))
+    caption = "The ReLU network's tangent kernel. Grey: nine entries of the paper's matrices that cannot be read."
     return FigureFacts("Figure 16(a) and (b), ours and the paper's", Panels(tuple(panels), 2), caption)
 
 
