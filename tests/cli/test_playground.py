@@ -3,6 +3,7 @@ import webbrowser
 from typer.testing import CliRunner
 
 from gatelab.cli import app
+from gatelab.errors import InputError
 
 runner = CliRunner()
 
@@ -12,6 +13,19 @@ def test_the_page_is_written(tmp_path):
     result = runner.invoke(app, ["playground", "-o", str(page)])
     assert result.exit_code == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_file_that_exists_is_kept_unless_forced(tmp_path):
+    mine, link = tmp_path / "mine.txt", tmp_path / "link.html"
+    mine.write_text("keep")
+    link.symlink_to(mine)
+    for page in (mine, link):
+        result = runner.invoke(app, ["playground", "-o", str(page)])
+        assert isinstance(result.exception, InputError)
+        assert "--force" in str(result.exception)
+    assert runner.invoke(app, ["playground", "-o", str(link), "--force"]).exit_code == 0
+    assert mine.read_text() == "keep"  # the link is replaced, not followed
+    assert not link.is_symlink()
 
 
 def test_the_page_is_opened_or_the_remedy_told(monkeypatch):

@@ -14,6 +14,7 @@ def playground(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the page there and open nothing.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Open the gates playground in a browser: a small network trains, and its exact linear regions move.
 
@@ -24,7 +25,9 @@ def playground(
 
     page = files("gatelab") / "web" / "playground.html"
     if out is not None:
-        out.write_bytes(page.read_bytes())
+        from gatelab.work.files import writable, write_durably
+
+        write_durably(writable(out, force=force), page.read_bytes())
         typer.echo(f"wrote {out}; open it in a browser")
         return
     with as_file(page) as path:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from gatelab.errors import RunError
+from gatelab.errors import InputError, RunError
 from gatelab.work.checksums import BLANK, KEY, Condition, condition, sealed
 
 # Windows has neither flag; there, making a symbolic link is a privilege.
@@ -86,6 +86,22 @@ def write_durably(path: Path, *parts: bytes | memoryview) -> None:
         with suppress(OSError):  # this also fails on a read-only disk
             partial.unlink(missing_ok=True)
         raise refusal(path, error, "finished work is kept") from error
+
+
+def writable(path: Path, *, force: bool) -> Path:
+    """Refuse a path that cannot be written, before anything is computed."""
+    try:
+        exists = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise InputError(f"{path} cannot be written: {error.strerror}; give another path") from error
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give the name of a file, such as {path / 'page.html'}")
+    if exists and not force:
+        raise InputError(f"{path} exists; give another name, or force=True (--force) to replace it")
+    folder = next(place for place in path.absolute().parents if place.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"{path} cannot be written: {folder} is no folder that you may write to; give another path")
+    return path
 
 
 def refusal(path: Path, error: OSError, safe: str) -> RunError:

@@ -1,6 +1,5 @@
 """``gl.explore``: one self-contained page about a network and data."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -19,7 +18,7 @@ from gatelab.lab.explore.gathering import ExplorerGathering, Wishes
 from gatelab.lab.explore.page import explorer_page, template
 from gatelab.lab.explore.subject import Subject, subject_of, subject_of_run
 from gatelab.printing import Brief
-from gatelab.work.files import write_durably
+from gatelab.work.files import writable, write_durably
 from gatelab.work.progress import LogLines, Reporter, Silent
 
 
@@ -168,19 +167,3 @@ def _place(given: Any) -> int:
         return index(given)
     except TypeError:
         raise InputError(f"{given!r} is not the number of an example; give a whole number") from None
-
-
-def writable(path: Path, *, force: bool) -> Path:
-    """Refuse a path that cannot be written, before anything is computed."""
-    try:
-        exists = path.exists()
-    except OSError as error:  # such as a name that is too long
-        raise InputError(f"{path} cannot be written: {error.strerror}; give another path") from error
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give the name of a file, such as {path / 'explorer.html'}")
-    if exists and not force:
-        raise InputError(f"{path} exists; give another name, or force=True (--force) to replace it")
-    folder = next(place for place in path.absolute().parents if place.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"{path} cannot be written: {folder} is no folder that you may write to; give another path")
-    return path
