@@ -119,4 +119,7 @@ def test_accuracies_over_epochs_are_means_over_runs_as_table_and_curve():
     assert table.rows == (("ReLU", "1.5", "4.5", "7.5", "10.5", "13.5", "16.5"), ("DLN", *["37.5"] * 6))
     relu, linear = learning_curves(runs).plot.curves
     assert relu.y == pytest.approx([1.5 * e for e in range(1, 12)])
-    assert linear.error == pytest.approx([12.5 * 2**0.5] * 11)
+    low, high = linear.band
+    spread = 12.5 * 2**0.5
+    assert low == pytest.approx([37.5 - spread] * 11)
+    assert high == pytest.approx([37.5 + spread] * 11)

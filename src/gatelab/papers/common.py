@@ -10,7 +10,7 @@ from gatelab.data import Dataset
 from gatelab.figures import Curve, Plot
 from gatelab.figures.facts import Picture
 from gatelab.lab.experiment import Config, Experiment, SeededConfig
-from gatelab.lab.findings import Animation, FigureFacts, Findings, Table, percent_curve
+from gatelab.lab.findings import Animation, FigureFacts, Findings, Table
 from gatelab.lab.measure import against, identity, relative_error
 from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
@@ -92,9 +92,9 @@ def learning_curves(histories: Mapping[str, Iterable[Sequence[float]]]) -> Figur
     curves = []
     for name, runs in histories.items():
         samples = [Sample(values) for values in zip(*runs, strict=True)]
-        points = percent_curve(name, range(1, len(samples) + 1), samples)
-        curves.append(Curve(points.label, points.x, points.y, points.error, line=True))
-    caption = "Means over runs; bars are standard deviations."
+        low, mean, high = (tuple(100 * (s.mean + side * s.spread) for s in samples) for side in (-1, 0, 1))
+        curves.append(Curve(name, tuple(range(1, len(samples) + 1)), mean, line=True, band=(low, high)))
+    caption = "Means over runs; bands are one standard deviation to each side."
     return figure("Test accuracy over epochs", "epoch", "test accuracy in percent", curves, caption)
 
 
