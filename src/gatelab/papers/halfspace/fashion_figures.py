@@ -58,14 +58,14 @@ def _rows(one: FashionRuns, what: str, when: str) -> tuple[tuple[float, ...], ..
 
 
 def _figure16(relu: FashionRuns) -> FigureFacts:
-    """The printed matrices beside ours, on one scale; entries that cannot be read in the paper are zero."""
+    """The printed matrices beside ours, on one scale; entries that cannot be read in the paper are NaN."""
     panels = []
     for name in ("ours", "paper"):
         for when, printed in FIGURE16.items():
             theirs = tuple(tuple(nan if value is None else value for value in row) for row in printed)
             values = _rows(relu, "tangent", when) if name == "ours" else theirs
-            scale, ticks = "class mean, trace 100", {"x_ticks": _CLASSES, "y_ticks": _CLASSES}
-            panels.append(Heatmap(f"{name}, {when}", values, scale=scale, **ticks))
+            scale = "class mean, trace 100"
+            panels.append(Heatmap(f"{name}, {when}", values, scale=scale, x_ticks=_CLASSES, y_ticks=_CLASSES))
     caption = "The ReLU network's tangent kernel. Grey: nine entries of the paper's matrices that cannot be read."
     return FigureFacts("Figure 16(a) and (b), ours and the paper's", Panels(tuple(panels), 2), caption)
 
