@@ -146,3 +146,23 @@ def test_three_layers_of_sixteen():
     partition = linear_regions_3d(seeded(3, 16, 16, 16, 1), BOX)
     assert len(partition) > 3000
     assert partition.volumes.sum().item() == pytest.approx(216, rel=1e-9)
+
+
+def test_a_walk_in_a_small_box_is_the_same_walk():
+    """Without biases the network looks the same at every scale, so that the walk must, too."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(3, 6, bias=False), nn.ReLU(), nn.Linear(6, 6, bias=False), nn.ReLU(), nn.Linear(6, 1)
+    )
+    start, walks = torch.tensor([0.3, 0.2, -0.4], dtype=torch.float64), {}
+    for size in (1.0, 2.0**-20, 2.0**-27):
+        generator = torch.Generator().manual_seed(1)
+        walks[size] = region_walk(model.double(), size * start, 15, ((-size, size),) * 3, generator=generator)
+    volumes = {}
+    for size, walk in walks.items():
+        assert walk.visits.tolist() == walks[1.0].visits.tolist()
+        assert all(len(units) == 1 for units in walk.crossed)
+        found = walk.log_volumes(rounds=2, generator=torch.Generator().manual_seed(2))
+        volumes[size] = [estimate.value - 3 * log(size) for estimate in found]
+    assert volumes[2.0**-20] == pytest.approx(volumes[1.0])
+    assert volumes[2.0**-27] == pytest.approx(volumes[1.0])

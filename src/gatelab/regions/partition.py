@@ -14,7 +14,7 @@ from gatelab.errors import InputError
 from gatelab.gates import GatePattern
 from gatelab.gates.bits import one
 from gatelab.printing import Brief
-from gatelab.regions.boundaries import Boundary, boundary
+from gatelab.regions.boundaries import Boundary, Edges, boundary
 from gatelab.regions.cells import Cells, loops
 from gatelab.regions.domain import Box, Domain, domain_of
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
@@ -147,12 +147,22 @@ class Partition(Brief):
         return self.level_set() if self.maps.shape[1] == 1 else self._boundary(self.maps)
 
     def _boundary(self, maps: Float[Tensor, "regions classes 3"]) -> Boundary:
-        graph = None if self.replay.plan.is_output_continuous else self.graph
+        jumps = not self.replay.plan.is_output_continuous
         if self.parts is None:
-            return boundary(self.corners, self.starts, maps, graph)
+            return boundary(self.corners, self.starts, maps, self._edges, jumps=jumps)
         corners = self._frame.outside(torch.as_tensor(self.parts.corners))
         starts, region = (torch.as_tensor(own).to(maps.device) for own in (self.parts.starts, self.parts.region))
-        return boundary(corners, starts, maps, graph, region)
+        return boundary(corners, starts, maps, self._edges, jumps=jumps, region=region)
+
+    def _edges(self) -> Edges:
+        """The edges between regions, and those between the parts of a region."""
+        graph = self.graph
+        ends, pairs = graph.vertices[graph.ends[graph.inner]], graph.pairs[graph.inner]
+        if self.parts is None:
+            return Edges(ends, pairs)
+        seams = self._frame.outside(torch.as_tensor(self.parts.seams).flatten(0, 1)).unflatten(0, (-1, 2))
+        same = torch.as_tensor(self.parts.seam_regions).to(pairs).unsqueeze(1).expand(-1, 2)
+        return Edges(torch.cat([ends, seams.to(ends)]), torch.cat([pairs, same]))
 
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
         """Return the region of each point (s, t): any of its regions on a border, −1 outside the domain."""

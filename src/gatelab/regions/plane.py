@@ -173,11 +173,11 @@ class BoxFrame:
         zero = torch.zeros_like(self.half)
         return self.outside(torch.cat([zero[None], torch.eye(len(zero), dtype=zero.dtype, device=zero.device)]))
 
-    def inside(self, points: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+    def inside(self, points: Float[Tensor, "*m n"]) -> Float[Tensor, "*m n"]:
         """Return points of the box in the frame's coordinates."""
         return (points.to(self.half) - self.centre) / self.half
 
-    def outside(self, points: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+    def outside(self, points: Float[Tensor, "*m n"]) -> Float[Tensor, "*m n"]:
         """Undo :meth:`inside`."""
         return self.centre + points.to(self.half) * self.half
 

@@ -24,6 +24,7 @@ from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_t
 
 # HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
 TOLERANCE = 1e-9
+PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
 
 
 @dataclass(frozen=True)
@@ -294,10 +295,9 @@ def _largest(
     """
     cost = -np.r_[direction, extra]
     ranges: list[tuple[float | None, float | None]] = [*[(None, None)] * len(direction), (low, high)]
-    precise = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
     def answer(cost: np.ndarray) -> Any:
-        return linprog(cost, rows, bound, bounds=ranges, method="highs", options=precise)
+        return linprog(cost, rows, bound, bounds=ranges, method="highs", options=PRECISE)
 
     best = answer(cost)
     if best.status == 0:

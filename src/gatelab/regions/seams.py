@@ -25,11 +25,15 @@ class ConvexParts:
         corners: their corners, one polygon after another, in the coordinates in which they were cut.
         starts: where each polygon's corners begin, and where the last one's end.
         region: the region of each.
+        seams: both ends of each edge between two parts of a region, (edges, 2, 2).
+        seam_regions: the region of each such edge.
     """
 
     corners: NDArray[np.float64]
     starts: NDArray[np.int64]
     region: NDArray[np.int64]
+    seams: NDArray[np.float64]
+    seam_regions: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,13 @@ def mended(
     passed = _passed(kept, np.unique(np.r_[edges.begin[inner], edges.end[inner]]), layer, unit)
     same = _continued(kept, passed, len(layer))
     outline, sides, ends = _outlines(kept, region, passed)
+    seams = corners[np.stack([edges.begin[inner], edges.end[inner]], 1)]
     return Mended(
         corners[outline],
         ends,
         Cuts(same[sides], layer, unit),
         np.unique(region, return_index=True)[1],
-        ConvexParts(corners, starts, region),
+        ConvexParts(corners, starts, region, seams, region[edges.left[inner]]),
     )
 
 

@@ -1,7 +1,11 @@
-"""A walk from region to region in any dimension: one facet after the other is crossed, found by a linear programme."""
+"""A walk from region to region in any dimension: one facet after the other is crossed, found by a linear programme.
+
+Linear programmes are solved in the coordinates in which the box is [−1, 1]ᵈ: tolerances are shares of the box, however
+small it is.
+"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,12 +16,14 @@ from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.observe import examples
-from gatelab.regions.plane import Bounds, checked_bounds
-from gatelab.regions.polyhedron import TOLERANCE, Estimate
+from gatelab.regions.plane import Bounds, BoxFrame, checked_bounds
+from gatelab.regions.polyhedron import PRECISE, TOLERANCE, Estimate, Polyhedron
 from gatelab.regions.region import ActivationRegion, region_of
 from gatelab.regions.replay import Replay
 from gatelab.regions.states import States
 from gatelab.regions.volume import log_volume_estimate
+
+_STEP = 1e-7  # behind a facet, as a share of the box
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class RegionWalker:
         self._x = x.to(self._replay.device, torch.float64, copy=True)
         self._replay.input_shape(x.shape[1:])
         self.bounds = checked_bounds(bounds, x.numel())
+        self._frame = BoxFrame.of(self.bounds, self._x.device)
 
     def region(self, x: Float[Tensor, "1 ..."]) -> ActivationRegion:
         """Return the region of an input."""
@@ -66,7 +73,7 @@ class RegionWalker:
             if point is not None:
                 faces = tuple(groups[number])
                 units = tuple(region.units[face] for face in faces)
-                yield Facet(faces, units, torch.as_tensor(point).to(region.weight))
+                yield Facet(faces, units, self._frame.outside(torch.as_tensor(point).to(region.weight)))
 
     def across(self, region: ActivationRegion, facet: Facet) -> ActivationRegion:
         """Return the region behind a facet."""
@@ -75,17 +82,18 @@ class RegionWalker:
             flat = states[name].view(-1)
             flat[unit] = region.beyond[face].to(flat.dtype)
         found = region_of(self._replay, self._x, states)
-        normal = region.polyhedron.normals[facet.faces[0]]
-        step = 1e-7 * float(facet.point.abs().max() + 1e-3) * normal / normal.norm()
-        if bool(found.polyhedron.contains((facet.point + step).unsqueeze(0)).all()):
+        normal = _framed(region.polyhedron, self._frame).normals[facet.faces[0]]
+        behind = self._frame.inside(facet.point) + _STEP * normal / normal.norm()
+        polyhedron = _framed(found.polyhedron, self._frame)
+        if bool(polyhedron.contains(behind.unsqueeze(0)).all()):
             return found
-        if found.polyhedron.within(self.bounds).is_empty():  # units that follow others change there, too
-            return self.region((facet.point + step).unsqueeze(0))
+        if _within(polyhedron).is_empty():  # units that follow others change there, too
+            return self.region(self._frame.outside(behind).unsqueeze(0))
         return found
 
     def _hyperplanes(self, region: ActivationRegion) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
         """Unit normals and offsets of the region's faces and of the box's, and the faces grouped by hyperplane."""
-        inside = region.polyhedron.within(self.bounds)
+        inside = _within(_framed(region.polyhedron, self._frame))
         normals, offsets = inside.normals.cpu().numpy(), inside.offsets.cpu().numpy()
         length = np.linalg.norm(normals, axis=1)
         usable = np.flatnonzero(length > 0)
@@ -96,6 +104,17 @@ class RegionWalker:
         for face in usable[usable < region.polyhedron.faces].tolist():
             groups.setdefault((rows[face] + 0.0).tobytes(), []).append(face)
         return normals, offsets, list(groups.values())
+
+
+def _framed(polyhedron: Polyhedron, frame: BoxFrame) -> Polyhedron:
+    """The polyhedron in the coordinates of a frame."""
+    normals = polyhedron.normals
+    return Polyhedron(normals * frame.half, polyhedron.offsets - normals @ frame.centre, polyhedron.strict)
+
+
+def _within(framed: Polyhedron) -> Polyhedron:
+    """The part inside the frame's box."""
+    return framed.within(((-1.0, 1.0),) * framed.dimension)
 
 
 def _inside(normal: np.ndarray, offset: float, others: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
@@ -110,6 +129,7 @@ def _inside(normal: np.ndarray, offset: float, others: np.ndarray, bounds: np.nd
         [offset],
         bounds=[(None, None)] * len(normal) + [(None, 1.0)],
         method="highs",
+        options=PRECISE,
     )
     return best.x[:-1] if best.status == 0 and best.x[-1] > TOLERANCE else None
 
@@ -141,8 +161,11 @@ class RegionWalk:
 
     def log_volumes(self, *, rounds: int = 8, generator: torch.Generator | None = None) -> list[Estimate]:
         """Estimate the logarithm of each visited region's volume inside the box, see :mod:`gatelab.regions.volume`."""
-        inside = (region.polyhedron.within(self.bounds) for region in self.regions)
-        return [log_volume_estimate(part, rounds=rounds, generator=generator) for part in inside]
+        frame = BoxFrame.of(self.bounds, self.regions[0].weight.device)
+        size = float(frame.half.log().sum())
+        inside = (_within(_framed(region.polyhedron, frame)) for region in self.regions)
+        framed = (log_volume_estimate(part, rounds=rounds, generator=generator) for part in inside)
+        return [replace(estimate, value=estimate.value + size) for estimate in framed]
 
 
 def region_walk(
