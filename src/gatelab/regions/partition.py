@@ -113,10 +113,11 @@ class Partition(Brief):
         return region_graph(self.corners, scaled, starts, self.cuts, self.replay.gates, one_to_one=continuous)
 
     def level_set(self, level: float = 0.0, output: int = 0) -> Boundary:
-        """Return where an output crosses a level, exactly: where it equals the level, and where it jumps over it.
+        """Return the border between where an output is above a level and where it is not, exactly.
 
-        The output of a ReLU network is continuous. That of a deep linearly gated network with hard gates jumps where a
-        gate changes, so part of its level set runs along edges of the regions.
+        A region on which the output equals the level is not above it. The output of a ReLU network is continuous. That
+        of a deep linearly gated network with hard gates jumps where a gate changes, so that part of its level set runs
+        along edges of the regions.
 
         Args:
             level: the level.
@@ -138,6 +139,8 @@ class Partition(Brief):
 
     def decision_boundary(self) -> Boundary:
         """Return where the decision of a classifier changes, exactly: the sign of one output, the largest of several.
+
+        Where several outputs are the largest, the first one decides, as in ``argmax``.
 
         Example:
             >>> net = nn.Linear(2, 2, bias=False)
