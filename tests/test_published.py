@@ -1,11 +1,12 @@
 """Published runs: their records are whole, and the pages show what the records give."""
 
 import re
+import shutil
 
 import pytest
 from tools import published
 
-from gatelab.errors import RunError
+from gatelab.errors import GatelabError, InputError, RunError
 from gatelab.lab.runs import Run, execute
 from gatelab.lab.runs.verify import check_run
 from gatelab.papers import find_experiment
@@ -13,7 +14,8 @@ from gatelab.work.checksums import Condition
 from gatelab.work.progress import Silent
 
 PAGES = sorted(published.RESULTS.glob("*.md"))
-NAMES = sorted(path.name for path in published.RUNS.iterdir())
+RECORDS = published.RUNS
+NAMES = sorted(path.name for path in RECORDS.iterdir())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,3 +77,78 @@ def test_a_cell_whose_files_are_still_needed_is_left_to_be_computed_again(tmp_pa
     assert [name for name in run.results() if name.startswith("relu")] == ["relu/0.002/0", "relu/0.002/1"]
     taken = published.take(run.path, "part")
     assert set(taken.results()) == {"relu/0.002/0", "fixed/0.002/0", "dnpfl/0.002/0"}
+
+
+@pytest.fixture
+def pages(tmp_path, monkeypatch):
+    """A folder of pages of its own, with one record."""
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    monkeypatch.setattr(published, "RUNS", tmp_path / "runs")
+    shutil.copytree(RECORDS / NAMES[0], tmp_path / "runs" / "known")
+    return tmp_path
+
+
+def _page(folder, name, comment):
+    (folder / name).write_text(f"<!-- published {comment} -->\n<!-- end -->\n")
+    return folder / name
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_a_table_that_does_not_exist_is_named(number, pages):
+    page = _page(pages, "page.md", f"known table {number}")
+    before = page.read_text()
+    with pytest.raises(InputError, match=rf"page\.md: known has no table {number}; it has \d+, counted from 1"):
+        published.main()
+    assert page.read_text() == before
+
+
+def test_a_page_with_an_unknown_record_does_not_stop_the_others(pages):
+    _page(pages, "a.md", "unknown table 1")
+    page = _page(pages, "b.md", "known table 1")
+    with pytest.raises(InputError, match=r"a\.md: .*unknown does not exist; correct the name"):
+        published.main()
+    assert "|" in page.read_text()
+
+
+def test_a_run_is_taken_whatever_other_records_are_missing(pages, tmp_path):
+    page = _page(pages, "page.md", "unknown table 1")
+    page.write_text(page.read_text() + "<!-- published new claims -->\n<!-- end -->\n")
+    published.main(str(_finished(tmp_path / "run").path), "new")
+    unknown, new = page.read_text().split("<!-- end -->\n")[:2]
+    assert unknown == "<!-- published unknown table 1 -->\n"
+    assert "|" in new
+
+
+def _without_experiment(folder):
+    Run.open(folder, "nothing-of-the-kind", {})
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda folder: folder.mkdir(), "is not a run of gatelab"),
+        (lambda folder: (_finished(folder).path / "environment.json").unlink(), r"environment\.json damaged"),
+        (lambda folder: (_started(folder) / "journal.jsonl").unlink(), r"it has no journal\.jsonl; name the directory"),
+        (_without_experiment, "nothing-of-the-kind"),
+    ],
+    ids=["an empty directory", "no environment", "no journal", "an unknown experiment"],
+)
+def test_a_directory_that_is_no_run_leaves_nothing_behind(make, fault, tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "RUNS", tmp_path / "runs")
+    make(tmp_path / "run")
+    with pytest.raises(GatelabError, match=fault):
+        published.take(tmp_path / "run", "spectrum")
+    assert not (tmp_path / "runs").exists()
+
+
+def _started(folder):
+    return Run.open(
+        folder, "npk-figure5", find_experiment("npk-figure5").configure("smoke", {}).model_dump(mode="json")
+    ).path
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("run", "../elsewhere"), ("run", "a", "b")])
+def test_wrong_arguments_are_named(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"give DIR and NAME|cannot be the name of a record"):
+        published.main(*arguments)

@@ -188,6 +188,7 @@ HARM = {
     "a record that was made anew": (other_configuration, "line 1"),
     "a digit of the environment": (replace("environment.json", '"cores": ', '"cores": 1'), "environment.json"),
     "an environment cut short": (cut("environment.json", 0.5), "environment.json"),
+    "an empty environment": (cut("environment.json", 0.0), "environment.json"),
     "an environment that is text": (overwrite("environment.json", '"x86"'), "environment.json"),
     "a checkpoint's last bit": (flip(CHECKPOINT, 1.0), CHECKPOINT.rpartition("/")[2]),
     "a checkpoint's header": (flip(CHECKPOINT, 0.05), CHECKPOINT.rpartition("/")[2]),
@@ -215,6 +216,52 @@ def test_damage_is_named_and_redone_on_request(name, run, finished, command):
         raise SilentlyWrongError(f"other results after the repair: {again.err}")
     assert again.code == 0, again.err
     assert command("verify", run).code == 0
+
+
+def conclude(path: Path) -> None:
+    write_json(path / "results.json", {})
+
+
+LOST = {
+    "the environment": (lambda run: (run / "environment.json").unlink(), "environment.json damaged: is missing"),
+    "the environment beside the journal alone": (
+        lambda run: (shutil.rmtree(run / "cells"), (run / "environment.json").unlink()), "environment.json damaged"),
+    "the journal": (lambda run: (run / "journal.jsonl").unlink(), "journal.jsonl damaged: is missing"),
+    "the journal, after the report": (
+        lambda run: (conclude(run), (run / "journal.jsonl").unlink()), "journal.jsonl damaged: is missing"),
+    "the lines of the journal": (
+        lambda run: (conclude(run), (run / "journal.jsonl").write_bytes(b"")), "journal.jsonl damaged: has no line"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_missing_is_named_and_made_again(name, run, finished, command):
+    harm, named = LOST[name]
+    harm(run)
+    checked = command("verify", run)
+    told = " ".join(checked.out.replace("\u2502", " ").split())
+    if checked.code != 1 or named not in told:
+        raise SilentlyWrongError(f"verify says {checked.code}: {checked.out}")
+    assert command("run", "small", "--out", run, "--redo-damaged").code == 0
+    assert Run.read(run).results() == finished[1]
+    assert command("verify", run).code == 0
+
+
+def test_a_run_that_has_only_just_begun_is_whole(tmp_path, command):
+    """It may have been stopped after each file that it writes."""
+    run = Run.open(tmp_path / "run", "small", {})
+    for last in ("", "journal.jsonl", "environment.json"):
+        (run.path / last).unlink() if last else None
+        assert command("verify", run.path).code == 0
+    first = Run.open(tmp_path / "run", "small", {})
+    first.folder("first").mkdir(parents=True)
+    assert command("verify", run.path).code == 0
+
+
+def test_a_journal_that_lost_its_last_line_is_completed(run, finished, command):
+    assert command("verify", stopped(run)).code == 0
+    assert command("run", "small", "--out", run).code == 0
+    assert Run.read(run).results() == finished[1]
 
 
 # Damage that a command which goes on with the run would meet.

@@ -21,13 +21,21 @@ TESTS = {
     ],
     "Numbers that your forward draws": ["attacks/state/test_state.py::test_global_generator_of_a_random_model"],
     "A forward that hides its draws": ["attacks/state/test_state.py::test_draws_inside_a_function_are_refused"],
-    "So is one that seeds torch": [
-        "attacks/state/test_state.py::test_forward_that_seeds_torch",
+    "So is one that seeds torch": ["attacks/state/test_state.py::test_forward_that_seeds_torch"],
+    "A forward that draws from NumPy": [
         "attacks/state/test_state.py::test_output_that_depends_on_hidden_draws",
-        "attacks/state/test_state.py::test_draws_in_vain",
+        "attacks/state/test_state.py::test_output_that_depends_on_a_generator_of_the_model",
     ],
+    "An output that changes with probability p": ["attacks/state/test_state.py::test_output_that_changes_rarely"],
+    "Draws in vain are accepted": [
+        "attacks/state/test_state.py::test_draws_in_vain",
+        "attacks/state/test_state.py::test_draws_in_vain_from_a_generator_of_the_model",
+    ],
+    "Not looked for are draws": ["attacks/state/test_state.py::test_draws_that_are_not_looked_for"],
+    "If such draws change the output": ["attacks/state/test_state.py::test_draws_that_are_not_looked_for"],
     "While other threads run, gatelab leaves": [
         "attacks/state/test_state.py::test_answer_that_depends_on_hidden_draws_while_other_threads_run",
+        "attacks/state/test_state.py::test_states_are_left_alone_while_other_threads_run",
     ],
     "gatelab itself draws nothing": ["attacks/state/test_state.py::test_nothing_is_left_behind"],
     "Any number of threads": [
@@ -74,6 +82,9 @@ TESTS = {
         "attacks/test_damaged_files.py::test_damage_is_never_used_silently",
         "attacks/test_damaged_stores.py::test_changed_metadata_are_refused_and_redone_on_request",
         "attacks/test_damaged_stores.py::test_changed_tiles_and_lines_are_computed_again",
+    ],
+    "A journal that lost its last lines": [
+        "attacks/test_damaged_files.py::test_a_journal_that_lost_its_last_line_is_completed"
     ],
     "[SECURITY.md]": ["attacks/test_security.py::test_a_pickle_is_not_opened"],
 }

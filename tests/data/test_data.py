@@ -193,6 +193,19 @@ def test_jpeg_archive_is_verified(tmp_path):
         data.load("cifar10", tmp_path)
 
 
+def test_a_jpeg_archive_that_cannot_be_read(tmp_path, monkeypatch):
+    """Root may read everything, so the refusal of the file system is made up."""
+    path = tmp_path / catalogue.JPEG_ARCHIVE
+    path.write_bytes(b"somebody else's")
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(read, "read_file", denied)
+    with pytest.raises(DataError, match=r"cifar10-jpeg\.tar\.xz cannot be read: Permission denied; make it readable"):
+        data.load("cifar10", tmp_path)
+
+
 @pytest.fixture
 def jpeg_archive(tmp_path, monkeypatch):
     """A small archive in the layout of the large one: part/class/name, in any order."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from gatelab.data.catalogue import CIFAR10, JPEG_SHA256, Entry
 from gatelab.data.folders import alone_in, cache_folder, find, read_whole
 from gatelab.errors import DataError
-from gatelab.work.files import read_file
+from gatelab.work.files import read_file, reason
 from gatelab.work.tensors import read_tensors, write_tensors
 
 Parts = tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"], UInt8[Tensor, "m c h w"], Int64[Tensor, " m"]]
@@ -82,7 +82,10 @@ def read_jpeg_archive(path: Path) -> Parts:
 
 
 def _verified(path: Path) -> Path:
-    digest = hashlib.sha256(read_file(path)).hexdigest()
+    try:
+        digest = hashlib.sha256(read_file(path)).hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}; make it readable, or download it again") from error
     if digest != JPEG_SHA256:
         raise DataError(f"{path}: expected SHA-256 {JPEG_SHA256}, found {digest}: it is corrupt; download it again")
     return path

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -43,33 +43,32 @@ def random_states_kept() -> Iterator[list[str]]:
     depends on them, and one that draws in vain does no harm. A forward that seeds torch is refused: it would take from
     the caller what comes next.
 
-    Nothing is touched while other threads run: they would draw the same numbers again.
+    While other threads run, states are compared but not set: other threads would draw the same numbers again.
 
     Yields:
-        A list, which holds after the block the libraries whose random numbers were drawn, as far as can be told.
+        A list, which holds after the block the libraries whose random numbers were drawn, by this thread or another.
 
     Raises:
         InputError: the forward changed torch's random state other than through torch's functions.
     """
     drawn: list[str] = []
+    before = _states()
     if threading.active_count() > 1:
         yield drawn
+        drawn += _by_models(_moved(before))
         return
-    before = {name: generator.state() for name, generator in _GENERATORS.items()}
     start, torch_before = dict(before), torch.get_rng_state()
     for name in _DRAWN_FROM:
-        _GENERATORS[name].skip(next(_TURNS))
+        _GENERATORS[name].renew()
         start[name] = _GENERATORS[name].state()
     try:
         yield drawn
     finally:
-        after = {name: generator.state() for name, generator in _GENERATORS.items()}
-        drawn += [name for name in after if not _same_state(after[name], start[name])]
-        _DRAWN_FROM.update(drawn)
+        moved_here = _moved(start)
+        _DRAWN_FROM.update(moved_here)
         for name in _DRAWN_FROM:
-            _GENERATORS[name].restore(before[name])
-        if "Python" in drawn and "beartype" in sys.modules:  # a type checker draws in every function that it checks
-            drawn.remove("Python")
+            _RESTORE[name](before[name])
+        drawn += _by_models(moved_here)
         moved = not torch.equal(torch_before, torch.get_rng_state())
         if moved:
             torch.set_rng_state(torch_before)
@@ -80,23 +79,86 @@ def random_states_kept() -> Iterator[list[str]]:
         )
 
 
+def _states() -> dict[str, Any]:
+    return {name: generator.state() for name, generator in _GENERATORS.items()}
+
+
+def _moved(before: dict[str, Any]) -> list[str]:
+    return [name for name, state in _states().items() if not _same_state(state, before[name])]
+
+
+def _by_models(drawn: list[str]) -> list[str]:
+    """Leave Python out under beartype, which draws in every function that it checks."""
+    return [name for name in drawn if name != "Python" or "beartype" not in sys.modules]
+
+
+class OwnGenerators:
+    """The generators of NumPy and Python that a model's modules hold as attributes.
+
+    A copy of the model starts from their present state, so its first numbers are the same as in every other copy.
+
+    Example:
+        >>> model = nn.ReLU()
+        >>> model.noise = random.Random(0)
+        >>> held = OwnGenerators(model)
+        >>> _ = model.noise.random()
+        >>> held.moved()
+        ['noise']
+    """
+
+    def __init__(self, model: nn.Module):
+        """Find the generators of ``model``, and remember their states."""
+        self._held = {
+            f"{path}.{name}".lstrip("."): _generator(value)
+            for path, module in model.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, _KINDS)
+        }
+        self._before = {name: generator.state() for name, generator in self._held.items()}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._held)
+
+    def moved(self) -> list[str]:
+        """Return the paths of those from which numbers were drawn since."""
+        return [name for name, held in self._held.items() if not _same_state(held.state(), self._before[name])]
+
+    def renew(self) -> None:
+        """Give all of them numbers that no other copy of the model draws."""
+        for generator in self._held.values():
+            generator.renew()
+
+
 @dataclass(frozen=True)
 class _Generator:
-    """A global generator of random numbers."""
+    """A generator of random numbers."""
 
     state: Callable[[], Any]
-    restore: Callable[[Any], object]
-    skip: Callable[[int], object]  # so many numbers
+    seed: Callable[[int], object]
+
+    def renew(self) -> None:
+        """Start it anew: no two runs draw the same numbers, nor half of a pair that an earlier run has left over."""
+        self.seed(next(_SEEDS))
 
 
-_GENERATORS = {
-    "NumPy": _Generator(
-        lambda: np.random.get_state(legacy=False),  # noqa: NPY002
-        np.random.set_state,
-        np.random.random_sample,
-    ),
-    "Python": _Generator(random.getstate, random.setstate, lambda count: random.getrandbits(32 * count)),
-}
+_KINDS = (np.random.Generator, np.random.RandomState, random.Random)
+
+
+def _generator(source: Any) -> _Generator:
+    """Give the generators of NumPy and Python, and the modules of the global ones, one interface."""
+    if isinstance(source, np.random.Generator):
+        bits = source.bit_generator
+        return _Generator(lambda: bits.state, lambda seed: setattr(bits, "state", type(bits)(seed).state))
+    if isinstance(source, random.SystemRandom):  # it has no state, and cannot be seeded: no two runs are the same
+        return _Generator(object, source.seed)
+    if hasattr(source, "getrandbits"):
+        return _Generator(source.getstate, source.seed)
+    return _Generator(lambda: source.get_state(legacy=False), source.seed)
+
+
+_GENERATORS = {"NumPy": _generator(np.random), "Python": _generator(random)}
+_RESTORE: dict[str, Callable[[Any], object]] = {"NumPy": np.random.set_state, "Python": random.setstate}
 
 
 def _same_state(one: Any, other: Any) -> bool:
@@ -107,7 +169,7 @@ def _same_state(one: Any, other: Any) -> bool:
 
 
 _DRAWN_FROM: set[str] = set()  # generators from which a forward has drawn since gatelab was imported
-_TURNS = itertools.cycle(range(1, 98))  # how many of their numbers a run skips: runs close to each other differ
+_SEEDS = itertools.count(2**31)  # beyond those that people choose
 
 
 @contextmanager

@@ -30,12 +30,7 @@ from gatelab.lab.verdicts import (
 )
 from gatelab.lab.verdicts.counts import rank_sum_chances
 from gatelab.lab.verdicts.fits import fitted_power
-from gatelab.lab.verdicts.power import Design, power, runs_needed
-
-
-def numbers(*values):
-    return Sample(tuple(map(float, values)), percent=False)
-
+from tests.lab.verdicts.samples import numbers, with_p
 
 A, B = numbers(3.1, 4.0, 5.2, 4.4), numbers(1.0, 2.5, 2.0, 1.2)
 HOLDS, FAILS, UNDECIDED = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
@@ -85,6 +80,13 @@ def test_ratios_are_compared_by_their_logarithms():
         (greater(numbers(9, nan, 8), B), "no finite number"),
         (greater(numbers(9, inf, 8), B), "no finite number"),
         (above(numbers(nan), 0.0), "no finite number"),
+        (greater(numbers(1.7e308, 1.6e308), numbers(-1.7e308, -1.6e308)), "too large"),
+        (larger_ratio(numbers(inf, 2), numbers(1, 3)), "no finite number"),
+        (larger_ratio(numbers(nan, 0), numbers(1, 3)), "no ratio"),
+        (above(numbers(), 0.5), "there are no runs"),
+        (greater(numbers(), B), "there are no runs"),
+        (greater(numbers(), numbers(), paired=True), "there are no runs"),
+        (larger_ratio(numbers(), numbers()), "there are no runs"),
         (share_above(0, 0, 0.5), "there are no runs"),
         (later([], [1.0], 3), "there are no runs"),
         (all_of([]), "no case"),
@@ -156,7 +158,7 @@ def test_all_and_any():
 
 def test_holm_by_hand():
     ps = (0.01, 0.04, 0.03, 0.005)
-    claims = [Claim(str(p), _with_p(p)) for p in ps]
+    claims = [Claim(str(p), with_p(p)) for p in ps]
     exact = Claim("exact", within(1.0, 0.5, "error"))
     corrected = decided_together([*claims, exact])
     assert [claim.verdict.adjusted for claim in corrected[:4]] == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -164,15 +166,6 @@ def test_holm_by_hand():
     silent = decided_together([*claims, exact], smoke=True)
     assert {claim.outcome for claim in silent} == {UNDECIDED}
     assert "smoke" in silent[0].evidence
-
-
-def _with_p(p):
-    """A verdict that holds with this two-sided p-value."""
-    t = stats.t.isf(p / 2, 9)
-    values = np.arange(10.0) - 4.5
-    verdict = above(Sample(tuple(values + t * values.std(ddof=1) / 10**0.5), percent=False), 0.0)
-    assert verdict.p == pytest.approx(p)
-    return verdict
 
 
 def test_exponents_need_no_logarithm_of_a_run():
@@ -194,23 +187,3 @@ def test_a_share_needs_a_gap():
     assert least < share < most
     assert share_of_gap(middle, high, low) is None
     assert share_of_gap(middle, low, Sample((0.05, 0.2, 0.3))) is None
-
-
-def test_the_power_is_that_of_a_simulation():
-    draws = np.random.default_rng(0).standard_normal((4000, 2, 6)) + np.array([[1.5], [0.0]])
-    found = stats.ttest_ind(draws[:, 0], draws[:, 1], axis=1).pvalue < 0.05
-    assert power(Design(1.5, 2), 6, 0.05) == pytest.approx(found.mean(), abs=0.03)
-    assert runs_needed(Design(1.5, 2), 0.05) == 9
-    assert runs_needed(Design(0.0, 1), 0.05) is None
-    assert runs_needed(Design(100.0, 1), 0.05) == 2
-
-
-def test_an_undecided_claim_says_how_many_runs_it_needs():
-    verdict = greater(numbers(1.0, 2.0, 3.0), numbers(0.5, 1.0, 2.0))
-    assert verdict.outcome is UNDECIDED
-    assert verdict.runs_needed == runs_needed(verdict.design, 0.05)
-    assert f"about {verdict.runs_needed} runs would decide it" in verdict.text()
-    assert greater(A, B).runs_needed is None
-    record = greater(A, B).record()
-    assert record["outcome"] == "holds"
-    assert record["p"] == greater(A, B).p

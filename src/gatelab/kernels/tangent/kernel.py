@@ -21,6 +21,7 @@ from gatelab.kernels.tangent.gradients import GradientRows, Gradients, NoStructu
 from gatelab.kernels.tangent.layers import Names
 from gatelab.kernels.tangent.sums import widest
 from gatelab.kernels.tiles import bytes_of, evaluate, fill, tile_size
+from gatelab.network.chance import refuse_chance
 from gatelab.observe import examples_for, observable, stand_in
 from gatelab.printing import Brief
 
@@ -137,6 +138,7 @@ class TangentKernel(Brief):
         model = stand_in(observable(self.model))
         x, other = examples_for(model, x, y)
         gradients = Gradients(model, parameter_names(model, self.wrt), x[:1], self.outputs)
+        refuse_chance(model, x[:2])
         columns = (x if other is None else other).shape[0]
         return TangentTiles(gradients, x.dtype, self.outputs == "full", columns, self.batch_size)
 

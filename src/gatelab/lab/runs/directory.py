@@ -68,6 +68,7 @@ class Run:
         RUN_FORMAT.refuse_changes(path, {"smoke": wanted.get("smoke"), **run.config}, wanted)
         if not run._environment.exists():
             write_json(run._environment, {**_environment(), "started": run._started or _now()})
+        run.journal.create()
         return run
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any
 from gatelab.errors import RunError
 from gatelab.lab.runs.cells import Result
 from gatelab.work.checksums import Condition
+from gatelab.work.files import open_own, refusal
 from gatelab.work.lines import JsonLines, Line
 
 # The fields of a line: the types that a value may have, and what to call them.
@@ -42,6 +43,15 @@ class Journal:
     def __init__(self, path: Path, bound_to: str):
         """Use the file at ``path``; ``bound_to`` is the checksum of the run's record, empty if it has none."""
         self._lines = JsonLines(path, bound_to, must_be_sealed=bool(bound_to))
+
+    def create(self) -> None:
+        """Create the file unless it exists: from now on, a missing journal is a lost one."""
+        path = self._lines.path
+        if not path.exists():
+            try:
+                open_own(path).close()
+            except OSError as error:
+                raise refusal(path, error, "nothing was changed") from error
 
     def entries(self) -> list[JournalEntry]:
         """Return all lines, including damaged ones."""

@@ -8,6 +8,7 @@ from safetensors.torch import load
 
 from gatelab.kernels.disk.verify import check_store
 from gatelab.lab.runs.directory import RUN_FORMAT, Run
+from gatelab.lab.runs.journal import JournalEntry
 from gatelab.work.checksums import Condition, Part, condition
 from gatelab.work.files import locked, parse_object, read_file, reason, refuse_links
 
@@ -17,6 +18,8 @@ _PASSING = ("lock", "probe")
 
 def check_run(path: Path) -> list[Part]:
     """Return the condition of each part of a run: its metadata, each line of its journal, each file of its cells.
+
+    A run that holds nothing but its record has only just begun. Later, its environment and its journal must be there.
 
     Raises:
         RunError: there is no run.
@@ -30,19 +33,28 @@ def check_run(path: Path) -> list[Part]:
     )
     if found is Condition.DAMAGED:
         return [record]
-    run = Run.read(path)
-    lines = [
-        Part("journal.jsonl", f"line {entry.line.number} (cell {entry.cell})", entry.condition, entry.fault)
-        for entry in run.journal.entries()
-    ]
+    entries, folders = Run.read(path).journal.entries(), _cell_folders(path)
     strict = found is Condition.WHOLE  # then this version started the run, and all its files have checksums
-    named = [name for name in ("environment.json", "results.json") if (path / name).exists()]
-    metadata = [_file(path / name, name, "", strict) for name in named]
+    concluded = (path / "results.json").exists()
+    begun = bool(entries or folders or concluded)
+    named = {"environment.json": begun, "results.json": False}
     return [
         record,
-        *metadata,
-        *lines,
-        *(part for folder in _cell_folders(path) for part in _check_cell(folder, strict)),
+        *(_file(path / name, name, "", strict) for name, due in named.items() if due or (path / name).exists()),
+        *_check_journal(path / "journal.jsonl", entries, due=concluded or (strict and bool(folders)), filled=concluded),
+        *(part for folder in folders for part in _check_cell(folder, strict)),
+    ]
+
+
+def _check_journal(path: Path, entries: list[JournalEntry], *, due: bool, filled: bool) -> list[Part]:
+    """Check each line; ``due`` if the file must exist, ``filled`` if it must hold a line."""
+    if due and not path.exists():
+        return [Part(path.name, "", Condition.DAMAGED, "is missing")]
+    if filled and not entries:
+        return [Part(path.name, "", Condition.DAMAGED, "has no line, but results.json was concluded from some")]
+    return [
+        Part(path.name, f"line {entry.line.number} (cell {entry.cell})", entry.condition, entry.fault)
+        for entry in entries
     ]
 
 
@@ -66,6 +78,8 @@ def _check_cell(folder: Path, must_be_sealed: bool) -> list[Part]:
 
 
 def _file(path: Path, group: str, name: str, must_be_sealed: bool) -> Part:
+    if not path.exists():
+        return Part(group, name, Condition.DAMAGED, "is missing")
     try:
         content = read_file(path)
         found = condition(content)
@@ -106,6 +120,6 @@ def discard_damaged(path: Path) -> list[str]:
             shutil.rmtree(folder)
         for part in damaged:
             if not part.name:  # a file of the run itself
-                (path / part.group).unlink()
+                (path / part.group).unlink(missing_ok=True)
             done.append(f"{part.group} {part.name}".strip() + f" {part.fault}; discarded")
     return done

@@ -10,7 +10,7 @@ For a bounded region the first line is the pair of one-sided tests of Schuirmann
 """
 
 from dataclasses import dataclass, replace
-from math import comb, exp, inf, log, sqrt
+from math import comb, exp, hypot, inf, isfinite, log, sqrt
 
 from scipy.special import stdtr, stdtrit
 
@@ -81,16 +81,18 @@ def larger_ratio(a: Sample, b: Sample) -> Verdict:
     The effect is the geometric mean of a/b.
     """
     evidence = _against(a, b)
-    if min(*a.values, *b.values) <= 0:
+    if any(value <= 0 for value in (*a.values, *b.values)):
         return undecided("a run has none at all, and so no ratio", evidence)
-    logs = Sample(tuple(log(x / y) for x, y in zip(a.values, b.values, strict=True)), percent=False)
-    verdict = _judged(_alone(logs, "paired t of logarithms"), (0.0, inf), logs)
+    # The ratio itself might not fit in a double.
+    first, second = (Sample(tuple(map(log, sample.values)), percent=False) for sample in (a, b))
+    # A relative error of a value is an absolute error of its logarithm: 1 is the least scale.
+    verdict = _judged(_alone(first.minus(second), "paired t of logarithms"), (0.0, inf), first, second, scale=1.0)
     interval = None if verdict.interval is None else (_exp(verdict.interval[0]), _exp(verdict.interval[1]))
     return replace(verdict, effect=_exp(verdict.effect), interval=interval, evidence=evidence)
 
 
 def _exp(value: float) -> float:
-    return exp(min(value, 700.0))  # an interval of two runs may exceed every double
+    return inf if value > 700 else exp(value)  # an interval of two runs may exceed every double
 
 
 def _against(a: Sample, b: Sample) -> str:
@@ -117,37 +119,51 @@ def _alone(sample: Sample, test: str) -> _Estimate:
 
 def _welch(a: Sample, b: Sample) -> _Estimate:
     """The difference of two independent means; Welch's degrees of freedom."""
-    x, y = a.error**2, b.error**2
-    shares = [part**2 / (sample.runs - 1) for part, sample in ((x, a), (y, b)) if part > 0]
-    degrees = (x + y) ** 2 / sum(shares) if shares and sum(shares) > 0 else 0.0
-    deviation = sqrt((a.spread**2 + b.spread**2) / 2)
+    error = hypot(a.error, b.error)
+    # Shares of the error, since fourth powers of the errors themselves underflow or overflow.
+    shares = [((own.error / error) ** 2, own.runs - 1) for own in (a, b) if own.error > 0]
+    degrees = sum(x for x, _ in shares) ** 2 / sum(x**2 / n for x, n in shares) if shares else 0.0
+    deviation = hypot(a.spread, b.spread) / sqrt(2)
     without_spread = ("rank test: no run differs from another of its kind", 1 / comb(a.runs + b.runs, a.runs))
-    return _Estimate(a.mean - b.mean, sqrt(x + y), degrees, deviation, 2, "Welch's t", without_spread)
+    return _Estimate(a.mean - b.mean, error, degrees, deviation, 2, "Welch's t", without_spread)
 
 
-def _judged(estimate: _Estimate, region: tuple[float, float], *samples: Sample) -> Verdict:
+def _judged(estimate: _Estimate, region: tuple[float, float], *samples: Sample, scale: float = 0.0) -> Verdict:
+    """Decide whether an effect lies in a region; ``scale`` is the least size of numbers whose rounding counts."""
     effect, (low, high) = estimate.effect, region
+    if min(sample.runs for sample in samples) < 1:
+        return undecided("there are no runs", effect=effect)
     if not all(sample.is_finite for sample in samples):
         return undecided("a run gave no finite number", effect=effect)
+    if not (isfinite(effect) and isfinite(estimate.error)):
+        return undecided("the numbers are too large to be compared", effect=effect)
     if min(sample.runs for sample in samples) < 2:
         return undecided("one run has no error bar", effect=effect)
-    if estimate.error <= _ROUNDING * max(abs(value) for sample in samples for value in sample.values):
-        return _without_spread(estimate, low < effect < high, effect < low or effect > high)
+    scale = max(scale, *(abs(value) for sample in samples for value in sample.values))
+    if estimate.error <= _ROUNDING * scale:
+        return _without_spread(estimate, region, scale)
     up, down = ((effect - end) / estimate.error for end in region)
     above_low, below_high = (float(stdtr(estimate.degrees, t)) for t in (up, -down))
     by_chance = (max(1 - above_low, 1 - below_high), min(above_low, below_high))
     reach = float(stdtrit(estimate.degrees, 0.975)) * estimate.error
-    distance = min(abs(effect - low), abs(effect - high)) / estimate.deviation
+    nearer, other = sorted(abs(effect - end) / estimate.deviation for end in region)
+    is_inside = low < effect < high  # then the claim holds only if both bounds are passed
     return Verdict(
         effect,
         (effect - reach, effect + reach),
         by_chance,
         f"{estimate.test}, {estimate.degrees:.3g} degrees of freedom",
-        design=Design(distance, estimate.samples),
+        design=Design(nearer, estimate.samples, other if is_inside else inf),
     )
 
 
-def _without_spread(estimate: _Estimate, inside: bool, outside: bool) -> Verdict:
-    """Decide without spread, where a t test has no scale; with many runs their order is still evidence."""
+def _without_spread(estimate: _Estimate, region: tuple[float, float], scale: float) -> Verdict:
+    """Decide without spread, where a t test has no scale; with many runs their order is still evidence.
+
+    An effect that only rounding separates from a bound is on neither side of it.
+    """
     test, chance = estimate.without_spread
-    return Verdict(estimate.effect, None, (chance if inside else 1.0, chance if outside else 1.0), test)
+    rounding = _ROUNDING * max(scale, *(abs(end) for end in region if isfinite(end)))
+    depth = min(estimate.effect - region[0], region[1] - estimate.effect)  # negative outside
+    by_chance = (chance if depth > rounding else 1.0, chance if depth < -rounding else 1.0)
+    return Verdict(estimate.effect, None, by_chance, test)

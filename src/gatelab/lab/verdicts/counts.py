@@ -7,6 +7,7 @@ from statistics import median
 
 from scipy.special import bdtr, bdtrc, betaincinv
 
+from gatelab.errors import InputError
 from gatelab.lab.verdicts.power import Design
 from gatelab.lab.verdicts.verdict import Verdict, undecided
 
@@ -26,6 +27,10 @@ def share_above(successes: int, trials: int, level: float) -> Verdict:
         >>> share_above(2, 2, 0.5).outcome.value, share_above(10, 10, 0.5).outcome.value
         ('not decided', 'holds')
     """
+    if not 0 <= successes <= trials:
+        raise InputError(f"{successes} successes of {trials} trials; count each trial once")
+    if not 0 <= level <= 1:
+        raise InputError(f"the level is {level:g}; give a probability, from 0 to 1")
     evidence = f"{successes} of {trials}, claimed is more than {100 * level:g} %"
     if trials < 1:
         return undecided("there are no runs", evidence)
@@ -34,7 +39,7 @@ def share_above(successes: int, trials: int, level: float) -> Verdict:
     at_most = float(bdtr(successes, trials, level))
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 0.975))
-    design = Design((share - level) / sqrt(level * (1 - level)), 1)
+    design = Design((share - level) / sqrt(level * (1 - level)), 1) if 0 < level < 1 else None
     test = "exact binomial test"
     return Verdict(share, (low, high), (at_least, at_most), test, evidence, unit="%", design=design)
 

@@ -11,7 +11,7 @@ from statistics import linear_regression
 from scipy.special import stdtrit
 
 from gatelab.lab.verdicts.comparisons import greater
-from gatelab.lab.verdicts.sample import Sample
+from gatelab.lab.verdicts.sample import Sample, paired_runs
 from gatelab.lab.verdicts.verdict import Outcome
 
 _SMALLEST = 1e-300  # replaces zero, which has no logarithm
@@ -31,7 +31,7 @@ def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
 
 def jackknifed(samples: Sequence[Sample], estimate: Callable[[Sequence[Sample]], float]) -> Sample:
     """Pseudo-values of an estimate from several samples; run i of all of them is left out together."""
-    n, whole = samples[0].runs, estimate(samples)
+    n, whole = paired_runs(*samples), estimate(samples)
     if n < 2:
         return Sample((whole,), percent=False)
     without = (estimate([Sample((*s.values[:i], *s.values[i + 1 :]), s.percent) for s in samples]) for i in range(n))

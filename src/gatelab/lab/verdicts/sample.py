@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum, isfinite, nan, sqrt
+from math import frexp, fsum, hypot, isfinite, ldexp, nan, sqrt
+
+from gatelab.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -30,22 +32,27 @@ class Sample:
 
     @property
     def mean(self) -> float:
-        """The mean over runs."""
-        total = fsum(self.values) if self.is_finite else sum(self.values)  # fsum refuses ∞ − ∞
-        return total / len(self.values)
+        """The mean over runs; NaN if there are none."""
+        if not self.values:
+            return nan
+        if not self.is_finite:
+            return sum(self.values) / len(self.values)  # fsum refuses ∞ − ∞
+        # A power of two scales without rounding, and scaled values have no sum that overflows.
+        exponent = frexp(max(map(abs, self.values)))[1]
+        return ldexp(fsum(ldexp(value, -exponent) for value in self.values) / len(self.values), exponent)
 
     @property
     def spread(self) -> float:
-        """The standard deviation over runs; 0 for a single run, NaN if a run gave no finite number."""
-        if not self.is_finite:
+        """The standard deviation over runs; 0 for a single run, NaN without runs or if one gave no finite number."""
+        if not self.values or not self.is_finite:
             return nan
         mean = self.mean
-        return sqrt(fsum((value - mean) ** 2 for value in self.values) / max(1, len(self.values) - 1))
+        return hypot(*(value - mean for value in self.values)) / sqrt(max(1, len(self.values) - 1))
 
     @property
     def error(self) -> float:
         """The standard error of the mean."""
-        return self.spread / len(self.values) ** 0.5
+        return self.spread / sqrt(max(1, len(self.values)))
 
     @property
     def is_finite(self) -> bool:
@@ -64,17 +71,31 @@ class Sample:
 
     def minus(self, other: "Sample") -> "Sample":
         """The differences within runs."""
+        paired_runs(self, other)
         differences = tuple(a - b for a, b in zip(self.values, other.values, strict=True))
         return Sample(differences, self.percent, is_difference=True)
 
     def text(self) -> str:
         """Mean ± standard deviation."""
+        if not self.values:
+            return "nothing"
         shown = [self.mean] if len(self.values) == 1 else [self.mean, self.spread]
         return " ± ".join(map(self.number, shown))
 
     def number(self, value: float) -> str:
         """Format a value in the unit of this sample."""
         return formatted(value, percent=self.percent)
+
+
+def paired_runs(*samples: Sample) -> int:
+    """The number of runs of samples whose runs belong together; an error if they have different numbers."""
+    counts = [sample.runs for sample in samples]
+    if len(set(counts)) > 1:
+        raise InputError(
+            f"samples of {' and '.join(map(str, counts))} runs cannot be paired; give the same runs of each, "
+            "or compare independent samples with paired=False"
+        )
+    return counts[0]
 
 
 def readable(value: float) -> str:

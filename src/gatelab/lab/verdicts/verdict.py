@@ -32,6 +32,8 @@ class Verdict:
         unit: of the effect: "%" for a share, "points" for a difference of shares, empty for a plain number.
         design: what the number of runs needed depends on; None if unknown.
         adjusted: the p-value after Holm's correction over a report.
+        level: the level at which the uncorrected p of the deciding case would decide: 5 %, or less if it is one of
+            several cases or claims.
         obstacle: why nothing can be decided; empty if a decision is possible.
 
     Example:
@@ -49,6 +51,7 @@ class Verdict:
     unit: str = ""
     design: Design | None = None
     adjusted: float | None = None
+    level: float = LEVEL
     obstacle: str = ""
 
     @property
@@ -69,12 +72,11 @@ class Verdict:
     def runs_needed(self) -> int | None:
         """Runs with which an effect of the measured size would be decided in 80 % of experiments.
 
-        None if it is decided, or if the runs do not determine it.
+        None if it is decided, if something else prevents a decision, or if the runs do not determine it.
         """
-        if self.outcome is not Outcome.UNDECIDED or self.design is None:
+        if self.outcome is not Outcome.UNDECIDED or self.obstacle or self.design is None:
             return None
-        correction = 1.0 if self.adjusted is None else min(1.0, self.p / self.adjusted)
-        return runs_needed(self.design, LEVEL * correction)
+        return runs_needed(self.design, self.level)
 
     @property
     def is_exact(self) -> bool:
