@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from gatelab.gates import HardGate
 from gatelab.lab.verdicts import Sample
@@ -10,7 +11,8 @@ from gatelab.papers.halfspace.fashion_findings import FIGURE16, TRACE, agreement
 from gatelab.papers.halfspace.figure1 import jumping_network
 from gatelab.papers.halfspace.figure8 import PATHS, clipped, illustrate, value_text
 from gatelab.papers.halfspace.path_regions import PathRegionsConfig, draw_paths, look
-from gatelab.papers.halfspace.tables import Table1Config
+from gatelab.papers.halfspace.tables import ResidualConfig, Table1Config
+from gatelab.papers.halfspace.tables_findings import table_findings
 from gatelab.regions import linear_regions_2d
 
 
@@ -101,3 +103,35 @@ def test_a_wide_margin_is_more_than_a_small_one():
     assert len(margins) == 6
     assert {wide[text] for text in margins} == {"holds"}
     assert {narrow[text] for text in margins} == {"fails"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (("relu", "pwc"), ["DLGN-PWC and ReLU are about equally good"]),
+        (("dlgn", "frozen", "frozen-soft"), ["DLGN beats frozen gates"]),
+        (("dlgn", "dln"), ["DLGN beats the deep linear network"]),
+        (("tangent",), []),
+    ],
+)
+def test_some_rows_make_the_claims_that_they_can_decide(rows, expected):
+    config = Table1Config(rows=rows, runs=2)
+    test = {kind: Sample((0.4, 0.5)) for kind in config.wanted()}
+    texts = [claim.text for claim in config.claims(test)]
+    assert len(texts) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(texts, expected, strict=True))
+    table2 = ResidualConfig(rows=("dlgn",))
+    assert table2.claims({"dlgn": Sample((0.4, 0.5))}) == ()
+
+
+@pytest.mark.parametrize("rows", [(), ("relu", "relu"), ("cnn",)])
+def test_rows_are_those_of_the_table(rows):
+    with pytest.raises(ValidationError, match="name each row once, from relu, dlgn, pwc"):
+        Table1Config(rows=rows)
+
+
+def test_a_table_of_some_rows():
+    config = Table1Config(rows=("dlgn",), runs=1, epochs=2)
+    result = {"data": "images", "train": 0.5, "test": 0.4, "test_accuracy": [[0.3, 0.4]], "hardening": None}
+    found = table_findings(config, {"dlgn/run 0": result})
+    assert [row[0] for row in found.tables[0].rows] == ["DLGN"]
