@@ -90,6 +90,13 @@ def test_odd_models_get_the_true_kernel(name, batch_size):
     )
 
 
+def test_a_model_that_takes_one_example_at_a_time():
+    model, x = Two(lambda m, x: m.b(torch.relu(m.a(x.reshape(1, 4))))), torch.randn(3, 4)
+    torch.testing.assert_close(gl.neural_tangent_kernel(model, x, batch_size=1), by_autograd(model, x))
+    with pytest.raises(InputError, match=r"does not run on 2 examples at once: .*; pass batch_size=1"):
+        gl.neural_tangent_kernel(model, x)
+
+
 MIXING = {
     "running sum over examples": lambda m, x: m.b(torch.relu(m.a(x.cumsum(0)))),
     "difference to the first": lambda m, x: m.b(torch.relu(m.a(x - x[:1]))),

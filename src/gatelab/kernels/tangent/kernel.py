@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gatelab.errors import InputError
+from gatelab.errors import GatelabError, InputError
 from gatelab.kernels.disk.digest import model_digest
 from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.tangent.factors import DenseFactor, ExplicitFactor, Factor, PositionFactor, UnitFactor
@@ -103,6 +103,18 @@ def neural_tangent_kernel(
     return evaluate(TangentKernel(part, wrt, outputs, batch_size).on(x, y), x, y)
 
 
+def _refuse_chance(model: nn.Module, few: Float[Tensor, "n ..."]) -> None:
+    """Refuse a model whose output depends on chance, or that does not run on several examples at once."""
+    try:
+        refuse_chance(model, few)
+    except GatelabError:
+        raise
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{type(model).__name__} does not run on {len(few)} examples at once: {error}; pass batch_size=1"
+        ) from error
+
+
 @dataclass(frozen=True, repr=False)
 class TangentKernel(Brief):
     """The neural tangent kernel of a model, for any number of examples; see :func:`neural_tangent_kernel`.
@@ -138,7 +150,7 @@ class TangentKernel(Brief):
         model = stand_in(observable(self.model))
         x, other = examples_for(model, x, y)
         gradients = Gradients(model, parameter_names(model, self.wrt), x[:1], self.outputs)
-        refuse_chance(model, x[:2])
+        _refuse_chance(model, x[: min(2, self.batch_size or 2)])
         columns = (x if other is None else other).shape[0]
         return TangentTiles(gradients, x.dtype, self.outputs == "full", columns, self.batch_size)
 
