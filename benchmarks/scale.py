@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.timing import Ratio
 from gatelab.errors import DataError
-from gatelab.lab.measure import fitted_power
+from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.work.files import write_durably
 
 N = 60_000

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, sqrt
 
 import numpy as np
 
@@ -66,9 +66,9 @@ def paired(a: Sample, b: Sample) -> Verdict:
 
 
 def ranked(a: Sample, b: Sample) -> Verdict:
-    """A comparison of times that were watched until 1; what is later is unknown."""
-    first, second = ([value if value < 1 else None for value in sample.values] for sample in (a, b))
-    return later(first, second, 1.0)
+    """A comparison of times whose logarithms were watched until 1; what is later is unknown."""
+    first, second = ([exp(value) if value < 1 else None for value in sample.values] for sample in (a, b))
+    return later(first, second, exp(1.0))
 
 
 def at_margin(a: Sample, b: Sample) -> Verdict:

@@ -1,6 +1,7 @@
 """Tools for measuring a theorem: comparisons, rates of change, means over random weights."""
 
 from collections.abc import Iterable, Mapping
+from math import sqrt
 
 import torch
 from jaxtyping import Float
@@ -51,6 +52,11 @@ class ErrorFlow:
         """Θ̇ = −∇L."""
         gradients = grad(lambda leaves: self.error(leaves).square().sum() / 2)(parameters)
         return {name: -gradient for name, gradient in gradients.items()}
+
+    def time_to_move(self, distance: float) -> float:
+        """The time in which the parameters, at their present velocity, move by ``distance``."""
+        squares = [rate.square().sum() for rate in self.velocity(self.parameters).values()]
+        return distance / torch.stack(squares).sum().sqrt().item()
 
     def error_rate(self, step: float) -> Float[Tensor, " n"]:
         """ė along the flow, by a central difference."""
@@ -109,6 +115,10 @@ class Mean:
         rounding = IDENTITY * predicted.abs().max()
         return (deviation / self.error.clamp(min=rounding)).max().item()
 
+    def z_score_between(self, other: "Mean") -> float:
+        """Largest deviation from another, independent mean, in standard errors of the difference."""
+        return ((self.mean - other.mean).abs() / (self.error.square() + other.error.square()).sqrt()).max().item()
+
 
 def all_signs(parameters: Mapping[str, Tensor], sigma: float) -> dict[str, Tensor]:
     """Every assignment of ±σ to the parameters, on a new first axis: a mean over that axis is an exact expectation."""
@@ -138,3 +148,53 @@ def tangent_kernels(model: nn.Module, x: Tensor, weights: Mapping[str, Tensor]) 
         return sum((part.flatten(1) @ part.flatten(1).T for part in jacobian.values()), torch.zeros(()))
 
     return vmap(kernel, chunk_size=_DRAWS_AT_ONCE)(dict(weights)).detach()
+
+
+def wide_preactivations(
+    x: Float[Tensor, "n d"], layers: int, width: int, draws: int, generator: torch.Generator
+) -> list[Float[Tensor, "draws n w"]]:
+    r"""Draw q of each hidden layer of random ReLU networks, weights N(0, 2/w), without drawing w² weights.
+
+    Given the layer before, the units are independent, and one unit's q over the n examples is N(0, (2/w) h hᵀ). This is
+    the law of q = W h at any width, not a limit; it takes O(n w) numbers.
+    """
+    found, hidden = [], x.expand(draws, *x.shape)
+    for _ in range(layers):
+        found.append(sqrt(2 / width) * _correlated(hidden @ hidden.mT, width, generator))
+        hidden = torch.relu(found[-1])
+    return found
+
+
+def wide_tangent_kernels(
+    x: Float[Tensor, "n d"], depth: int, width: int, last_layer: float, draws: int, generator: torch.Generator
+) -> Float[Tensor, "draws n n"]:
+    r"""Draw tangent kernels of random ReLU networks, weights N(0, 2/w), N(0, c/w) in the last layer, in O(n w).
+
+    .. math:: K = \sum_l \langle h_{l-1}, h'_{l-1} \rangle \langle b_l, b'_l \rangle, \qquad
+        b_{l-1} = 1[q_{l-1} > 0] \odot W_l^T b_l
+
+    What the forward pass knows of W is q = W h. Given that, Wᵀb is a fresh normal vector except along the h, where
+    ⟨h, Wᵀb⟩ = ⟨q, b⟩. So this, too, is the exact law at any width; tests compare it with drawn weights.
+    """
+    q = wide_preactivations(x, depth - 1, width, draws, generator)
+    hidden = [x.expand(draws, *x.shape), *map(torch.relu, q)]
+    last = torch.randn(draws, 1, width, generator=generator, dtype=x.dtype) * sqrt(last_layer / width)
+    kernel, back = hidden[-1] @ hidden[-1].mT, last * (q[-1] > 0)
+    for layer in reversed(range(depth - 1)):
+        below = hidden[layer]
+        gram = below @ below.mT
+        kernel = kernel + gram * (back @ back.mT)
+        if layer:
+            fresh = sqrt(2 / width) * _correlated(back @ back.mT, width, generator)
+            known = back @ q[layer].mT - fresh @ below.mT
+            back = (fresh + known @ torch.linalg.pinv(gram, hermitian=True) @ below) * (q[layer - 1] > 0)
+    return kernel
+
+
+def _correlated(
+    covariance: Float[Tensor, "draws n n"], width: int, generator: torch.Generator
+) -> Float[Tensor, "draws n w"]:
+    """Draw ``width`` independent columns of the given covariance."""
+    rates, vectors = torch.linalg.eigh(covariance)
+    normal = torch.randn(*covariance.shape[:2], width, generator=generator, dtype=covariance.dtype)
+    return vectors @ (rates.clamp(min=0).sqrt().unsqueeze(-1) * normal)

@@ -1,6 +1,6 @@
 """Numbers at a bound, numbers that barely fit in a double, and arguments that make no sense."""
 
-from math import inf, isnan, log
+from math import inf, isnan, log, nan
 
 import pytest
 
@@ -8,6 +8,7 @@ from gatelab.errors import InputError
 from gatelab.lab.verdicts import (
     Claim,
     Outcome,
+    Sample,
     above,
     all_of,
     any_of,
@@ -17,6 +18,7 @@ from gatelab.lab.verdicts import (
     exponents,
     greater,
     larger_ratio,
+    later,
     near,
     not_below,
     share_above,
@@ -154,3 +156,30 @@ def test_exact_cases_are_exact_together():
         assert joined.record()["p"] is None
         assert decided_together([Claim("", joined)])[0].verdict.adjusted is None
     assert not all_of([good, greater(numbers(1, 2, 3), numbers(2, 1, 2))]).is_exact
+
+
+@pytest.mark.parametrize("bound", [nan, -0.1, 0.0])
+def test_a_margin_is_a_positive_number(bound):
+    with pytest.raises(InputError, match="give a number as level, and a positive margin"):
+        near(numbers(1, 2, 3), 2.0, bound)
+    with pytest.raises(InputError, match="give a number as level"):
+        above(numbers(1, 2, 3), nan)
+
+
+@pytest.mark.parametrize("time", [nan, inf, -1.0, 10.5])
+def test_times_lie_before_the_horizon(time):
+    with pytest.raises(InputError, match="give None for a time beyond the horizon"):
+        later([1.0, time], [2.0, 3.0], 10)
+
+
+@pytest.mark.parametrize("means", [(0.5, -0.1, 0.1), (0.5, 0.0, 0.1)])
+def test_no_power_law_goes_through_zero(means):
+    samples = [numbers(*(mean + shift for shift in (-0.01, 0.0, 0.01))) for mean in means]
+    verdict = near(exponents((8, 32, 128), samples), -0.5, 0.1)
+    assert verdict.outcome is UNDECIDED
+    assert verdict.obstacle == "a run gave no finite number"
+
+
+def test_nothing_is_minus_zero():
+    assert Sample((-0.00001,)).text() == "0.00"
+    assert above(Sample((0.4,)), 0.5).evidence == "40.00 against 50.00, 1 run"

@@ -15,10 +15,12 @@ from gatelab.lab.verdicts import (
     decided_together,
     equivalent,
     greater,
+    later,
     near,
+    share_above,
     undecided,
 )
-from gatelab.lab.verdicts.power import MOST_RUNS, Design, power, runs_needed
+from gatelab.lab.verdicts.power import MOST_RUNS, Means, Order, Ranks, runs_needed
 from tests.lab.verdicts.samples import numbers, with_p
 
 EXPERIMENTS = 4000
@@ -28,10 +30,10 @@ ERROR = sqrt(0.8 * 0.2 / EXPERIMENTS)  # Monte Carlo error of a share of 80 %: 0
 def test_the_power_is_that_of_a_simulation():
     draws = np.random.default_rng(0).standard_normal((4000, 2, 6)) + np.array([[1.5], [0.0]])
     found = stats.ttest_ind(draws[:, 0], draws[:, 1], axis=1).pvalue < 0.05
-    assert power(Design(1.5, 2), 6, 0.05) == pytest.approx(found.mean(), abs=0.03)
-    assert runs_needed(Design(1.5, 2), 0.05) == 9
-    assert runs_needed(Design(0.0, 1), 0.05) is None
-    assert runs_needed(Design(100.0, 1), 0.05) == 2
+    assert Means(1.5, 2).power(6, 0.05) == pytest.approx(found.mean(), abs=0.03)
+    assert runs_needed(Means(1.5, 2), 0.05) == 9
+    assert runs_needed(Means(0.0, 1), 0.05) is None
+    assert runs_needed(Means(100.0, 1), 0.05) == 2
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_the_power_is_that_of_a_simulation():
 def test_one_bound_has_the_power_of_the_noncentral_t_distribution(effect, samples, runs, level):
     degrees = samples * (runs - 1)
     expected = stats.nct.sf(stats.t.isf(level / 2, degrees), degrees, effect * sqrt(runs / samples))
-    assert power(Design(effect, samples), runs, level) == pytest.approx(expected, abs=1e-9)
+    assert Means(effect, samples).power(runs, level) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("effect", "margin"), [(0.0, 1.0), (0.0, 0.5), (0.3, 1.0), (0.9, 1.5), (2.0, 1.0)])
@@ -69,13 +71,13 @@ def test_one_degree_of_freedom_has_little_power_at_a_strict_level():
     """Two runs of 100 standard deviations: P(T > t) ≈ P(|Z| < δ/t), whatever the size of δ."""
     level = 0.05 / 1000
     expected = 2 * stats.norm.cdf(100 * sqrt(2) / stats.t.isf(level / 2, 1)) - 1
-    assert power(Design(100.0, 1), 2, level) == pytest.approx(expected, rel=1e-3)
-    assert runs_needed(Design(100.0, 1), level) > 2
+    assert Means(100.0, 1).power(2, level) == pytest.approx(expected, rel=1e-3)
+    assert runs_needed(Means(100.0, 1), level) > 2
 
 
 def test_the_largest_recommendation_is_the_limit_itself():
-    assert 8192 < runs_needed(Design(0.03, 1), 0.05) <= MOST_RUNS
-    assert runs_needed(Design(0.025, 1), 0.05) is None
+    assert 8192 < runs_needed(Means(0.03, 1), 0.05) <= MOST_RUNS
+    assert runs_needed(Means(0.025, 1), 0.05) is None
 
 
 def test_an_open_claim_says_how_many_runs_it_needs():
@@ -124,3 +126,41 @@ def test_more_runs_do_not_remove_an_obstacle(join, p):
     assert joined.runs_needed is None
     assert "runs would decide" not in joined.text()
     assert "a run gave no finite number" in joined.text()
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "level", "expected"), [(2, 2, 0.5, 6), (3, 3, 0.9, 36), (8, 8, 0.75, 13), (8, 10, 0.9, 94)]
+)
+def test_a_share_needs_as_many_runs_as_its_own_test(successes, trials, level, expected):
+    """By hand: 0.9³⁶ < 2.5 % < 0.9³⁵; and by counting all outcomes of 94 and of 93 trials."""
+    verdict = share_above(successes, trials, level)
+    assert verdict.runs_needed == expected
+
+    def decided(runs):
+        outcomes = [share_above(count, runs, level).outcome for count in range(runs + 1)]
+        side = Outcome.HOLDS if successes / trials > level else Outcome.FAILS
+        chances = stats.binom.pmf(np.arange(runs + 1), runs, successes / trials)
+        return sum(chance for chance, outcome in zip(chances, outcomes, strict=True) if outcome is side)
+
+    assert decided(expected) >= 0.8
+    assert decided(expected - 1) < 0.8
+
+
+def test_the_rank_test_decides_in_80_percent():
+    """Exponential times with four times the mean: P(a > b) = 4/5. Noether's formula is an approximation."""
+    needed = runs_needed(Ranks(0.8), 0.05)
+    draws = np.random.default_rng(3).exponential(size=(600, 2, needed)) * np.array([[4.0], [1.0]])
+    held = [later(a, b, 1e9).outcome is Outcome.HOLDS for a, b in draws.tolist()]
+    assert np.mean(held) == pytest.approx(0.8, abs=0.06)
+    assert runs_needed(Ranks(1.0), 0.05) == 4, "2 / (8 over 4) is below 5 %, 2 / (6 over 3) is not"
+    assert later([1.0, 5.0, 6.0], [2.0, 3.0, 4.0], 10).runs_needed == runs_needed(Ranks(6 / 9), 0.05)
+
+
+@pytest.mark.parametrize(("paired", "needed"), [(True, 6), (False, 4)])
+def test_runs_without_spread_say_how_many_would_decide(paired, needed):
+    verdict = greater(numbers(2, 2), numbers(1, 1), paired=paired)
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert verdict.runs_needed == needed == runs_needed(Order(1 if paired else 2), 0.05)
+    assert greater(numbers(*[2] * needed), numbers(*[1] * needed), paired=paired).outcome is Outcome.HOLDS
+    assert "effect 1;" in verdict.text()
+    assert greater(numbers(1, 1), numbers(1, 1), paired=paired).runs_needed is None

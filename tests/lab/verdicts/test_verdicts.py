@@ -187,3 +187,30 @@ def test_a_share_needs_a_gap():
     assert least < share < most
     assert share_of_gap(middle, high, low) is None
     assert share_of_gap(middle, low, Sample((0.05, 0.2, 0.3))) is None
+
+
+def test_the_interval_of_a_ratio_holds_what_the_rank_test_does_not_exclude():
+    """Multiply b by factors on both sides of each end: inside, nothing is decided; outside, something is."""
+    a, b = [3.1, 4.7, 8.2, 5.5, 9.9], [1.3, 2.2, 1.7, 0.9, 2.9]
+    verdict = later(a, b, 100)
+    ends = verdict.interval
+    assert ends[0] < verdict.effect < ends[1]
+    for end, out, in_ in ((ends[0], 0.999, 1.001), (ends[1], 1.001, 0.999)):
+        assert later(a, [end * out * time for time in b], 100).outcome is not UNDECIDED
+        assert later(a, [end * in_ * time for time in b], 100).outcome is UNDECIDED
+
+
+def test_the_interval_of_a_ratio_holds_it_in_95_percent_of_experiments():
+    draws = np.random.default_rng(4).lognormal(size=(800, 2, 7)) * np.array([[3.0], [1.0]])
+    horizon, covered = 4.0, 0
+    for times in draws:
+        a, b = ([time if time <= horizon else None for time in own] for own in times.tolist())
+        low, high = later(a, b, horizon).interval
+        covered += low <= 3.0 <= high
+    assert covered / 800 >= 0.95 - 3 * (0.05 * 0.95 / 800) ** 0.5
+
+
+def test_few_times_have_no_interval():
+    assert later([5.0, 6.0, 7.0], [1.0, 2.0, 3.0], 10).interval is None
+    assert later([None] * 4, [2, 3, 1, 4], 10).interval == (2.5, inf)
+    assert later([2, 3, 1, 4], [None] * 4, 10).interval == (0.0, 0.4)

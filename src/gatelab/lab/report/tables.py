@@ -24,12 +24,9 @@ def claims_table(claims: Iterable[Claim]) -> Table:
 def _decided(claim: Claim) -> tuple[str, str, str, str]:
     verdict, needed = claim.verdict, claim.verdict.runs_needed
     outcome = verdict.outcome.value + (f" (about {needed} runs would decide)" if needed is not None else "")
-    if verdict.interval is None:
-        effect = interval = ""
-    else:
-        effect, low, high = map(verdict.number, (verdict.effect, *verdict.interval))
-        effect, interval = f"{effect} {verdict.unit}".strip(), f"{low} to {high}"
     tested = not verdict.is_exact and not verdict.obstacle
+    effect = f"{verdict.number(verdict.effect)} {verdict.unit}".strip() if tested else ""
+    interval = "" if verdict.interval is None else " to ".join(map(verdict.number, verdict.interval))
     p = p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= ") if tested else ""
     return outcome, effect, interval, p
 

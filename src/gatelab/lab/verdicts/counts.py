@@ -1,14 +1,16 @@
 """Claims about counts and times: shares of runs by the exact binomial test, censored times by an exact rank test."""
 
-from collections import Counter
 from collections.abc import Sequence
-from math import comb, inf, sqrt
+from math import inf
 from statistics import median
 
+import numpy as np
+from jaxtyping import Float64
+from numpy import ndarray
 from scipy.special import bdtr, bdtrc, betaincinv
 
 from gatelab.errors import InputError
-from gatelab.lab.verdicts.power import Design
+from gatelab.lab.verdicts.power import Ranks, Share
 from gatelab.lab.verdicts.verdict import Verdict, undecided
 
 
@@ -39,7 +41,7 @@ def share_above(successes: int, trials: int, level: float) -> Verdict:
     at_most = float(bdtr(successes, trials, level))
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, 0.025))
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 0.975))
-    design = Design((share - level) / sqrt(level * (1 - level)), 1) if 0 < level < 1 else None
+    design = Share(share, level) if 0 < level < 1 and share != level else None
     test = "exact binomial test"
     return Verdict(share, (low, high), (at_least, at_most), test, evidence, unit="%", design=design)
 
@@ -53,20 +55,53 @@ def later(a: Sequence[float | None], b: Sequence[float | None], horizon: float) 
         horizon: when observation ended. An unknown time is longer than that: it ranks after all known times and ties
             with the other unknown ones.
 
-    The effect is the ratio of the medians; with a censored median there is none. The p-values come from the rank sum
-    over all ways to assign the observed times to the two samples (Gehan's test, for one common horizon).
+    The p-values come from the rank sum over all ways to assign the observed times to the two samples (Gehan's test, for
+    one common horizon). The effect is the median of all ratios of a time of ``a`` to one of ``b`` (Hodges and Lehmann
+    1963), where an unknown time counts as the horizon. The interval holds every factor by which ``b`` could be
+    multiplied without a decision, whatever the unknown times are.
 
     Example:
-        >>> later([None, None, None, 9.0], [2.0, 3.0, 1.0, 4.0], 10).outcome.value
-        'holds'
+        >>> verdict = later([None, None, None, 9.0], [2.0, 3.0, 1.0, 4.0], 10)
+        >>> verdict.outcome.value, round(verdict.effect, 1), [round(end, 1) for end in verdict.interval]
+        ('holds', 3.9, [2.2, inf])
     """
+    for time in (*a, *b):
+        if time is not None and not 0 <= time <= horizon:
+            raise InputError(f"a time is {time:g}, the horizon {horizon:g}; give None for a time beyond the horizon")
     evidence = f"{_times(a, horizon)} against {_times(b, horizon)}"
     if min(len(a), len(b)) < 1:
         return undecided("there are no runs", evidence)
     first, second = ([inf if time is None else time for time in times] for times in (a, b))
-    ends = median(first), median(second)
-    ratio = ends[0] / ends[1] if ends[0] < inf and 0 < ends[1] < inf else inf
-    return Verdict(ratio, None, rank_sum_chances(first, second), "exact rank test", evidence)
+    pairs = [(x > y) + (x == y) / 2 for x in first for y in second]
+    ratios = [_ratio(min(x, horizon), min(y, horizon)) for x in first for y in second]
+    return Verdict(
+        median(ratios),
+        _interval(first, second, horizon),
+        rank_sum_chances(first, second),
+        "exact rank test",
+        evidence,
+        design=Ranks(sum(pairs) / len(pairs)) if sum(pairs) != len(pairs) / 2 else None,
+    )
+
+
+def _ratio(x: float, y: float) -> float:
+    return x / y if y > 0 else inf if x > 0 else 1.0
+
+
+def _interval(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[float, float] | None:
+    """The factors that the rank test at 5 % does not exclude (Moses): the k-th least and k-th largest ratio of a to b.
+
+    Unknown times (∞) are at least the horizon. The lower end takes each ratio as small as they allow, the upper end as
+    large. None if even samples that do not overlap decide nothing.
+    """
+    n = len(a)
+    rank_sums = _sums(range(1, n + len(b) + 1), n)[n * (n + 1) // 2 :]  # without ties, from the least one on
+    excluded = int(np.searchsorted(rank_sums.cumsum().round(15), 0.025, side="right"))
+    if excluded == 0:
+        return None
+    least = sorted(0.0 if y == inf else _ratio(min(x, horizon), y) for x in a for y in b)
+    most = sorted(inf if x == inf else _ratio(x, min(y, horizon)) for x in a for y in b)
+    return least[excluded - 1], most[-excluded]
 
 
 def _times(times: Sequence[float | None], horizon: float) -> str:
@@ -78,18 +113,22 @@ def _times(times: Sequence[float | None], horizon: float) -> str:
 def rank_sum_chances(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """Probability of a rank sum of ``a`` at least as large, and at most as large, if a and b are exchangeable.
 
-    Exact for ties as well: the sums of all subsets are counted, rank by rank. O((n + m)⁴) at worst.
+    Exact for ties as well: the sums of all subsets are counted, rank by rank, in O((n + m)² n m) steps.
     """
     everything = sorted([*a, *b])
     # Twice the mean rank of equal values is an integer.
     double_rank = {value: 2 * everything.index(value) + everything.count(value) + 1 for value in everything}
-    ways: Counter[tuple[int, int]] = Counter({(0, 0): 1})  # (members chosen, their sum) → number of subsets
-    for value in everything:
-        more = {(size + 1, total + double_rank[value]): n for (size, total), n in ways.items() if size < len(a)}
-        ways.update(more)
-    observed, subsets = sum(double_rank[value] for value in a), comb(len(everything), len(a))
-    sums = [(total, n) for (size, total), n in ways.items() if size == len(a)]
-    return (
-        sum(n for total, n in sums if total >= observed) / subsets,
-        sum(n for total, n in sums if total <= observed) / subsets,
-    )
+    shares = _sums([double_rank[value] for value in everything], len(a))
+    observed = sum(double_rank[value] for value in a)
+    # Rounded, so that a chance of 3 in 120 is at most 2.5 %.
+    return round(float(shares[observed:].sum()), 15), round(float(shares[: observed + 1].sum()), 15)
+
+
+def _sums(numbers: Sequence[int], size: int) -> Float64[ndarray, " sums"]:
+    """The share of the subsets of this size with each sum, from 0 on."""
+    ways = np.zeros((size + 1, sum(sorted(numbers)[-size:]) + 1))  # by the members chosen and their sum
+    ways[0, 0] = 1.0
+    for number in numbers:
+        ways[1:, number:] += ways[:-1, : ways.shape[1] - number]
+        ways /= 2  # counts themselves would overflow
+    return ways[size] / ways[size].sum()

@@ -14,19 +14,19 @@ from gatelab.lab.verdicts.comparisons import greater
 from gatelab.lab.verdicts.sample import Sample, paired_runs
 from gatelab.lab.verdicts.verdict import Outcome
 
-_SMALLEST = 1e-300  # replaces zero, which has no logarithm
-
 
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
-    """The a of the best fit y = c xᵃ, by least squares of the logarithms; NaN for fewer than two points.
+    """The a of the best fit y = c xᵃ, by least squares of the logarithms.
+
+    NaN for fewer than two points, or if a number is not positive: no power law goes through it.
 
     Example:
         >>> fitted_power([1, 2, 4], [3, 12, 48])
         2.0
     """
-    if len(x) < 2:
+    if len(x) < 2 or not all(v > 0 for v in (*x, *y)):
         return nan
-    return round(linear_regression([log(v) for v in x], [log(max(v, _SMALLEST)) for v in y]).slope, 12)
+    return round(linear_regression([log(v) for v in x], [log(v) for v in y]).slope, 12)
 
 
 def jackknifed(samples: Sequence[Sample], estimate: Callable[[Sequence[Sample]], float]) -> Sample:

@@ -105,4 +105,4 @@ def readable(value: float) -> str:
 
 def formatted(value: float, *, percent: bool) -> str:
     """Format a share in percent, or a plain number."""
-    return f"{100 * value:.2f}" if percent else readable(value)
+    return f"{round(100 * value, 2) + 0.0:.2f}" if percent else readable(value)  # + 0.0: minus zero is no number

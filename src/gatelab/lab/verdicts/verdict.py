@@ -86,10 +86,13 @@ class Verdict:
     def text(self) -> str:
         """The evidence, the effect with its interval, the p-value, and how many runs would decide."""
         parts = [self.evidence] if self.evidence else []
-        if self.interval is not None:
-            effect, low, high = map(self.number, (self.effect, *self.interval))
+        if not self.is_exact and not self.obstacle:
             unit = f" {self.unit}" if self.unit else ""
-            parts.append(f"effect {effect}{unit}, 95 % interval {low} to {high}{unit}")
+            effect = f"effect {self.number(self.effect)}{unit}"
+            if self.interval is not None:
+                low, high = map(self.number, self.interval)
+                effect += f", 95 % interval {low} to {high}{unit}"
+            parts.append(effect)
         if not self.is_exact and not self.obstacle:
             corrected = "" if self.adjusted is None else f" (after Holm's correction {p_text(self.adjusted)})"
             parts.append(f"p {p_text(self.p)}{corrected}, {self.test}")
