@@ -405,3 +405,27 @@ def test_shallow_gates_of_images_read_the_image():
     assert twin(x).shape == (3, 2)
     weights = [tuple(parameter.shape) for name, parameter in twin.feature.named_parameters() if "weight" in name]
     assert weights == [(2, 1, 3, 3), (3, 1, 3, 3), (4, 64)]
+
+
+def _pooled(pool_first: bool):
+    middle = [nn.MaxPool2d(2), nn.ReLU()] if pool_first else [nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), *middle, nn.Flatten(), nn.Linear(36, 2)).double()
+
+
+@pytest.mark.parametrize("pool_first", [False, True])
+def test_every_parameter_of_a_shallow_dlgn_that_can_learn_does(pool_first):
+    x = torch.randn(8, 1, 6, 6)
+    twin = gl.to_dlgn(_pooled(pool_first), shallow=True, x=x)
+    twin(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in twin.parameters())
+    fixed = {name for name, _ in twin.named_buffers()}
+    assert fixed == ({"feature.1.map.weight", "feature.1.map.bias"} if pool_first else set())
+
+
+def test_a_shallow_maximum_behind_a_gate_is_where_the_gate_is_most_open():
+    model, x = _pooled(pool_first=False), torch.randn(5, 1, 6, 6)
+    twin = gl.to_dlgn(model, shallow=True, x=x).set_gates(HardGate())
+    q, value = twin.feature.get_submodule("1")(x), twin.value.get_submodule("0")(x)
+    winners = F.max_pool2d(q, 2, return_indices=True)[1].flatten(2)
+    pooled = (value * (q > 0)).flatten(2).gather(2, winners)
+    torch.testing.assert_close(twin(x), twin.value.get_submodule("4")(pooled.flatten(1)))

@@ -9,7 +9,7 @@ from torch.fx import Graph, Node
 
 from gatelab.convert.branch import Branch
 from gatelab.convert.match import Parts, Role, match
-from gatelab.convert.shallow import ShallowGates, shallow_gates
+from gatelab.convert.shallow import ShallowGates, has_own_gates, shallow_gates
 from gatelab.convert.twin import Gate, GatedTwin, GraphNetwork, Winner, graft
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import HardGate, SoftGate
@@ -164,7 +164,8 @@ def to_dlgn(
         piecewise_constant: feed ones to the value network, so that x acts through the gates alone (DLGN-PWC).
         shallow: every layer of gates reads x directly, by one affine map of its own (DLGN-SF): a dense layer, or for an
             image of gates a convolution of x, averaged to the image's size, with the kernel of the model's layer. Its
-            parameters are under ``feature``, with the names of the gates.
+            parameters are under ``feature``, with the names of the gates. A max-pooling behind a gate chooses by the
+            gate's map. Elsewhere it has a map of its own, which stays as it was drawn: a choice has no gradient.
         x: see :func:`to_dgn`.
         output: see :func:`to_dgn`.
         generator: source of the feature network's weights.
@@ -181,7 +182,7 @@ def to_dlgn(
     parts.refuse_curved_heads("to_dlgn")
     _check(Regime.DNPFL, beta, None)
     refuse_generator(generator)
-    gates = [node for node, role in parts.roles.items() if role in (Role.GATE, Role.MAX_POOL)] if shallow else []
+    gates = [node for node in parts.roles if has_own_gates(parts, node)] if shallow else []
     return _twin(
         parts,
         parts.model if shallow else _drawn(parts, generator),
@@ -244,6 +245,7 @@ def _twin(
         Branch(parts, source, graph, root, name) for source, name in ((feature, "feature"), (value, "value"))
     )
     deciders = [features]
+    decided: dict[Node, Node] = {}
     if second is not None:  # below "feature", so that it is fixed, and in evaluation mode, along with it
         deciders.append(Branch(parts, second[0], graph, root, "feature.second"))
     for node, role in parts.roles.items():
@@ -258,8 +260,11 @@ def _twin(
             path = parts.gate_paths[node]
             graft(root, path, _gate_module(parts, node, gate))
             chosen = second is not None and parts.network.gates[node] in second[1]
-            decides = _shallow(graph, root, path, shallow[node]) if shallow else deciders[chosen].decides(node)
-            values.made[node] = graph.call_module(path, (values.source(node), decides))
+            if shallow and node in shallow:
+                decided[node] = _shallow(graph, root, path, shallow[node])
+            else:  # a maximum behind a shallow gate chooses by the gate's map
+                decided[node] = decided[parts.network.gating(node).q] if shallow else deciders[chosen].decides(node)
+            values.made[node] = graph.call_module(path, (values.source(node), decided[node]))
         elif role is not Role.DECIDING:
             values.carry(node)
         if role is not Role.INPUT and node in parts.deciding and not shallow:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx import Node
 
-from gatelab.convert.match import Parts
+from gatelab.convert.match import Parts, Role
 from gatelab.errors import UnsupportedModelError
 from gatelab.gates.layer import GateKind
 from gatelab.models.init import glorot_
@@ -47,6 +47,14 @@ class ShallowGates(nn.Module):
         return self.map(x if self.pool is None else getattr(F, self.pool)(x, self.units[1:]))
 
 
+def has_own_gates(parts: Parts, node: Node) -> bool:
+    """Whether a node is a layer of gates with a map of its own; a max-pooling behind a gate takes the gate's."""
+    role = parts.roles[node]
+    return role is Role.GATE or (
+        role is Role.MAX_POOL and parts.roles.get(parts.network.gating(node).q) is not Role.GATE
+    )
+
+
 @torch.no_grad()
 def shallow_gates(parts: Parts, gate: Node, generator: torch.Generator | None) -> ShallowGates:
     """Return the map from the input to a gate's pre-activations, with Glorot weights and zero biases."""
@@ -68,6 +76,10 @@ def shallow_gates(parts: Parts, gate: Node, generator: torch.Generator | None) -
     made = made.to(like.device, like.dtype)
     for name, parameter in made.named_parameters():
         _ = parameter.zero_() if name.endswith("bias") else glorot_(parameter, generator)
+    if gating.pool is not None:  # the choice of a maximum has no gradient
+        for name, parameter in list(made.map.named_parameters()):
+            delattr(made.map, name)
+            made.map.register_buffer(name, parameter.detach())
     return made
 
 

@@ -9,6 +9,7 @@ from gatelab.errors import InputError
 from gatelab.gates import HardGate, SoftGate, StraightThroughGate
 from gatelab.models import Start
 from gatelab.models.init import initialise
+from gatelab.papers import find_experiment
 from gatelab.papers.halfspace.options import DlgnOptions
 from gatelab.papers.halfspace.tables import ResidualConfig, Table1Config
 
@@ -86,3 +87,8 @@ def test_residual_networks_start_as_asked():
     assert ResidualConfig(depth=8).start is Start.KAIMING
     net = ResidualConfig(depth=8, start=Start.SIGNS).make("relu", 0)
     assert net.conv.weight.abs().unique().numel() == 1
+
+
+def test_an_experiment_that_compares_starts_has_no_start_of_its_own():
+    with pytest.raises(InputError, match=r"start=signs would change nothing.*; set starts"):
+        find_experiment("halfspace-initialisation").read({"start": "signs"})

@@ -39,6 +39,15 @@ class InitialisationConfig(CircleConfig):
             raise InputError(f"starts are {list(starts)}; give at least two different ones")
         return starts
 
+    @field_validator("start")
+    @classmethod
+    def _of_the_circle_only(cls, start: Start) -> Start:
+        if start is not Start.PYTORCH:
+            raise InputError(
+                f"this experiment compares starts, and start={start.value} would change nothing; set starts"
+            )
+        return start
+
 
 def _cells(config: InitialisationConfig) -> list[Cell]:
     return [
@@ -80,7 +89,7 @@ def _findings(config: InitialisationConfig, results: Mapping[str, Result]) -> Fi
         "Not in the paper, which does not print its initialisation. Everything else is as in halfspace-circle.",
         *config.told()[:1],
         "; ".join(f"{NAMES[start]}: {STARTS[start]}" for start in config.starts) + ".",
-        "Each start has its own random numbers, so runs of two starts with the same seed are not a pair.",
+        "Run i of every start has the same seed, so starts are compared within runs.",
     )
 
 
@@ -160,7 +169,7 @@ def _claims(seen: Mapping[Start, CircleRuns], ratios: Mapping[tuple[Start, str],
     ]
     differ = []
     for kind in LEARNERS:
-        pairs = [greater(_logs(seen[a], kind), _logs(seen[b], kind)) for a, b in permutations(seen, 2)]
+        pairs = [greater(_logs(seen[a], kind), _logs(seen[b], kind), paired=True) for a, b in permutations(seen, 2)]
         text = f"{KINDS[kind]}: feature allocation depends on the initialisation (log₂ of the ratio, some two starts)"
         differ.append(Claim(text, any_of(pairs)))
     return [*differ, *more]
