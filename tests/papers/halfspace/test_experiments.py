@@ -17,7 +17,7 @@ from gatelab.papers.halfspace.circle import CircleConfig, full_look, halves, til
 from gatelab.papers.halfspace.circle_claims import slow
 from gatelab.papers.halfspace.circle_runs import CircleRuns, concentration, times_text
 from gatelab.papers.halfspace.fashion import class_means
-from gatelab.papers.halfspace.spectrum import energy_from, smooth_half_spectrum
+from gatelab.papers.halfspace.spectrum import energy_from, inner_energy, smooth_half_spectrum
 from gatelab.papers.halfspace.tables import ImagesConfig
 from gatelab.regions import RegionPlan
 
@@ -176,3 +176,12 @@ def test_early_paths_are_those_when_the_loss_has_first_fallen():
     ]
     runs = CircleRuns({"relu": {"seen": looks, "seeds": [0, 1, 2]}}, circle(8), (0, 2, 4), 4, 8)
     assert [part.values for part in runs.early_paths("relu")] == [(4, 6), (2, 2)]
+
+
+def test_the_inner_energy_leaves_out_the_ends():
+    angles = (torch.arange(200).double() + 0.5) * torch.pi / 100
+    wave, at_the_end = 0.1 * (20 * angles).cos(), torch.where(angles < 0.08 * torch.pi, 1.0, 0.0).double()
+    assert inner_energy(wave, 8) == pytest.approx(0.005, rel=0.05)
+    assert inner_energy(at_the_end, 8) == 0
+    assert inner_energy(at_the_end, 8, margin=0.0) > 0.01
+    assert inner_energy(3 * angles.cos(), 8) < 1e-3, "a slow wave that does not fit its part leaks little"

@@ -15,7 +15,7 @@ from gatelab.lab.looks import Look
 from gatelab.lab.runs import Result
 from gatelab.lab.verdicts import Sample
 from gatelab.papers.common import numbers
-from gatelab.papers.halfspace.spectrum import energy_from
+from gatelab.papers.halfspace.spectrum import energy_from, inner_energy
 
 KINDS: Mapping[str, str] = {
     "relu": "ReLU",
@@ -106,6 +106,15 @@ class CircleRuns:
     def artefacts(self, kind: str) -> Sample:
         """Return the error's energy on the smooth half at frequencies of the rough half and above, at the end."""
         return self.sample(kind, self.end(kind), lambda look: energy_from(look["spectrum"], self.rough))
+
+    def inner_artefacts(self, kind: str) -> Sample:
+        """Return the same energy without a tenth of the half at each end, from the training points."""
+
+        def energy(look: Look) -> float:
+            error = torch.tensor(look["outputs"], dtype=torch.float64) - self.data.train_y
+            return inner_energy(error, self.rough)
+
+        return self.sample(kind, self.end(kind), energy)
 
     def kernels(self, kind: str, what: str, epoch: int) -> list[Tensor]:
         """Return the trace-normalised overlap or tangent kernels of the runs."""

@@ -1,5 +1,7 @@
 """The spectrum of an error on the smooth half of the circle: what the paper calls artefacts of high frequency."""
 
+from math import ceil
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -31,6 +33,29 @@ def smooth_half_spectrum(error: Float[Tensor, " n"], count: int = 64) -> Float[T
     kept[: min(count, len(energies))] = energies[:count]
     kept[count - 1] += energies[count:].sum()
     return kept
+
+
+def inner_energy(error: Float[Tensor, " n"], frequency: int, margin: float = 0.1) -> float:
+    """The mean square of the part of an error with at least this angular frequency, away from the ends of the half.
+
+    Where the target changes its frequency, at both ends of the upper half, an error is no artefact inside it.
+
+    Args:
+        error: as for :func:`smooth_half_spectrum`.
+        frequency: the least one to count.
+        margin: the share of the half to leave out at each end.
+
+    Example:
+        >>> angles = (torch.arange(400).double() + 0.5) * torch.pi / 200
+        >>> [round(inner_energy((j * angles).cos(), 8), 2) for j in (1, 30)]
+        [0.0, 0.5]
+    """
+    half = len(error) // 2
+    left_out = round(margin * half)
+    inner = error[left_out : half - left_out].double().numpy(force=True)
+    energies = np.asarray(dct(inner, norm="ortho")) ** 2 / len(inner)
+    # The j-th cosine has half a period j times on the inner part, which is shorter than the half.
+    return float(energies[ceil(frequency * len(inner) / half) :].sum())
 
 
 def energy_from(spectrum: list[float], frequency: int) -> float:
