@@ -53,7 +53,8 @@ def convolutional_kernels(
 ) -> ConvolutionalKernels:
     """Compute the kernels of ``convolutions`` layers of k × k filters, each with a ReLU, and a dense readout.
 
-    O(n m P k²) for P positions if flattened, O(n m P² k²) with global pooling; in float64, examples in tiles.
+    O(n m P k²) for P positions if flattened, O(n m P² k²) with global pooling; in float64, examples in tiles. Angles
+    come from covariances, so where two patches are almost parallel or antiparallel they are exact to 1e-8 only.
 
     Args:
         x: images.

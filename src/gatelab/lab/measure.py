@@ -173,22 +173,33 @@ def wide_tangent_kernels(
     .. math:: K = \sum_l \langle h_{l-1}, h'_{l-1} \rangle \langle b_l, b'_l \rangle, \qquad
         b_{l-1} = 1[q_{l-1} > 0] \odot W_l^T b_l
 
-    What the forward pass knows of W is q = W h. Given that, Wᵀb is a fresh normal vector except along the h, where
-    ⟨h, Wᵀb⟩ = ⟨q, b⟩. So this, too, is the exact law at any width; tests compare it with drawn weights.
+    As in :func:`wide_preactivations`, this is the exact law at any width; tests compare it with drawn weights.
     """
     q = wide_preactivations(x, depth - 1, width, draws, generator)
     hidden = [x.expand(draws, *x.shape), *map(torch.relu, q)]
     last = torch.randn(draws, 1, width, generator=generator, dtype=x.dtype) * sqrt(last_layer / width)
     kernel, back = hidden[-1] @ hidden[-1].mT, last * (q[-1] > 0)
     for layer in reversed(range(depth - 1)):
-        below = hidden[layer]
-        gram = below @ below.mT
-        kernel = kernel + gram * (back @ back.mT)
+        kernel = kernel + (hidden[layer] @ hidden[layer].mT) * (back @ back.mT)
         if layer:
-            fresh = sqrt(2 / width) * _correlated(back @ back.mT, width, generator)
-            known = back @ q[layer].mT - fresh @ below.mT
-            back = (fresh + known @ torch.linalg.pinv(gram, hermitian=True) @ below) * (q[layer - 1] > 0)
+            back = transposed(back, q[layer], hidden[layer], generator) * (q[layer - 1] > 0)
     return kernel
+
+
+def transposed(
+    back: Float[Tensor, "draws n w"],
+    q: Float[Tensor, "draws n w"],
+    hidden: Float[Tensor, "draws n w"],
+    generator: torch.Generator,
+) -> Float[Tensor, "draws n w"]:
+    """Draw Wᵀb for weights N(0, 2/w), given q = W h, which is all that the forward pass knows of W.
+
+    It is a fresh normal vector, corrected along the h so that ⟨h, Wᵀb⟩ = ⟨q, b⟩ for all pairs of examples.
+    """
+    width = hidden.shape[-1]
+    fresh = sqrt(2 / width) * _correlated(back @ back.mT, width, generator)
+    missing = back @ q.mT - fresh @ hidden.mT
+    return fresh + missing @ torch.linalg.pinv(hidden @ hidden.mT, hermitian=True) @ hidden
 
 
 def _correlated(

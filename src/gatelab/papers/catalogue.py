@@ -54,23 +54,23 @@ _THEOREMS = {
     "npk.theorems_gated": "npk-4.1 npk-4.1-values npk-4.1-features",
     "npk.theorems_expectations": "npk-LD.1 npk-5.1 npk-C.1 npk-E",
     "npk.theorems_limits": "npk-D.1 npk-D.1-printed npk-Eq2 npk-Eq2-printed npk-5.1-limit",
+    "npk.theorems_angles": "npk-theta",
     "npk.theorems_start": "npk-DI npk-DLN npk-nu",
     "npk.theorems_bundles": "npk-rotation npk-residual npk-bundles npk-4.1-bundles npk-5.1-bundles npk-C-sketch",
     "halfspace.theorems": "halfspace-1 halfspace-2 halfspace-2.2 halfspace-fig1a halfspace-fig1b halfspace-3.1-regions",
-    "gdln.theorems": (
-        "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-3.4 gdln-3.5 gdln-nlgp "
-        "gdln-circulant gdln-piecewise gdln-race"
-    ),
+    "gdln.theorems": "gdln-2 gdln-8 gdln-11 gdln-descent gdln-limit gdln-16 gdln-nlgp",
+    "gdln.theorems_structure": "gdln-3.4 gdln-3.5 gdln-circulant gdln-piecewise gdln-race",
     "gdln.theorems_population": "gdln-one-basis gdln-gaussian-moments gdln-population gdln-variational",
     "gdln.theorems_gates": "gdln-filippov gdln-3.3 gdln-shared-race gdln-outputs",
     "gdln.theorems_printed": (
         "gdln-8-printed gdln-9-printed gdln-11-printed gdln-18-printed gdln-26-printed gdln-31-printed"
     ),
     "hierarchy.theorems": "hierarchy-1 hierarchy-2 hierarchy-3 hierarchy-4",
-    "hierarchy.theorems_batchnorm": "hierarchy-5 hierarchy-81 hierarchy-8.6.2",
+    "hierarchy.theorems_batchnorm": "hierarchy-5 hierarchy-81",
+    "hierarchy.theorems_energy": "hierarchy-8.6.2 hierarchy-8.6.2-bias",
     "hierarchy.theorems_expressibility": "hierarchy-6 hierarchy-7",
     "hierarchy.theorems_factors": "hierarchy-L1 hierarchy-8 hierarchy-9 hierarchy-8.7.3",
-    "hierarchy.theorems_corrections": "hierarchy-Eq6 hierarchy-2-budget hierarchy-4-softmax hierarchy-8.6.2-bias",
+    "hierarchy.theorems_corrections": "hierarchy-Eq6 hierarchy-2-budget hierarchy-4-softmax",
     "hierarchy.theorems_random": "hierarchy-6-batchnorm hierarchy-7-random hierarchy-109",
 }
 _HOMES_OF_EXPERIMENTS = {"study": "gatelab.lab.study"} | {

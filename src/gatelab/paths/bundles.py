@@ -25,11 +25,11 @@ class PathBundles:
     .. math:: \phi_x(b) = \sum_{p \in b} x(I_0(p)) \prod_l G_x(l, I_l(p)), \qquad v(b) = \prod_l \Theta(b, l)
 
     A convolution shifts paths that share their weights; in a fully connected network each path is a bundle. In both,
-    ŷ = ⟨φ, v⟩. Everything except the weights and biases of dense and convolutional layers is part of φ: gates, averages,
-    batch-norm in evaluation mode, constants.
+    ŷ = ⟨φ, v⟩. Everything except the weights and biases of dense and convolutional layers is part of φ: gates,
+    averages, batch-norm in evaluation mode, constants.
 
-    Without biases and batch-norm, also H = ⟨φ, φ'⟩ and K = φᵀ𝒱φ'. Biases start bundles of their own, which H leaves out;
-    batch-norm belongs to the values in H, and its own scales and shifts are parameters of K.
+    Without biases and batch-norm, also H = ⟨φ, φ'⟩ and K = φᵀ𝒱φ'. Biases start bundles of their own, which H leaves
+    out; batch-norm belongs to the values in H, and its own scales and shifts are parameters of K.
 
     Bundles are ordered by their weights: by layer as the network runs, then by position in the parameter. The weights
     of a dense last layer give each bundle a value for each output. Without such a layer a bundle ends at one output; at

@@ -3,11 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from gatelab.models import mlp
 from gatelab.papers.halfspace import figure1
 from gatelab.papers.halfspace import theorems as halfspace
+from gatelab.paths.experts import MixtureOfExperts
+from gatelab.regions.halfspace import HalfSpaceLayer
+from gatelab.regions.partition import Partition
 from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
 
 
@@ -26,6 +30,18 @@ def _same_side(right: Any) -> Patch:
 
 def _reversed_path(right: Any) -> Any:
     return lambda model, path, **options: right(model, path[::-1], **options)
+
+
+def _all_open(right: Any) -> Any:
+    return lambda *args, **options: torch.ones_like(right(*args, **options))
+
+
+def _flipped(right: Any) -> Any:
+    return lambda self, units=None: right(self, units).flip(0)
+
+
+def _along_reversed(right: Any) -> Any:
+    return lambda self, path: right(self, path[::-1])
 
 
 def _moved_spaces(right: Any) -> Any:
@@ -51,6 +67,26 @@ def biased_mlp(**options: Any) -> nn.Module:
 HALFSPACE = (
     Mutation(
         "mixture of experts 0.01 % too large", ("halfspace-1", "halfspace-2"), scaled(halfspace, "_mixture", 1.0001)
+    ),
+    Mutation(
+        "`MixtureOfExperts`: every path is open",
+        ("halfspace-1", "halfspace-2"),
+        replaced(MixtureOfExperts, "gating", _all_open(MixtureOfExperts.gating)),
+    ),
+    Mutation(
+        "`MixtureOfExperts`: experts 0.01 % too large",
+        ("halfspace-1", "halfspace-2"),
+        scaled(MixtureOfExperts, "expert", 1.0001),
+    ),
+    Mutation(
+        "normals of half-spaces are those of the reversed units",
+        ("halfspace-2", "halfspace-2.2"),
+        replaced(HalfSpaceLayer, "normals", _flipped(HalfSpaceLayer.normals)),
+    ),
+    Mutation(
+        "`Partition.along` the reversed path",
+        ("halfspace-3.1-regions",),
+        replaced(Partition, "along", _along_reversed(Partition.along)),
     ),
     Mutation(
         "half-spaces are moved by 0.05",

@@ -1,16 +1,20 @@
 """Ways to break the code that the theorems of hierarchy name."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from gatelab.hierarchy import TopLoss, exactness
+from gatelab.hierarchy import LocalNetwork, TopLoss, exactness, expressive_power, parents, reformulation
+from gatelab.hierarchy import batchnorm as batch_norm
 from gatelab.hierarchy.budget import _Terms
+from gatelab.hierarchy.disentangle import Nearest
+from gatelab.hierarchy.events import Events
 from gatelab.hierarchy.observation import Observation
 from gatelab.papers.hierarchy import theorems as hierarchy
 from gatelab.papers.hierarchy import theorems_batchnorm as batchnorm
-from gatelab.papers.hierarchy import theorems_corrections as corrections
+from gatelab.papers.hierarchy import theorems_energy as energy
 from gatelab.papers.hierarchy import theorems_expressibility as expressibility
 from gatelab.papers.hierarchy import theorems_factors as factors
 from gatelab.papers.hierarchy import theorems_random as random_rows
@@ -74,6 +78,47 @@ def _worse_construction(right: Any) -> Any:
     return wrong
 
 
+def _with_mean(right: Any) -> Any:
+    return lambda f, weights=None: right(f, weights) + 1 / len(f)
+
+
+def _linear_forward(right: Any) -> Any:
+    def wrong(student: Any, events: Any, measured: Any) -> Any:
+        linear = copy(student)
+        linear.options = {region: replace(options, relu=False) for region, options in student.options.items()}
+        return right(linear, events, measured)
+
+    return wrong
+
+
+def _always_outside(right: Any) -> Any:
+    def wrong(matrix: torch.Tensor, row: int) -> Any:
+        normal, offset, distance = right(matrix, row)
+        return normal, offset, distance + 1.0
+
+    return wrong
+
+
+def _larger(right: Any) -> Any:
+    def wrong(*args: Any) -> Any:
+        weight, bias = right(*args)
+        return 1.01 * weight, bias
+
+    return wrong
+
+
+def _bent(right: Any) -> Any:
+    def wrong(*args: Any) -> Any:
+        found = right(*args)
+        return replace(found, values=found.values.tanh())
+
+    return wrong
+
+
+def _reversed(right: Any) -> Any:
+    return lambda tensors: right(tensors[::-1])
+
+
 def _rolled(right: Any) -> Any:
     return lambda *args: right(*args).roll(1, dims=1)
 
@@ -111,14 +156,55 @@ HIERARCHY = (
     ),
     Mutation("`projection` 1 % too large", ("hierarchy-81",), scaled(batchnorm, "projection", 1.01)),
     Mutation(
+        "P^⊥ in the Jacobian keeps the mean",
+        ("hierarchy-5", "hierarchy-81"),
+        replaced(batch_norm, "projection", _with_mean(batch_norm.projection)),
+    ),
+    Mutation(
+        "`standardise` does not divide by σ",
+        ("hierarchy-8.6.2", "hierarchy-8.6.2-bias"),
+        replaced(LocalNetwork, "_normalised", lambda _self, _region, f, _weights: f - f.mean(dim=0)),
+    ),
+    Mutation(
+        "`Events.backward` without the priors",
+        ("hierarchy-4",),
+        replaced(Events, "backward", Events.matrix),
+    ),
+    Mutation(
+        "the reformulation ignores gates on the way up",
+        ("hierarchy-4", "hierarchy-4-softmax", "hierarchy-3"),
+        replaced(reformulation, "_forward", _linear_forward(reformulation._forward)),
+    ),
+    Mutation(
+        "every matrix counts as its own nearest",
+        ("hierarchy-L1", "hierarchy-8", "hierarchy-9", "hierarchy-8.7.3"),
+        replaced(Nearest, "of", lambda given, _nearest: Nearest(given, 0.0, 0.0)),
+    ),
+    Mutation(
+        "weights of Theorem 6 1 % too large",
+        ("hierarchy-6",),
+        replaced(expressive_power, "relu_weights", _larger(expressive_power.relu_weights)),
+    ),
+    Mutation(
+        "batch norm bends what it normalises",
+        ("hierarchy-6-batchnorm",),
+        replaced(reformulation, "standardise", _bent(reformulation.standardise)),
+    ),
+    Mutation("factors of Eq. 109 in reverse", ("hierarchy-109",), replaced(parents, "kron", _reversed(parents.kron))),
+    Mutation(
+        "`separate`: all rows lie outside the hull",
+        ("hierarchy-7",),
+        replaced(expressive_power, "separate", _always_outside(expressive_power.separate)),
+    ),
+    Mutation(
         "`row_energy` of the third power",
         ("hierarchy-8.6.2",),
-        replaced(batchnorm, "row_energy", lambda weight: weight.abs().pow(3).sum(dim=0)),
+        replaced(energy, "row_energy", lambda weight, _bias=None: weight.abs().pow(3).sum(dim=0)),
     ),
     Mutation(
         "`row_energy` forgets the bias",
         ("hierarchy-8.6.2-bias",),
-        replaced(corrections, "row_energy", lambda weight, _bias=None: weight.square().sum(dim=0) / 2),
+        replaced(energy, "row_energy", lambda weight, _bias=None: weight.square().sum(dim=0) / 2),
     ),
     Mutation(
         "a gate is measured where there is none",

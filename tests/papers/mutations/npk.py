@@ -99,6 +99,47 @@ def _hard_features(model: nn.Module, x: torch.Tensor, **options: Any) -> torch.T
     return neural_path_features(model, x, **{**options, "gates": "hard"})
 
 
+def _ones(model: nn.Module, x: torch.Tensor, other: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+    del model, options
+    return torch.ones(len(x), len(x if other is None else other), dtype=x.dtype)
+
+
+def _by_arccos(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Angles as Eq. 2 prints them."""
+    cosine = x @ y.T / (x.norm(dim=1)[:, None] * y.norm(dim=1))
+    theta = cosine.clamp(-1, 1).arccos()
+    return theta, torch.pi - theta
+
+
+_right_excess = infinite_width._sine_excess
+
+
+def _without_series(angle: torch.Tensor) -> torch.Tensor:
+    """Return sin a − a cos a, and 0 for small angles."""
+    return torch.where(angle < 0.1, 0.0, _right_excess(angle))
+
+
+def _subtracted(angle: torch.Tensor) -> torch.Tensor:
+    return angle.sin() - angle * angle.cos()
+
+
+def _layer_missing(x: torch.Tensor, *, depth: int) -> torch.Tensor:
+    """The limit of fixed gates with κ₀ of d − 2 layers."""
+    kernel = depth * (x @ x.T)
+    for _, both_open in infinite_width.angle_maps(x, x, depth - 2):
+        kernel = kernel * both_open
+    return kernel
+
+
+def _last_layer_raised(x: torch.Tensor, *, depth: int, last_layer: float = 1.0) -> torch.Tensor:
+    return infinite_width.infinite_width_ntk(x, depth=depth, last_layer=last_layer**1.1)
+
+
+def _of_first_example(right: Any) -> Any:
+    """Gates of the first example, for all."""
+    return lambda *args: [gates[:1].expand_as(gates) for gates in right(*args)]
+
+
 NPK = (
     Mutation("`neural_tangent_kernel` 1 % too large", ("npk-1.1",), scaled(npk, "neural_tangent_kernel", 1.01)),
     Mutation("K^V and K^F 1 % too large", ("npk-4.1",), scaled(npk_gated, "neural_tangent_kernel", 1.01)),
@@ -119,6 +160,11 @@ NPK = (
         "φ forgets the gates of the last layer",
         ("npk-2.1", "npk-L2.1"),
         replaced(path_listing, "gate_factors", _last_gates_open(path_listing.gate_factors)),
+    ),
+    Mutation(
+        "φ has the gates of the first example",
+        ("npk-2.1", "npk-L2.1", "npk-3.1"),
+        replaced(path_listing, "gate_factors", _of_first_example(path_listing.gate_factors)),
     ),
     Mutation(
         "𝒱 as if no two paths shared a weight",
@@ -155,6 +201,31 @@ NPK = (
         replaced(infinite_width, "angle_maps", _angle_kept),
     ),
     Mutation(
+        "`infinite_width_ntk` 3 % too large",
+        ("npk-Eq2", "npk-Eq2-printed"),
+        scaled(npk_limits, "infinite_width_ntk", 1.03),
+    ),
+    Mutation(
+        "`infinite_width_ntk` 3 % too small",
+        ("npk-Eq2", "npk-Eq2-printed"),
+        scaled(npk_limits, "infinite_width_ntk", 0.97),
+    ),
+    Mutation(
+        "`last_layer` to the power 1.1",
+        ("npk-Eq2-printed",),
+        replaced(npk_limits, "infinite_width_ntk", _last_layer_raised),
+    ),
+    Mutation("`fixed_gates_ntk` 3 % too large", ("npk-5.1-limit",), scaled(npk_limits, "fixed_gates_ntk", 1.03)),
+    Mutation("`fixed_gates_ntk` 3 % too small", ("npk-5.1-limit",), scaled(npk_limits, "fixed_gates_ntk", 0.97)),
+    Mutation(
+        "`fixed_gates_ntk` leaves a layer out",
+        ("npk-5.1-limit",),
+        replaced(npk_limits, "fixed_gates_ntk", _layer_missing),
+    ),
+    Mutation("θ by arccos", ("npk-theta",), replaced(infinite_width, "_angles", _by_arccos)),
+    Mutation("no series for small angles", ("npk-theta",), replaced(infinite_width, "_sine_excess", _without_series)),
+    Mutation("small angles by subtraction", ("npk-theta",), replaced(infinite_width, "_sine_excess", _subtracted)),
+    Mutation(
         "`infinite_width_ntk` ignores `last_layer`",
         ("npk-Eq2-printed",),
         replaced(npk_limits, "infinite_width_ntk", _eq2_always),
@@ -169,6 +240,7 @@ NPK = (
         ("npk-rotation", "npk-residual"),
         replaced(npk_bundles, "neural_path_kernel", _uneven(npk_bundles.neural_path_kernel)),
     ),
+    Mutation("H is one everywhere", ("npk-rotation",), replaced(npk_bundles, "neural_path_kernel", _ones)),
     Mutation(
         "K of bundles 1 % too large",
         ("npk-4.1-bundles", "npk-5.1-bundles"),

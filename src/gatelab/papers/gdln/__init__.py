@@ -4,7 +4,7 @@ Their main data are the nonlinear Gaussian process (NLGP).
 
 Theorems (``gatelab theorems gdln``):
 
-- ``theorems``: all equations, corrected, and deeper networks;
+- ``theorems``: all equations, corrected; ``theorems_structure``: gates with a structure, and deeper networks;
 - ``theorems_population``: one unit on symmetric data; ``theorems_gates``: sliding, best gates, races over graphs;
 - ``theorems_printed``: where the printed formulas fail, and by how much;
 - ``problem``: the small problems they share; ``gate_objective``: Eqs 16 and 18; ``simulation``: the flow step by step.

@@ -8,6 +8,7 @@ small networks, in float64; regions are exact.
 from collections.abc import Callable
 from itertools import product
 from math import prod
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,15 +16,17 @@ from torch import Tensor, nn
 
 from gatelab.figures import Panels, Plot
 from gatelab.gates import HardGate
-from gatelab.lab.measure import EXACT
+from gatelab.lab.measure import EXACT, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import DeepLinearlyGatedNetwork, mlp
 from gatelab.network import capture_gates
-from gatelab.papers.common import at_least, dots, equality, measurement
+from gatelab.papers.common import at_least, dots, measurement
 from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
+from gatelab.paths import mixture_of_experts
 from gatelab.regions import RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts
 
+M = TypeVar("M", bound=nn.Module)
 MIXTURE = "Σ_π f_π g_π against ŷ"
 WIDTHS = (3, 4, 3, 4, 1)
 BOUNDS = ((-3.0, 3.0), (-3.0, 3.0))
@@ -42,27 +45,58 @@ def _mixture(gates: list[Bool[Tensor, "n _"]], weights: list[Tensor], x: Float[T
     return total
 
 
-def _inputs(seed: int) -> tuple[torch.Generator, Tensor]:
+def _alive(seed: int, draw: Callable[[torch.Generator], M]) -> tuple[M, Tensor, Tensor]:
+    """Draw a network and seven inputs until four or more of these open a path, and return ŷ as well.
+
+    For an input that opens no path both sides of the theorem are 0, which shows nothing.
+    """
     generator = torch.Generator().manual_seed(seed)
-    return generator, torch.randn(7, WIDTHS[0], generator=generator, dtype=torch.float64)
+    while True:
+        x = torch.randn(7, WIDTHS[0], generator=generator, dtype=torch.float64)
+        model = draw(generator)
+        output = model(x).detach()[:, 0]
+        if int((output != 0).sum()) >= 4:
+            return model, x, output
+
+
+def _of_mixture(
+    model: nn.Module, x: Float[Tensor, "n d"], output: Float[Tensor, " n"], by_hand: Float[Tensor, " n"], *more: Check
+) -> Measurement:
+    """Compare ŷ with the library's mixture and with the sum by hand; gates of other inputs, or open, give another ŷ."""
+    mixture = mixture_of_experts(model)
+    gates, experts = mixture.gating(x), mixture.expert(x)[:, :, 0]
+    moved, opened = (mixture.gating(x.roll(1, 0)) * experts).sum(dim=1), experts.sum(dim=1)
+    return measurement(
+        against(by_hand, output, "ŷ(x)"),
+        identity(MIXTURE, (gates * experts).sum(dim=1), output),
+        identity(f"{MIXTURE}, path by path", by_hand, output),
+        *more,
+        at_least("gates of another input: rel. error", relative_error(moved, output), 0.1, "f_π depends on x"),
+        at_least("gates all open: rel. error", relative_error(opened, output), 0.1, "that network is linear"),
+    )
 
 
 @theorem("halfspace-1", "Theorem 1", "A ReLU network is a mixture of linear experts, one for each path")
 def relu_network_is_a_mixture(seed: int) -> Measurement:
     """Recompute the gates layer by layer from their definition, and sum over the paths."""
-    generator, x = _inputs(seed)
-    model = mlp(WIDTHS, dtype=torch.float64, generator=generator)
+    model, x, output = _alive(seed, lambda generator: mlp(WIDTHS, dtype=torch.float64, generator=generator))
     weights = [layer.weight.detach() for layer in model if isinstance(layer, nn.Linear)]
-    return equality(MIXTURE, _mixture(_relu_gates(model)(x), weights, x), model(x).detach()[:, 0], "ŷ(x)")
+    return _of_mixture(model, x, output, _mixture(_relu_gates(model)(x), weights, x))
 
 
 @theorem("halfspace-2", "Theorem 2", "A DLGN is a mixture of linear experts that half-spaces of the input gate")
 def linearly_gated_network_is_a_mixture(seed: int) -> Measurement:
-    """Compute the gates from the half-spaces, and sum over the paths."""
-    generator, x = _inputs(seed)
-    model = DeepLinearlyGatedNetwork(WIDTHS, gate=HardGate(), dtype=torch.float64, generator=generator)
-    weights = [weight.detach() for weight in model.value.parameters()]
-    return equality(MIXTURE, _mixture(_dlgn_gates(model)(x), weights, x), model(x).detach()[:, 0], "ŷ(x)")
+    """Compute the gates from the half-spaces, and sum over the paths; units exchange their half-spaces for contrast."""
+
+    def draw(generator: torch.Generator) -> DeepLinearlyGatedNetwork:
+        return DeepLinearlyGatedNetwork(WIDTHS, gate=HardGate(), dtype=torch.float64, generator=generator)
+
+    model, x, output = _alive(seed, draw)
+    weights, gates = [weight.detach() for weight in model.value.parameters()], _dlgn_gates(model)(x)
+    exchanged = relative_error(_mixture([gate.roll(1, 1) for gate in gates], weights, x), output)
+    because = "each path has half-spaces of its own"
+    contrast = at_least("half-spaces of another path: rel. error", exchanged, 0.1, because)
+    return _of_mixture(model, x, output, _mixture(gates, weights, x), contrast)
 
 
 @theorem(
@@ -105,6 +139,7 @@ def active_regions_are_convex(seed: int) -> Measurement:
         Check("DLGN: segments that leave a region", sum(violations["DLGN"]), 0, "half-spaces are convex"),
         Check("DLGN: gates that are not the network's", other, 0, "a gate is a half-space of the input"),
         at_least("segments tried", sum(tried["DLGN"]), 1000, "with few segments the claim would not be tested"),
+        at_least("ReLU networks: segments that leave a region", sum(violations["ReLU"]), 10, "not all are convex"),
         note=f"of {sum(tried['ReLU'])} segments in ReLU networks {sum(violations['ReLU'])} leave the active region.",
     )
 
@@ -139,11 +174,14 @@ def path_region_is_disconnected(seed: int) -> Measurement:
     pattern = capture_gates(disconnected_network(), x)
     opened = pattern["1"][:, 0] & pattern["3"][:, 0]
     inside = torch.stack([(x[:, 0] > low) & (x[:, 0] < high) for low, high in facts.intervals]).any(dim=0)
+    hull = (x[:, 0] > facts.intervals[0][0]) & (x[:, 0] < facts.intervals[-1][1])
+    between = int((opened != hull).sum())
     return measurement(
         line_panel(facts),
         Check("|number of intervals − 2|", abs(len(facts.intervals) - 2), 0, "the caption names two"),
         Check("ends against [0.5, 1.5] ∪ [2.5, 3.5]", max(ends), 1e-12, EXACT),
         Check("inputs whose gates disagree", int((opened != inside).sum()), 0, "the region is exact"),
+        at_least("inputs inside the hull that close the path, of 2000", between, 200, "the region is not convex"),
         note="the paper gives no weights; these are ours. Its gates also open at 0, so its intervals are closed.",
     )
 
@@ -159,6 +197,7 @@ def path_region_jumps(seed: int) -> Measurement:
     facts = figure1(EPSILONS)
     half = max(abs(area - 2) for epsilon, area in facts.areas.items() if epsilon > 0)
     quadrant = max(abs(area - 1) for epsilon, area in facts.areas.items() if epsilon < 0)
+    jump = facts.areas[1e-9] - facts.areas[-1e-9]
     polygons = [polygon for epsilon, region in facts.regions.items() if epsilon < 0 for polygon in region]
     outside = max(max(0.0, -s, -t) for polygon in polygons for s, t in polygon)
     return measurement(
@@ -166,6 +205,7 @@ def path_region_jumps(seed: int) -> Measurement:
         Check("ε > 0: |area − 2|", half, 1e-12, "the right half of the square, for every ε > 0"),
         Check("ε < 0: |area − 1|", quadrant, 1e-12, "a quarter of the square, for every ε < 0"),
         Check("ε < 0: distance by which the region leaves the first quadrant", outside, 1e-12, EXACT),
+        at_least("area at ε = 1e-9 − area at ε = −1e-9", jump, 0.99, "a jump, however small ε is"),
         note="the parameters ε = ±1e-9 differ by 2e-9; the smaller region has half the area of the larger.",
     )
 
@@ -181,10 +221,11 @@ def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
     m, layers = 4, 3
     model = _dlgn(m, layers, generator)
     partition, plan = linear_regions_2d(model, None, BOUNDS), RegionPlan(model)
-    errors, occurring, faces = [], [], []
+    errors, occurring, faces, strange = [], [], [], []
     for path in product(range(m), repeat=layers):
         cells, region = partition.along(path), active_region(model, path, plan=plan)
         errors.append(abs(_area(region.polygon(BOUNDS)) - partition.areas[cells].sum().item()))
+        strange.append(abs(_area(region.polygon(BOUNDS)) - partition.areas[partition.along(path[::-1])].sum().item()))
         occurring.append(int(cells.sum()))
         faces.append(0 if region.is_empty() else region.faces)
     claimed = 2 ** ((m - 1) * layers)
@@ -203,8 +244,10 @@ def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
     return Measurement(
         (
             Check("area of A_π: half-spaces against cells", max(errors) / 36, 1e-8, "linear programmes reach 1e-10"),
+            at_least("the same, cells of the reversed path", max(strange) / 36, 0.05, "each path has its own region"),
             Check("|bit patterns that open π − 2^((m−1)(L−1))|", abs(formal - claimed), 0, "counted one by one"),
             Check("pattern regions in one A_π − that many", max(occurring) - claimed, 0, "a part cannot be more"),
+            at_least("that many / pattern regions in one A_π", claimed / max(occurring), 4.0, "few of those possible"),
             Check("faces of A_π − (L − 1)", max(faces) - layers, 0, "one half-space per gate"),
             Check("pattern regions − (1 + N + N(N−1)/2)", beyond, 0, "N lines in a plane"),
             Check("regions of one network: counted against the cells", miscounted, 0, "whole numbers"),

@@ -3,10 +3,11 @@
 Theorems, measured by ``gatelab theorems hierarchy``:
 
 - ``theorems``: marginalised gradients and the reformulation (Theorems 1–4);
-- ``theorems_batchnorm``: batch norm as a projection, conserved energy (Theorem 5, Eq. 81, Section 8.6.2);
+- ``theorems_batchnorm``: batch norm as a projection (Theorem 5, Eq. 81);
+- ``theorems_energy``: the energy that batch norm conserves, without and with biases (Section 8.6.2);
 - ``theorems_expressibility``: ReLU against linear networks (Theorems 6 and 7);
 - ``theorems_factors``: disentangled representations (Lemma 1, Theorems 8 and 9, Section 8.7.3);
-- ``theorems_corrections``: what statements need in order to be true (biases, gates, softmax, the sum of the errors);
+- ``theorems_corrections``: what statements need in order to be true (gates, softmax, the sum of the errors);
 - ``theorems_random``: remarks (random weights, linear networks with batch norm, parents that disentangle).
 
 Experiments, started by ``gatelab run ID``: ``reformulation``, ``batchnorm``, ``expressibility`` and random layers,

@@ -90,11 +90,12 @@ def vertices_survive(seed: int) -> Measurement:
         for values, count in zip(counts.values(), found, strict=True):
             values.append(float(count))
     total, _, thin_total = (int(sum(values)) for values in counts.values())
+    lost = total - thin_total
     curves = tuple(dots(name, range(1, 11), values) for name, values in counts.items())
     return measurement(
         Plot("draw", "rows that are vertices", curves),
         Check("rows that are a vertex of only one of P and P F", disagreements, 0, "the theorem's statement"),
         Check("disagreements with Qhull", against_qhull, 0, "two ways to find vertices"),
         Check("|vertices − 50|", abs(total - 50), 0, "five of eight rows are vertices by construction"),
-        note=f"(2) needs the rank too: with F of rank one, {total - thin_total} of {total} vertices are lost.",
+        at_least("F of rank one: vertices lost", lost, 30, "(2) needs the rank: two ends of a line remain of five"),
     )

@@ -1,6 +1,7 @@
 """Lemma 1, Theorems 8 and 9, and Section 8.7.3: disentangled representations."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.figures import Plot
@@ -33,13 +34,24 @@ _SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""
 
 
+def _varying(count: int, generator: torch.Generator) -> Float[Tensor, "k 2"]:
+    """Draw f_j of each factor, c ± h with |c| ≤ 1 and ½ ≤ |h| ≤ 1: a factor that hardly varies is entangled by nothing.
+
+    A column of one factor in the place of another then lies at least h√m from disentangled.
+    """
+    centre = 2 * torch.rand(count, 1, generator=generator, dtype=torch.float64) - 1
+    half = 0.5 + 0.5 * torch.rand(count, 1, generator=generator, dtype=torch.float64)
+    sign = 2 * torch.randint(2, (count, 1), generator=generator).double() - 1
+    return torch.cat([centre - sign * half, centre + sign * half], dim=1)
+
+
 @theorem(
     "hierarchy-L1", "Lemma 1", "Sums, per-column functions and products of disentangled activations are disentangled"
 )
 def closed_under_operations(seed: int) -> Measurement:
     """Take three factors: a weighted sum, a different function for each column, an element-wise product of three."""
     generator = torch.Generator().manual_seed(seed)
-    parts = [disentangled(torch.randn(3, 2, generator=generator, dtype=torch.float64)) for _ in range(3)]
+    parts = [disentangled(_varying(3, generator)) for _ in range(3)]
     functions = (torch.relu, torch.sin, lambda column: column.square() - 1)
     applied = [torch.stack([h(part[:, j]) for j, h in enumerate(functions)], dim=1) for part in parts]
     cases = {
@@ -62,14 +74,21 @@ def _factored(seed: int) -> tuple[torch.Generator, Events, dict[str, Tensor]]:
     fields = string_fields(6, [], leaf=3)
     matrices = {}
     for child, sets in zip(fields.children("top"), _SETS, strict=True):
-        blocks = [torch.rand(2, 2 ** len(rows), generator=generator, dtype=torch.float64) + 0.1 for rows in sets]
-        matrices["top", child] = factorised([b / b.sum(dim=1, keepdim=True) for b in blocks], sets)
+        matrices["top", child] = factorised([_block(len(rows), generator) for rows in sets], sets)
     chances = 0.3 + 0.4 * torch.rand(2, generator=generator, dtype=torch.float64)
     prior = kron([torch.stack([1 - p, p]) for p in chances])
-    targets = disentangled(torch.randn(2, 2, generator=generator, dtype=torch.float64))
-    draws = {leaf: torch.randn(3, 2, generator=generator, dtype=torch.float64) for leaf in fields.leaves}
+    targets = disentangled(3 * _varying(2, generator))  # they vary more than the outputs, whose variance is 1
     events = given_events(fields, prior, matrices, targets)
-    return generator, events, {leaf: disentangled(factors) for leaf, factors in draws.items()}
+    return generator, events, {leaf: disentangled(_varying(3, generator)) for leaf in fields.leaves}
+
+
+def _block(size: int, generator: torch.Generator) -> Float[Tensor, "2 _"]:
+    """Draw P(β[S] | α[i]) for |S| = size; its two rows differ by 0.2 or more, so that β tells something about α."""
+    while True:
+        block = torch.rand(2, 2**size, generator=generator, dtype=torch.float64) + 0.1
+        block /= block.sum(dim=1, keepdim=True)
+        if float((block[0] - block[1]).abs().sum()) / 2 >= 0.2:
+            return block
 
 
 def _separable_student(
@@ -97,7 +116,7 @@ def _entangled_share(student: LocalNetwork) -> float:
     "Factorised P, separable W and disentangled F_β make F_α disentangled, with or without ReLU and batch norm",
 )
 def disentangled_forward(seed: int) -> Measurement:
-    """Take two children with different sets S and six kinds of nodes; entangled weights for contrast."""
+    """Take two children with different sets S and six kinds of nodes; for contrast, nodes swap their weights."""
     generator, events, encodings = _factored(seed)
     checks, output = [], torch.zeros(0)
     for relu in (False, True):
@@ -106,15 +125,18 @@ def disentangled_forward(seed: int) -> Measurement:
             output = reformulate(student, events).activations["top"]
             what = f"{'ReLU' if relu else 'linear'}, batch norm: {norm.value}"
             checks.append(Check(f"{what}; distance, rel.", nearest_disentangled(output).relative, IDENTITY, EXACT))
-    mixed = LocalNetwork(events.fields, 1, 2, encodings=encodings, dtype=torch.float64, generator=generator)
-    contrast = nearest_disentangled(reformulate(mixed, events).activations["top"]).relative
+    swapped = _separable_student(generator, events, encodings, NodeOptions(relu=False))
+    swapped.weights["top"].data = swapped.weights["top"].data.flip(1)
+    entangled = reformulate(swapped, events).activations["top"]
+    # A constant is disentangled; without it the distance is a share of what varies.
+    contrast = nearest_disentangled(entangled - entangled.mean(dim=0)).relative
     children = zip(events.fields.children("top"), _SETS, strict=True)
     products = [nearest_factorised(events.matrix("top", child), sets).relative for child, sets in children]
     return measurement(
         against(output, nearest_disentangled(output).matrix, "F_α"),
         *checks,
         Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
-        at_least("entangled weights: distance", contrast, 1e-2, "the measure must see entangled nodes"),
+        at_least("weights of the other node: distance", contrast, 0.5, "each node then follows the other's factor"),
     )
 
 

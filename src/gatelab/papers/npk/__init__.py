@@ -6,6 +6,7 @@ Theorems (``gatelab theorems npk``):
 - ``theorems_gated``: Section 4: weights, features, values and errors of deep gated networks over time;
 - ``theorems_expectations``: Sections 5, C, D, E: kernels over random values and random gates;
 - ``theorems_limits``: Theorem D.1's variance, Eq. 2 and fixed gates at infinite width, as printed and corrected;
+- ``theorems_angles``: Eq. 2's angles in floating point;
 - ``theorems_start``: dependent initialisation, deep linear networks, ν;
 - ``theorems_bundles``: the same for convolutional and residual networks, beyond the paper: bundles listed, kernels.
 

@@ -1,34 +1,37 @@
 """The theorems of "Neural Path Features and Neural Path Kernel" (npk), measured.
 
-d counts weight layers, w is the width, n the number of examples; all in float64.
+d counts weight layers, w is the width, n the number of examples; all in float64. Networks are redrawn until two
+examples share an open path and one of them opens another (:func:`telling`): a dead network would compare 0 with 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import vmap
 
 from gatelab.figures import Plot
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, overlap_kernel, spectrum, value_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, against, identity, relative_error
+from gatelab.lab.measure import ErrorFlow, against, identity, moved, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import mlp
 from gatelab.network import capture_gates
-from gatelab.papers.common import agrees, at_least, dots, equality, line, measurement
+from gatelab.papers.common import agrees, at_least, dots, line, measurement
 from gatelab.paths import neural_path_features, neural_path_values
 from gatelab.paths.features import path_activity, path_gradients
 
 WIDTHS = (3, 4, 4, 1)
 DEPTH = len(WIDTHS) - 1
-SMALL_STEP = 1e-5
+SMALL_STEP = 1e-5  # the time of a central difference, or how far the weights move in it
 TRIALS = 100  # random networks on which an inequality is tested
 STEP, STEPS = 5e-3, 200  # of the flow between whose switching instants rates are measured
 FINITE_DIFFERENCE = "central difference: h² curvature and rounding / h, h = 1e-5"
+COUPLED = "examples share weights: each moves the others"
 
 
 def problem(seed: int, n: int = 5) -> tuple[torch.Generator, Tensor, Tensor]:
@@ -39,58 +42,120 @@ def problem(seed: int, n: int = 5) -> tuple[torch.Generator, Tensor, Tensor]:
     return generator, x, target
 
 
-def _network(seed: int) -> tuple[nn.Module, Tensor, Tensor]:
+def random_network(seed: int, smooth_for: float | None = None) -> tuple[nn.Module, Tensor, Tensor]:
+    """A random ReLU network that is :func:`telling` on its examples; the examples; targets.
+
+    No gate switches within one step of descent of size ``smooth_for``.
+    """
     generator, x, target = problem(seed)
-    return mlp(WIDTHS, dtype=torch.float64, generator=generator), x, target
+    while True:
+        model = mlp(WIDTHS, dtype=torch.float64, generator=generator)
+        smooth = smooth_for is None or not _switches(ErrorFlow(model, x, target), x, smooth_for)
+        if smooth and telling(list(model.parameters())[:-1], x):
+            return model, x, target
 
 
-@theorem("npk-1.1", "Proposition 1.1", "Under gradient flow the error moves as ė = −K e, K the tangent kernel")
+def telling(hidden: Iterable[Tensor], x: Tensor) -> bool:
+    """Whether two examples share an open path and one of them opens another; ``hidden`` are the weights before gates.
+
+    Otherwise φ, ŷ, H or K are zero, or gates make no difference between examples, and nothing would be compared.
+    """
+    layers = [gates.double() for gates in layer_gates(hidden, x)]
+    common = torch.stack([gates @ gates.T for gates in layers]).prod(dim=0)
+    return bool(((common > 0) & (common < common.diagonal()[:, None])).any())
+
+
+@theorem("npk-1.1", "Proposition 1.1", "Under gradient flow ė = −K e wherever no gate switches, K the tangent kernel")
 def error_dynamics(seed: int) -> Measurement:
-    """Compare one small step of gradient descent with the tangent kernel."""
-    model, x, target = _network(seed)
-    flow = ErrorFlow(model, x, target)
-    predicted = -neural_tangent_kernel(model, x) @ flow.error(flow.parameters)
+    """Compare one small step of gradient descent with the tangent kernel, at a point where no gate switches.
+
+    ReLU networks have no derivative where a gate switches: networks are redrawn until the largest step switches none.
+    """
     steps = [1e-3, 1e-4, 1e-5, 1e-6]
+    model, x, target = random_network(seed, smooth_for=steps[0])
+    flow = ErrorFlow(model, x, target)
+    kernel, error = neural_tangent_kernel(model, x), flow.error(flow.parameters)
+    predicted, alone = -kernel @ error, -kernel.diagonal() * error
+    measured = flow.error_rate(SMALL_STEP)
     errors = [relative_error(flow.descent_rate(step), predicted) for step in steps]
     order = fitted_power(steps, errors)
     descent = line("one step of descent", steps, errors)
     return measurement(
         Plot("step size of gradient descent", "relative error of −K e", (descent,), log=True),
-        agrees("ė against −K e", flow.error_rate(SMALL_STEP), predicted, 1e-7, FINITE_DIFFERENCE),
+        agrees("ė against −K e", measured, predicted, 1e-7, FINITE_DIFFERENCE),
         Check("|order in the step of descent − 1|", abs(order - 1), 0.05, "forward difference: first order"),
+        at_least("rel. error of −K(s, s) e(s), the diagonal alone", relative_error(alone, measured), 0.01, COUPLED),
     )
+
+
+def _switches(flow: ErrorFlow, x: Tensor, step: float) -> bool:
+    """Whether one step of descent, forwards or backwards, switches a gate."""
+    velocity = flow.velocity(flow.parameters)
+    here, *there = (relu_gates(moved(flow.parameters, velocity, h), x) for h in (0, step, -step))
+    return not all(torch.equal(here, gates) for gates in there)
 
 
 @theorem("npk-2.1", "Proposition 2.1", "The output is the inner product of path features and values, ŷ = ⟨φ, v⟩")
 def output_is_inner_product(seed: int) -> Measurement:
     """Compare a list of all paths with the forward pass."""
-    model, x, _ = _network(seed)
-    inner_product = neural_path_features(model, x) @ neural_path_values(model)
-    return equality("⟨φ, v⟩ against ŷ", inner_product, model(x).detach(), "ŷ")
+    model, x, _ = random_network(seed)
+    features, values, output = neural_path_features(model, x), neural_path_values(model), model(x).detach()
+    foreign = features_of_nodes(x) * path_activity(model, x).roll(1, 0)
+    return measurement(
+        against(features @ values, output, "ŷ"),
+        identity("⟨φ, v⟩ against ŷ", features @ values, output),
+        at_least(
+            "rel. error of ⟨φ, v⟩ with another example's gates",
+            relative_error(foreign @ values, output),
+            0.01,
+            "each example opens its own paths",
+        ),
+    )
+
+
+def features_of_nodes(x: Tensor) -> Float[Tensor, "n paths"]:
+    """Return φ with all gates open: x at the node where a path starts; paths are numbered by it first."""
+    return x.repeat_interleave(prod(WIDTHS[1:]), dim=1)
 
 
 @theorem("npk-L2.1", "Lemma 2.1", "The path kernel is H = ΦᵀΦ = Σ ⊙ Λ: input Gram matrix times overlap")
 def path_kernel_is_hadamard_product(seed: int) -> Measurement:
     """Compare explicit features with packed gates."""
-    model, x, _ = _network(seed)
+    model, x, _ = random_network(seed)
     features = neural_path_features(model, x)
-    structured = neural_path_kernel(model, x, normalise=False)
-    return equality("Σ ⊙ Λ against ΦᵀΦ", structured, features @ features.T, "H(s, s')")
+    structured, listed = neural_path_kernel(model, x, normalise=False), features @ features.T
+    without_gates = features_of_nodes(x) @ features_of_nodes(x).T
+    return measurement(
+        against(structured, listed, "H(s, s')"),
+        identity("Σ ⊙ Λ against ΦᵀΦ", structured, listed),
+        at_least("rel. error of H without gates", relative_error(without_gates, listed), 0.1, "Λ counts open paths"),
+    )
 
 
 @theorem("npk-3.1", "Proposition 3.1", "The tangent kernel is K = Φᵀ 𝒱 Φ, 𝒱 the value tangent kernel")
 def tangent_kernel_through_values(seed: int) -> Measurement:
     """Compare explicit paths with back-propagation."""
-    model, x, _ = _network(seed)
+    model, x, _ = random_network(seed)
     features = neural_path_features(model, x)
-    explicit = features @ value_tangent_kernel(model) @ features.T
-    return equality("K against Φᵀ𝒱Φ", neural_tangent_kernel(model, x), explicit, "K(s, s')")
+    kernel, values = neural_tangent_kernel(model, x), value_tangent_kernel(model)
+    explicit = features @ values @ features.T
+    apart = features @ values.diagonal().diag() @ features.T
+    return measurement(
+        against(kernel, explicit, "K(s, s')"),
+        identity("K against Φᵀ𝒱Φ", kernel, explicit),
+        at_least(
+            "rel. error of K with 𝒱's diagonal alone",
+            relative_error(apart, kernel),
+            0.01,
+            "paths that share weights have gradients that are not orthogonal",
+        ),
+    )
 
 
 @theorem("npk-3.2", "Proposition 3.2", "Between switching instants Φ stays, v̇(p) = ⟨φ_p, Θ̇⟩ and ė = −Φᵀ𝒱_tΦ e")
 def dynamics_between_switches(seed: int) -> Measurement:
     """Follow the gradient flow of four networks; measure rates by small steps that do not straddle a switch."""
-    problems = [_network(1000 * seed + trial) for trial in range(4)]
+    problems = [random_network(1000 * seed + trial) for trial in range(4)]
     model = problems[0][0]
     x, target = torch.stack([x for _, x, _ in problems]), torch.stack([y for _, _, y in problems])
     trajectory = _trajectory([dict(problem[0].named_parameters()) for problem in problems], model, x, target)
@@ -140,11 +205,17 @@ def _trajectory(networks: list[dict[str, Tensor]], model: nn.Module, x: Tensor, 
 
 def relu_gates(weights: Mapping[Any, Tensor], x: Tensor) -> Bool[Tensor, "n units"]:
     """Return the gates of a bias-free chain from its weights; capturing them at all steps would take seconds."""
-    q, *found = x @ next(iter(weights.values())).T, torch.empty(len(x), 0, dtype=torch.bool)
-    for weight in list(weights.values())[1:]:
+    return torch.cat(layer_gates(list(weights.values())[:-1], x), dim=1)
+
+
+def layer_gates(hidden: Iterable[Tensor], x: Tensor) -> list[Bool[Tensor, "n w"]]:
+    """Return the gates of each layer of a bias-free ReLU network from its weights without those of the last layer."""
+    found = []
+    for weight in hidden:
+        q = x @ weight.T
         found.append(q > 0)
-        q = torch.relu(q) @ weight.T
-    return torch.cat(found, dim=1)
+        x = torch.relu(q)
+    return found
 
 
 def _rates(
@@ -186,7 +257,7 @@ def _rates(
 @theorem("npk-3.3", "Proposition 3.3", "ρ_min(K) ≤ ρ_min(H) ρ_max(𝒱): a bad path kernel makes a bad tangent kernel")
 def conditioning(seed: int) -> Measurement:
     """Test many random networks, and the step of the printed proof that is false."""
-    left, right, proof_fails = [], [], 0
+    left, right, typical, proof_fails = [], [], [], 0
     for trial in range(TRIALS):
         generator, x, _ = problem(1000 * seed + trial, n=4)
         model = mlp((3, 5, 4, 1), dtype=torch.float64, generator=generator)
@@ -195,7 +266,9 @@ def conditioning(seed: int) -> Measurement:
         eigenvalues, vectors = torch.linalg.eigh(neural_tangent_kernel(model, x))
         smallest = spectrum(path_kernel)[0].clamp(min=0)
         left.append(eigenvalues[0].clamp(min=0).item())
-        right.append((smallest * spectrum(value_tangent_kernel(model))[-1]).item())
+        rates = spectrum(value_tangent_kernel(model))
+        right.append((smallest * rates[-1]).item())
+        typical.append((smallest * rates.mean()).item())
         bottom = vectors[:, 0]
         proof_fails += int((bottom @ path_kernel @ bottom > smallest * (1 + 1e-9) + 1e-12).item())
     excess = max(a - b for a, b in zip(left, right, strict=True)) / max(right)
@@ -205,11 +278,14 @@ def conditioning(seed: int) -> Measurement:
         torch.nn.init.constant_(weight, 0.8)
     one = torch.ones(1, 1, dtype=torch.float64)
     bound = neural_path_features(alike, one).square().sum() * spectrum(value_tangent_kernel(alike))[-1]
+    beyond = sum(a > b * (1 + 1e-6) + 1e-9 for a, b in zip(left, typical, strict=True))
     networks = dots(f"{TRIALS} random networks", right, left)
     return measurement(
         Plot("ρ_min(H) ρ_max(𝒱)", "ρ_min(K)", (networks,), diagonal="both sides equal"),
         Check("largest excess of the left side, relative", excess, 1e-10, "an inequality: float64 rounding only"),
         identity("equal weights, one example: both sides", neural_tangent_kernel(alike, one).sum(), bound),
+        at_least("networks with ρ_min(K) above ρ_min(H) × 𝒱's mean eigenvalue", beyond, 1, "the bound needs ρ_max(𝒱)"),
+        at_least("networks in which the printed proof's step fails", proof_fails, 1, "the step is not the statement"),
         note=(
             f"the printed proof needs ‖Φx'‖² ≤ ρ_min(H) at K's bottom eigenvector x'; this fails in {proof_fails} of "
             f"{TRIALS} networks. Taking x' = the bottom eigenvector of H proves the claim."
@@ -220,11 +296,17 @@ def conditioning(seed: int) -> Measurement:
 @theorem("npk-C.2", "Definition C.2", "Counting common open paths equals multiplying common open units: Λ = Π_l τ_l")
 def overlap_is_product(seed: int) -> Measurement:
     """Compare listed paths with packed gates."""
-    model, x, _ = _network(seed)
+    model, x, _ = random_network(seed)
     activity = path_activity(model, x).double()
     counted = activity @ activity.T / WIDTHS[0]
     multiplied = overlap_kernel(capture_gates(model, x), normalise=False)
     return measurement(
         against(multiplied, counted, "Λ(s, s')"),
         Check("|Π τ_l − |A(s,s')| / d_in|", (multiplied - counted).abs().max().item(), 0.0, "whole numbers"),
+        at_least(
+            "|Π τ_l − |A(s)| / d_in|, paths open for s alone",
+            (multiplied - counted.diagonal()[:, None]).abs().max().item(),
+            1,
+            "other examples open other paths",
+        ),
     )

@@ -3,19 +3,22 @@
 DGN: deep gated network.
 """
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor, nn
 
 from gatelab.convert import GatedTwin, Regime, to_dgn
 from gatelab.figures import Plot
 from gatelab.kernels import neural_path_kernel, neural_tangent_kernel, path_features, value_tangent_kernel
-from gatelab.lab.measure import ErrorFlow, Mean, all_signs, identity, relative_error, tangent_kernels
+from gatelab.lab.measure import ErrorFlow, Mean, against, all_signs, identity, relative_error, tangent_kernels
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models.init import initialise
 from gatelab.network import capture_gates
-from gatelab.papers.common import agrees, at_least, dots, equality, measurement, power_law
+from gatelab.papers.common import agrees, at_least, dots, measurement, power_law
+from gatelab.papers.npk.theorems import COUPLED, SMALL_STEP
 from gatelab.paths import neural_path_features, neural_path_values
 
 
@@ -36,9 +39,13 @@ def rotation_invariance(seed: int) -> Measurement:
     rotated = torch.stack([neural_path_kernel(model, x.roll((a, b), (2, 3)), x) for a, b in ((1, 0), (0, 2), (3, 4))])
     flattened = nn.Sequential(*list(pooled.children())[:4], nn.Flatten(), nn.Linear(150, 1, dtype=torch.float64))
     moved = relative_error(neural_path_kernel(flattened, x.roll(1, 2), x), neural_path_kernel(flattened, x))
-    note = f"flattened instead of pooled, the same rotation changes H by {moved:.0%}."
-    what, label = "H(rotated x, x') against H(x, x')", "H(s, s') after three rotations"
-    return equality(what, rotated, kernel.expand_as(rotated), label, note)
+    others = relative_error(kernel.roll(1, 1), kernel)
+    return measurement(
+        against(rotated, kernel.expand_as(rotated), "H(s, s') after three rotations"),
+        identity("H(rotated x, x') against H(x, x')", rotated, kernel.expand_as(rotated)),
+        at_least("rel. change of H, flattened instead of pooled", moved, 0.05, "positions keep their own weights"),
+        at_least("rel. distance of H(x, x') from H(x, x'')", others, 0.05, "H tells inputs apart"),
+    )
 
 
 @theorem("npk-residual", "Residual bundles", "H of a residual network is the sum of H over its sub-networks")
@@ -63,7 +70,18 @@ def residual_sum(seed: int) -> Measurement:
         gram * width * overlaps[0] * width * overlaps[1] * width,
     ]
     total = torch.stack(parts).sum(dim=0)
-    return equality("H against the sum", whole, total, "H(s, s')")
+    return measurement(
+        against(whole, total, "H(s, s')"),
+        identity("H against the sum", whole, total),
+        at_least("rel. error without the paths past a block", relative_error(parts[-1], whole), 0.01, PAST),
+        at_least(
+            "rel. error with all gates open", relative_error(gram * width * (1 + width**2) ** 2, whole), 0.1, OPEN
+        ),
+    )
+
+
+PAST = "an identity skip is a sub-network"
+OPEN = "each sub-network has the gates of the whole"
 
 
 class _Residual(nn.Module):
@@ -138,9 +156,12 @@ def gradient_flow_of_bundles(seed: int) -> Measurement:
             kernel = neural_tangent_kernel(twin, x, wrt=twin.value)
             if regime is Regime.DNPFL:
                 kernel = kernel + neural_tangent_kernel(twin, x, wrt=twin.feature)
-            predicted, rate = -kernel @ flow.error(flow.parameters), flow.error_rate(1e-5)
-            label, because = f"{name}, {regime.name}", "a central difference of step 1e-5"
+            predicted = -kernel @ flow.error(flow.parameters)
+            rate = flow.error_rate(flow.time_to_move(SMALL_STEP))
+            alone = -kernel.diagonal() * flow.error(flow.parameters)
+            label, because = f"{name}, {regime.name}", "a central difference; the weights move by 1e-5"
             checks.append(agrees(f"{label}: ė", rate, predicted.detach(), 1e-6, because))
+            checks.append(at_least(f"{label}: rel. error of K's diagonal", relative_error(alone, rate), 0.01, COUPLED))
             curves.append(dots(label, predicted, rate))
     return measurement(Plot("predicted ė", "measured ė", tuple(curves), diagonal="measured = predicted"), *checks)
 
@@ -161,15 +182,24 @@ def expected_tangent_kernel_of_bundles(seed: int) -> Measurement:
         twin.load_state_dict({key: tensor[0] for key, tensor in weights.items()}, strict=False)
         library = neural_tangent_kernel(twin, x, wrt=twin.value)
         checks.append(identity(f"{name}: K of one pattern against autograd", library, kernels[0]))
+        checks.append(
+            at_least(f"{name}: rel. error of K of one pattern", relative_error(kernels[0], mean.mean), 0.01, VARIES)
+        )
         whole = neural_path_kernel(twin, x, normalise=False)
         by_length = {3: whole}
         if name == "residual":
             past = x @ x.T * 2  # stem and head alone, past the block: two units between them
             by_length = {2: past, 4: whole - past}
+            one_length = relative_error(4 * sigma**6 * whole, mean.mean)
+            checks.append(at_least("residual: rel. error if all paths had length 4", one_length, 0.01, SHORT))
         predicted = sum((n * sigma ** (2 * (n - 1)) * part for n, part in by_length.items()), torch.zeros_like(whole))
         checks.append(identity(f"{name}: E[K] over all {mean.count} sign patterns", mean.mean, predicted))
         curves.append(dots(name, predicted, mean.mean))
     return measurement(Plot("predicted", "E[K], measured", tuple(curves), diagonal="measured = predicted"), *checks)
+
+
+VARIES = "only the mean over patterns is Σ_ℓ ℓ σ^{2(ℓ−1)} H_ℓ"
+SHORT = "paths past the block are shorter"
 
 
 @theorem(
@@ -188,11 +218,13 @@ def random_features(seed: int) -> Measurement:
     initialise(model, generator)
     x = torch.randn(4, 2, 6, 6, generator=generator, dtype=torch.float64)
     exact, dims, draws = neural_path_kernel(model, x), [32, 128, 512], 40
-    errors, z_scores = [], []
+    foreign = neural_path_kernel(initialise(deepcopy(model), generator), x)
+    errors, z_scores, foreign_z = [], [], 0.0
     for dim in dims:
         sketches = [path_features(model, x, dim, generator) for _ in range(draws)]
         grams = [features @ features.T for features in sketches]
         z_scores.append(Mean.of(grams).z_score(exact))
+        foreign_z = Mean.of(grams).z_score(foreign)
         errors.append((torch.stack(grams) - exact).square().mean().sqrt().item() / exact.diagonal().mean().item())
     order = fitted_power(dims, errors)
     y_label = "root mean squared error, relative to the mean diagonal"
@@ -200,4 +232,5 @@ def random_features(seed: int) -> Measurement:
         power_law("dim", y_label, dims, errors, -0.5, "dim^(−1/2)"),
         Check(f"E⟨φ̂, φ̂'⟩ against H, {draws} sketches, |z|", max(z_scores), 5.0, "five standard errors"),
         Check("|exponent of the error + ½|", abs(order + 0.5), 0.15, "three standard errors of the fit"),
+        at_least("|z| against H of other weights, dim 512", foreign_z, 6.0, "more than chance would give"),
     )

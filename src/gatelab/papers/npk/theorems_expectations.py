@@ -7,6 +7,7 @@ take one network at a time, are compared with them on a few draws.
 
 from collections.abc import Mapping
 from math import sqrt
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,13 +38,14 @@ from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, MemorisationNetwork, mlp
-from gatelab.papers.common import dots, line, measurement, power_law
-from gatelab.papers.npk.theorems import DEPTH, problem
+from gatelab.papers.common import at_least, dots, line, measurement, power_law
+from gatelab.papers.npk.theorems import DEPTH, problem, telling
 from gatelab.papers.npk.theorems_gated import RELU_GATES, foreign_gates
 
 SIGMA = 0.9  # of exact expectations; σ = 1 would hide a wrong exponent
 DRAWS = 300  # the variance is then known to 8 %, its exponent over five sizes to 0.05
 MONTE_CARLO = "within 5 standard errors of the mean, for the largest of all entries"
+BEYOND_CHANCE = "more than chance would give"
 AT_BOUND_RATE = "the bound falls as 1/width (σ² = 2/width); 0.15 is three standard errors of the fit"
 
 
@@ -60,11 +62,13 @@ def path_gradients_are_orthogonal(seed: int) -> Measurement:
     mean = Mean(kernels)
     predicted = DEPTH * SIGMA ** (2 * (DEPTH - 1)) * torch.eye(mean.mean.shape[0], dtype=torch.float64)
     spread = mean.variance.diagonal().max().sqrt().item()
+    off_diagonal = min(kernel.abs().fill_diagonal_(0).max().item() for kernel in own)
     return measurement(
         against(mean.mean, predicted, "E⟨φ_p, φ_p'⟩"),
         identity(f"E[𝒱] over all {mean.count} sign patterns", mean.mean, predicted),
         identity(f"𝒱 at {len(own)} of them against autograd", torch.stack(own), kernels[list(_SAMPLED)]),
         Check("spread of ⟨φ_p, φ_p⟩ over patterns", spread, 1e-10, "it does not depend on the signs"),
+        at_least("largest |⟨φ_p, φ_p'⟩|, p ≠ p', at one of them", off_diagonal, 0.5, "only the mean is zero"),
     )
 
 
@@ -104,15 +108,31 @@ def _limit(model: DeepGatedNetwork, x: Tensor, sigma: float) -> Tensor:
     return DEPTH * sigma ** (2 * (DEPTH - 1)) * neural_path_kernel(model, x, normalise=False)
 
 
+class _Draws(NamedTuple):
+    """Tangent kernels over random signs of the values: what is compared at one size.
+
+    Attributes:
+        z: of E[K] against the limit.
+        foreign: of E[K] against the limit of other gates.
+        variance: of K(s, s'), relative to the mean diagonal squared.
+        error: of the library's tangent kernel.
+    """
+
+    z: float
+    foreign: float
+    variance: float
+    error: float
+
+
 def _sampled(
-    model: DeepGatedNetwork, x: Tensor, sigma: float, limit: Tensor, generator: torch.Generator
-) -> tuple[float, float, float]:
-    """Draw the signs of the values: the z-score of E[K] against the limit, the variance, the library's error."""
+    model: DeepGatedNetwork, x: Tensor, sigma: float, limit: Tensor, foreign: Tensor, generator: torch.Generator
+) -> _Draws:
+    """Draw the signs of the values; ``foreign`` is the limit that other gates would give."""
     weights = random_signs(_values(model), sigma, DRAWS, generator)
     kernels = tangent_kernels(model, x, weights)
     mean = Mean(kernels)
     variance = (mean.variance / limit.diagonal().mean() ** 2).mean().item()
-    return mean.z_score(limit), variance, _library_error(model, x, weights, kernels)
+    return _Draws(mean.z_score(limit), mean.z_score(foreign), variance, _library_error(model, x, weights, kernels))
 
 
 def _over_sizes(
@@ -120,11 +140,11 @@ def _over_sizes(
     label: str,
     sizes: list[int],
     which: str,
-    draws: list[tuple[float, float, float]],
+    draws: list[_Draws],
     worst: float = 0.0,
 ) -> Measurement:
     """Check the mean, the decay of the variance, and the library; ``worst`` is the library's error elsewhere."""
-    z_scores, variances, errors = zip(*draws, strict=True)
+    z_scores, foreign, variances, errors = zip(*draws, strict=True)
     y_label = "variance of K(s, s'), relative to its mean diagonal squared"
     decay = fitted_power(sizes, variances)
     return measurement(
@@ -133,24 +153,37 @@ def _over_sizes(
         Check(f"E[K] {which}, {DRAWS} draws, |z|", max(z_scores), 5.0, MONTE_CARLO),
         Check(f"exponent of Var[K] in {label[-1]}", decay, -0.85, AT_BOUND_RATE),
         Check("K of some draws against autograd, rel. error", max(worst, *errors), IDENTITY, EXACT),
+        at_least("|z| of E[K] against H of other gates, the least", min(foreign), 6.0, BEYOND_CHANCE),
     )
+
+
+def telling_dgn(widths: tuple[int, ...], x: Tensor, generator: torch.Generator) -> DeepGatedNetwork:
+    """A deep gated network with random gates that tell examples apart."""
+    while True:
+        model = DeepGatedNetwork(widths, dtype=torch.float64, generator=generator)
+        if telling(model.feature_parameters(), x):
+            return model
 
 
 @theorem("npk-5.1", "Theorems 5.1, D.1", "With fixed gates and ±σ values E[K] = d σ^{2(d−1)} H; its variance is O(1/w)")
 def expected_tangent_kernel(seed: int) -> Measurement:
     """Exactly on a tiny network; by Monte Carlo over widths."""
     generator, x, _ = problem(seed)
-    tiny, plane = DeepGatedNetwork((2, 2, 2, 1), dtype=torch.float64, generator=generator), x[:, :2]
+    plane = x[:, :2]
+    tiny = telling_dgn((2, 2, 2, 1), plane, generator)
     weights = all_signs(_values(tiny), SIGMA)
     kernels = tangent_kernels(tiny, plane, weights)
     worst, exact = _library_error(tiny, plane, weights, kernels), Mean(kernels)
-    first = identity(f"E[K] over all {exact.count} sign patterns", exact.mean, _limit(tiny, plane, SIGMA))
+    first = [
+        identity(f"E[K] over all {exact.count} sign patterns", exact.mean, _limit(tiny, plane, SIGMA)),
+        at_least("rel. error of K at one of them", relative_error(kernels[0], exact.mean), 0.01, "K varies; E[K] is H"),
+    ]
     widths, draws = [16, 32, 64, 128, 256], []
     for width in widths:
-        model = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
+        model, other = (telling_dgn((3, width, width, 1), x, generator) for _ in range(2))
         sigma = sqrt(2 / width)
-        draws.append(_sampled(model, x, sigma, _limit(model, x, sigma), generator))
-    return _over_sizes([first], "width w", widths, "at widths 16 … 256", draws, worst)
+        draws.append(_sampled(model, x, sigma, _limit(model, x, sigma), _limit(other, x, sigma), generator))
+    return _over_sizes(first, "width w", widths, "at widths 16 … 256", draws, worst)
 
 
 @theorem("npk-C.1", "Corollary C.1", "Padding the gates m times, σ → σ/√m, leaves d σ^{2(d−1)} H; K tends to it with m")
@@ -158,13 +191,14 @@ def padding(seed: int) -> Measurement:
     """A value network m times as wide as the feature network."""
     generator, x, _ = problem(seed)
     width, sigma = 8, sqrt(2 / 8)
-    narrow = DeepGatedNetwork((3, width, width, 1), dtype=torch.float64, generator=generator)
-    limit, paddings, padded_limits, draws, foreign = _limit(narrow, x, sigma), [1, 2, 4, 8, 16], [], [], 0
+    narrow, other = (telling_dgn((3, width, width, 1), x, generator) for _ in range(2))
+    limit, others = (_limit(model, x, sigma) for model in (narrow, other))
+    paddings, padded_limits, draws, foreign = [1, 2, 4, 8, 16], [], [], 0
     for m in paddings:
         model = DeepGatedNetwork((3, width, width, 1), padding=m, dtype=torch.float64, generator=generator)
         model.feature.load_state_dict(narrow.feature.state_dict())
         padded_limits.append(_limit(model, x, sigma / sqrt(m)))
-        draws.append(_sampled(model, x, sigma / sqrt(m), limit, generator))
+        draws.append(_sampled(model, x, sigma / sqrt(m), limit, others, generator))
         foreign += foreign_gates(model, x)[0]
     stacked = torch.stack(padded_limits)
     first = identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked))
@@ -193,12 +227,16 @@ def memorisation_spectrum(seed: int) -> Measurement:
         entries.append(torch.stack([_diagonal_and_rest(kernel) for kernel in kernels]))
         drawn.append(kernels[0])
     predicted = torch.tensor([1.0, mu ** (depth - 1)], dtype=torch.float64).expand(2, 2)
+    sampled = Mean.of(entries)
+    # Rows: gates of the networks, their own kernels; columns: diagonal, other entries.
+    one_more = ((sampled.mean - mu**depth) / sampled.error)[:, 1].abs().min().item()
     label = f"E over signs, one draw of gates, w = {width}, d = {depth}"
     shown = dots(label, range(1, LOOKUPS + 1), cumulative_eigenvalues(drawn[0]))
     return measurement(
         Plot("index, smallest eigenvalue first", "cumulative eigenvalues of E[K₀]/d", (*ideal, shown)),
         Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
-        Check("diagonal and other entries, 100 networks, |z|", Mean.of(entries).z_score(predicted), 5.0, MONTE_CARLO),
+        Check("diagonal and other entries, 100 networks, |z|", sampled.z_score(predicted), 5.0, MONTE_CARLO),
+        at_least("|z| of other entries against μ^d, one layer more", one_more, 6.0, BEYOND_CHANCE),
         note=(
             f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth."
         ),

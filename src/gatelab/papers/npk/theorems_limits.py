@@ -7,29 +7,49 @@ Printed statements that do not hold have their own entries (``…-printed``), be
 
 from itertools import pairwise
 from math import sqrt
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gatelab.figures import Plot
 from gatelab.gates import GatePattern
-from gatelab.kernels import infinite_width_kernels, infinite_width_ntk, neural_tangent_kernel
+from gatelab.kernels import (
+    infinite_width_kernels,
+    infinite_width_ntk,
+    neural_path_kernel,
+    neural_tangent_kernel,
+    overlap_kernel,
+)
 from gatelab.kernels.infinite_width import angle_maps, fixed_gates_ntk
 from gatelab.kernels.tangent_moments import tangent_moments
-from gatelab.lab.measure import Mean, against, all_signs, identity, random_signs, relative_error, tangent_kernels
+from gatelab.lab.measure import (
+    EXACT,
+    IDENTITY,
+    Mean,
+    against,
+    all_signs,
+    identity,
+    random_signs,
+    relative_error,
+    tangent_kernels,
+    wide_preactivations,
+    wide_tangent_kernels,
+)
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, mlp
-from gatelab.models.init import bernoulli_
 from gatelab.network import capture_gates
-from gatelab.papers.common import at_least, line, measurement
+from gatelab.papers.common import agrees, at_least, line, measurement
 from gatelab.papers.npk.theorems import problem
+from gatelab.papers.npk.theorems_expectations import BEYOND_CHANCE, MONTE_CARLO, telling_dgn
+from gatelab.papers.npk.theorems_gated import RELU_GATES, foreign_gates
 
 SIGMA = 0.9  # σ = 1 would hide a wrong exponent
 GROWING = ((6, 4), (8, 8), (12, 18), (16, 32), (20, 50))  # (w, d) with 4d/w² near ½, as the theorem allows
-NARROW, DRAWS = 96, 150  # networks of this width and of twice it; their extrapolation has no error of order 1/w
-MONTE_CARLO = "within 5 standard errors, for the largest of all entries"
+DEPTH, WIDE, NARROW = 4, 8192, 24  # of networks whose limit is sought
+DRAWS = 200  # then 3 % are ten standard errors, and the bias of order 1/w a fraction of one
 
 
 def open_variance(width: int, depth: int) -> float:
@@ -47,9 +67,7 @@ def open_variance(width: int, depth: int) -> float:
 def variance_law(seed: int) -> Measurement:
     """All sign patterns of a tiny network, and a sample of a larger one; paths that meet at a node count."""
     generator, x, _ = problem(seed)
-    tiny = DeepGatedNetwork((2, 3, 2, 1), dtype=torch.float64, generator=generator)
-    while not _some_paths_open(tiny, x[:, :2]):
-        tiny = DeepGatedNetwork((2, 3, 2, 1), dtype=torch.float64, generator=generator)
+    tiny = telling_dgn((2, 3, 2, 1), x[:, :2], generator)
     exact = tangent_moments(x[:, :2], capture_gates(tiny, x[:, :2]), SIGMA)
     kernels = tangent_kernels(tiny, x[:, :2], all_signs(_values(tiny), SIGMA))
     variance = kernels.var(dim=0, unbiased=False)
@@ -57,6 +75,9 @@ def variance_law(seed: int) -> Measurement:
     law = tangent_moments(x, capture_gates(large, x), 0.3)
     drawn = tangent_kernels(large, x, random_signs(_values(large), 0.3, 2000, generator))
     squares = Mean((drawn - law.mean).square())
+    normal = {name: _normal(parameter, 0.3**2, generator) for name, parameter in _values(large).items()}
+    of_normal = tangent_kernels(large, x, normal).var(dim=0)
+    excess = (of_normal.sum() / law.variance.sum()).item()
     widths = [64, 128, 256, 512, 1024]
     order = fitted_power(widths, [open_variance(width, 4) for width in widths])
     return measurement(
@@ -65,12 +86,11 @@ def variance_law(seed: int) -> Measurement:
         identity("E[K] over the same", kernels.mean(dim=0), exact.mean),
         Check("Var[K] at width 12, depth 4, 2000 draws, |z|", squares.z_score(law.variance), 5.0, MONTE_CARLO),
         Check("|exponent of Var/E² in w + 1|, depth 4", abs(order + 1), 0.05, "terms of order 1/w², w = 64 … 1024"),
+        at_least("Var[K] of normal weights in place of signs, over the law", excess, 1.3, SIGNS),
     )
 
 
-def _some_paths_open(model: DeepGatedNetwork, x: Tensor) -> bool:
-    """Whether some pair of examples shares an open path; otherwise all variances are zero."""
-    return bool((tangent_moments(x, capture_gates(model, x), SIGMA).variance > 0).any())
+SIGNS = "the law is that of ±σ: E[Θ⁴] = σ⁴"
 
 
 def _values(model: DeepGatedNetwork) -> dict[str, Tensor]:
@@ -102,18 +122,43 @@ def printed_variance_bound(seed: int) -> Measurement:
     )
 
 
-def _extrapolated(x: Tensor, depth: int, last_layer: float, generator: torch.Generator) -> Mean:
-    """Tangent kernels of wide ReLU networks, weights of variance 2/w, c/w in the last layer: 2 K(2w) − K(w)."""
+class _Wide(NamedTuple):
+    """Tangent kernels of random ReLU networks of depth 4, weights of variance 2/w, c/w in the last layer.
 
-    def kernel(width: int) -> Tensor:
-        model = mlp((x.shape[1], *[width] * (depth - 1), 1), dtype=torch.float64, generator=generator)
-        *others, last = model.parameters()
-        for weight in others:  # normal: with few inputs, signs in the first layer would not have a normal limit
-            nn.init.normal_(weight, std=sqrt(2 / width), generator=generator)
-        nn.init.normal_(last, std=sqrt(last_layer / width), generator=generator)
-        return neural_tangent_kernel(model, x)
+    Attributes:
+        mean: over networks of width 8192, drawn without their weights; its bias is of order 1/w.
+        z: how far such draws of width 24 are from networks whose weights are drawn.
+        error: of the library's tangent kernel of one of those.
+    """
 
-    return Mean.of(2 * kernel(2 * NARROW) - kernel(NARROW) for _ in range(DRAWS))
+    mean: Mean
+    z: float
+    error: float
+
+    def checks(self) -> tuple[Check, Check]:
+        """Check the draws against networks with weights, and the library against autograd."""
+        same = f"E[K] at width {NARROW}, drawn with and without weights, |z|"
+        autograd = "K of one network against autograd, rel. error"
+        return Check(same, self.z, 5.0, MONTE_CARLO), Check(autograd, self.error, IDENTITY, EXACT)
+
+
+def _wide(x: Tensor, last_layer: float, generator: torch.Generator) -> _Wide:
+    parts = [wide_tangent_kernels(x, DEPTH, WIDE, last_layer, 20, generator) for _ in range(DRAWS // 20)]
+    model = mlp((x.shape[1], *[NARROW] * (DEPTH - 1), 1), dtype=torch.float64, generator=generator)
+    *others, last = dict(model.named_parameters()).items()
+    # Normal weights: with few inputs, signs in the first layer would not have a normal limit.
+    weights = {name: _normal(p, 2 / NARROW, generator) for name, p in others}
+    weights[last[0]] = _normal(last[1], last_layer / NARROW, generator)
+    real = tangent_kernels(model, x, weights)
+    drawn = wide_tangent_kernels(x, DEPTH, NARROW, last_layer, len(real), generator)
+    model.load_state_dict({name: tensor[0] for name, tensor in weights.items()})
+    error = relative_error(neural_tangent_kernel(model, x), real[0])
+    return _Wide(Mean(torch.cat(parts)), Mean(real).z_score_between(Mean(drawn)), error)
+
+
+def _normal(parameter: Tensor, variance: float, generator: torch.Generator) -> Tensor:
+    """Draw 500 normal tensors of this shape."""
+    return sqrt(variance) * torch.randn(500, *parameter.shape, generator=generator, dtype=parameter.dtype)
 
 
 def _integrated_recursion(x: Tensor, depth: int) -> tuple[Tensor, Tensor]:
@@ -143,17 +188,26 @@ def _integrated_recursion(x: Tensor, depth: int) -> tuple[Tensor, Tensor]:
 def infinite_width(seed: int) -> Measurement:
     """Compare the closed recursion with numerical integration, and its combination with wide networks."""
     generator, x, _ = problem(seed, n=4)
-    depth = 4
-    kernels, (nngp, ntk) = infinite_width_kernels(x, depth=depth), _integrated_recursion(x, depth)
-    limit = infinite_width_ntk(x, depth=depth)
-    wide = _extrapolated(x, depth, 1.0, generator)
+    kernels, (nngp, ntk) = infinite_width_kernels(x, depth=DEPTH), _integrated_recursion(x, DEPTH)
+    limit, tangent = (infinite_width_ntk(x, depth=DEPTH, last_layer=c) for c in (1.0, 2.0))
+    wide = _wide(x, 1.0, generator)
     integrated = "midpoint rule with 200,000 angles; jumps of the steps cost 1e-5"
     return measurement(
-        against(wide.mean, limit, f"K, widths {NARROW} and {2 * NARROW}"),
+        against(wide.mean.mean, limit, f"K, width {WIDE}"),
         Check("Σ^(d) against integration, rel. error", relative_error(kernels.nngp, nngp), 1e-6, integrated),
         Check("K̃^(d) against integration, rel. error", relative_error(kernels.ntk, ntk), 2e-4, integrated),
-        Check(f"E[K] against K^(d), {DRAWS} draws, |z|", wide.z_score(limit), 5.0, MONTE_CARLO),
+        agrees("K^(d) against (K̃^(d) + Σ^(d)) / 2, integrated", limit, (ntk + nngp) / 2, 2e-4, integrated),
+        Check(f"E[K] at width {WIDE} against K^(d), {DRAWS} draws, |z|", wide.mean.z_score(limit), 5.0, MONTE_CARLO),
+        *wide.checks(),
+        *_three_percent("K^(d)", wide.mean, limit),
+        at_least("|z| of E[K] against K̃^(d)", wide.mean.z_score(tangent), 6.0, BEYOND_CHANCE),
     )
+
+
+def _three_percent(name: str, mean: Mean, limit: Tensor) -> list[Check]:
+    """Check that a limit 3 % too large or too small would not pass."""
+    scores = {factor: mean.z_score(factor * limit) for factor in (0.97, 1.03)}
+    return [at_least(f"|z| against {factor:g} {name}", z, 6.0, BEYOND_CHANCE) for factor, z in scores.items()]
 
 
 @theorem(
@@ -164,14 +218,15 @@ def infinite_width(seed: int) -> Measurement:
 def printed_limit(seed: int) -> Measurement:
     """Compare wide networks with both kernels; their ratio to Eq. 2 is neither one nor constant."""
     generator, x, _ = problem(seed, n=4)
-    depth = 4
-    limit, printed = (infinite_width_ntk(x, depth=depth, last_layer=c) for c in (2.0, 1.0))
-    wide = _extrapolated(x, depth, 2.0, generator)
+    limit, printed = (infinite_width_ntk(x, depth=DEPTH, last_layer=c) for c in (2.0, 1.0))
+    wide = _wide(x, 2.0, generator)
     ratios = limit / printed
     return measurement(
-        against(wide.mean, printed, f"K, widths {NARROW} and {2 * NARROW}, against Eq. 2"),
-        Check(f"E[K] against K̃^(d), {DRAWS} draws, |z|", wide.z_score(limit), 5.0, MONTE_CARLO),
-        at_least("|z| of E[K] against K^(d)", wide.z_score(printed), 6.0, "more than chance would give"),
+        against(wide.mean.mean, printed, f"K, width {WIDE}, against Eq. 2"),
+        Check(f"E[K] at width {WIDE} against K̃^(d), {DRAWS} draws, |z|", wide.mean.z_score(limit), 5.0, MONTE_CARLO),
+        *wide.checks(),
+        *_three_percent("K̃^(d)", wide.mean, limit),
+        at_least("|z| of E[K] against K^(d)", wide.mean.z_score(printed), 6.0, BEYOND_CHANCE),
         at_least("range of K̃^(d) / K^(d) over pairs", (ratios.max() - ratios.min()).item(), 0.05, "no constant factor"),
         note=f"K̃^(d) / K^(d) lies between {ratios.min():.2f} and {ratios.max():.2f} here.",
     )
@@ -183,30 +238,33 @@ def printed_limit(seed: int) -> Measurement:
     "With fixed random gates K^V tends to d Σ ⊙ Π κ₀(θ_l), θ_l the angles in the network that makes the gates",
 )
 def fixed_gates_limit(seed: int) -> Measurement:
-    """Gates and values of wide deep gated networks, both random; a linear feature network has another limit."""
+    """E[K^V] over values is exact for given gates, d (2/w)^{d−1} H (npk-5.1), so only the gates are drawn."""
     generator, x, _ = problem(seed, n=4)
-    depth, draws = 4, 40
-
-    def kernel(width: int) -> Tensor:
-        model = DeepGatedNetwork((3, *[width] * (depth - 1), 1), dtype=torch.float64, generator=generator)
-        for weight in model.value_parameters():
-            bernoulli_(weight, sqrt(2 / width), generator)
-        for weight in model.feature_parameters():
-            nn.init.normal_(weight, generator=generator)
-        return neural_tangent_kernel(model, x, wrt=model.value)
-
-    wide = Mean.of(2 * kernel(2 * NARROW) - kernel(NARROW) for _ in range(draws))
-    limit, relu = fixed_gates_ntk(x, depth=depth), infinite_width_ntk(x, depth=depth, last_layer=2.0)
+    wide = Mean.of(_kernel_of_gates(x, generator) for _ in range(DRAWS))
+    networks = [
+        DeepGatedNetwork((3, *[128] * (DEPTH - 1), 1), dtype=torch.float64, generator=generator) for _ in range(40)
+    ]
+    factor = DEPTH * (2 / 128) ** (DEPTH - 1)
+    narrow = Mean.of(factor * neural_path_kernel(model, x, normalise=False) for model in networks)
+    limit, relu = fixed_gates_ntk(x, depth=DEPTH), infinite_width_ntk(x, depth=DEPTH, last_layer=2.0)
+    *_, (_, last) = angle_maps(x, x, DEPTH - 1)
     (_, first), *_ = angle_maps(x, x, 1)
-    linear = depth * (x @ x.T) * first ** (depth - 1)  # linear features keep their angle
+    linear = DEPTH * (x @ x.T) * first ** (DEPTH - 1)  # linear features keep their angle
     return measurement(
-        against(wide.mean, limit, f"K^V, widths {NARROW} and {2 * NARROW}"),
-        Check(f"E[K^V] against the limit, {draws} draws, |z|", wide.z_score(limit), 5.0, MONTE_CARLO),
-        identity("diagonal against d ‖x‖²", limit.diagonal(), depth * x.square().sum(dim=1)),
-        at_least("largest |ratio − 1| to linear features' limit", _ratio(linear, limit), 0.02, "angles would stay"),
-        at_least("largest |ratio − 1| to the ReLU network's K̃^(d)", _ratio(relu, limit), 0.05, "another kernel"),
+        against(wide.mean, limit, f"E[K^V] over values, width {WIDE}"),
+        Check(f"E[K^V] at width {WIDE} against the limit, {DRAWS} draws, |z|", wide.z_score(limit), 5.0, MONTE_CARLO),
+        Check("E[K^V] at width 128, 40 DGNs, |z|", narrow.z_score(limit), 5.0, MONTE_CARLO),
+        Check(RELU_GATES, foreign_gates(networks[0], x)[0], 0, "the same bits"),
+        identity("diagonal against d ‖x‖²", limit.diagonal(), DEPTH * x.square().sum(dim=1)),
+        *_three_percent("the limit", wide, limit),
+        at_least("|z| against the limit without its last κ₀", wide.z_score(limit / last), 6.0, BEYOND_CHANCE),
+        at_least("|z| against linear features' limit", wide.z_score(linear), 6.0, "angles would stay"),
+        at_least("|z| against the ReLU network's K̃^(d)", wide.z_score(relu), 6.0, "another kernel"),
     )
 
 
-def _ratio(kernel: Tensor, other: Tensor) -> float:
-    return (kernel / other - 1).abs().max().item()
+def _kernel_of_gates(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Return d (2/w)^{d−1} H of the gates of one random ReLU network of width 8192."""
+    layers = wide_preactivations(x, DEPTH - 1, WIDE, 1, generator)
+    gates = GatePattern({str(layer): q[0] > 0 for layer, q in enumerate(layers)}, torch.float64)
+    return DEPTH * 2 ** (DEPTH - 1) * (x @ x.T) * overlap_kernel(gates)
