@@ -183,3 +183,8 @@ def test_no_power_law_goes_through_zero(means):
 def test_nothing_is_minus_zero():
     assert Sample((-0.00001,)).text() == "0.00"
     assert above(Sample((0.4,)), 0.5).evidence == "40.00 against 50.00, 1 run"
+
+
+def test_infinity_has_its_sign():
+    assert numbers(inf).text() == "∞"
+    assert later([None] * 4, [2, 3, 1, 4], 10).text().count("2.5 to ∞") == 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import frexp, fsum, hypot, isfinite, ldexp, nan, sqrt
+from math import frexp, fsum, hypot, isfinite, isinf, ldexp, nan, sqrt
 
 from gatelab.errors import InputError
 
@@ -100,6 +100,8 @@ def paired_runs(*samples: Sample) -> int:
 
 def readable(value: float) -> str:
     """Format a number for people: 14,650 or 0.0123 or 1.25e+09."""
+    if isinf(value):
+        return "∞" if value > 0 else "−∞"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
