@@ -9,6 +9,8 @@ along which they are equal (:func:`jumps`): rounding does not decide which of th
 import numba
 import numpy as np
 
+from gatelab.regions.splitting import opposite
+
 
 @numba.njit(nogil=True, cache=True)
 def _stacked(pieces, owners, classes):
@@ -132,7 +134,7 @@ def _crossings(corners, differences):
     for i in range(count):
         j = i + 1 if i + 1 < count else 0
         here, there = differences[i], differences[j]
-        if here != 0 and not here * there < 0:
+        if here != 0 and not opposite(here, there):
             continue
         point = corners[i] + here / (here - there) * (corners[j] - corners[i]) if here != 0 else corners[i]
         if found < 2:
@@ -170,6 +172,7 @@ def _between(functions, a, b, other):
     """Whether, of three functions that are equal on a line, a is the highest on its side of it and b on the other."""
     across = functions[a] - functions[b]  # its slope points to a's side
     across[0] = 0.0
+    across /= np.abs(across).max()  # products with small or large slopes would underflow or overflow
     own, opposite, rival = (
         (functions[a] * across).sum(),
         (functions[b] * across).sum(),
@@ -187,7 +190,7 @@ def _breaks(low, high, noise, breaks):
         for b in range(a):
             here = _settled(low[a] - low[b], noise[a] + noise[b])
             there = _settled(high[a] - high[b], noise[a] + noise[b])
-            if here * there < 0:
+            if opposite(here, there):
                 breaks.append(here / (here - there))
 
 

@@ -149,8 +149,8 @@ class Cutter:
         if isinstance(gate, WinnerStates):
             return found.view(len(found), shape[0], *gate.positions.shape[:-1])
         if isinstance(gate, BoundedStates):
-            low, high = found.to(torch.int8).chunk(2, 1)
-            found = low + high - 1
+            above_low, below_high = found.to(torch.int8).chunk(2, 1)
+            found = above_low - below_high
         return found.view(len(found), *shape)
 
     def unit(self, name: str, line: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -174,8 +174,9 @@ class Cutter:
             )
             windows = numbers.flatten(0, 1).numpy()
         elif isinstance(gate, BoundedStates):
-            bounds = np.repeat([gate.low, gate.high], lines.shape[2])
-            lines, errors = np.concatenate([lines, lines], 2), np.concatenate([errors, errors], 1)
+            # q − low and high − q: both are positive where the gate is open, so q = high closes it, as q = low does.
+            bounds = np.repeat([gate.low, -gate.high], lines.shape[2])
+            lines, errors = np.concatenate([lines, -lines], 2), np.concatenate([errors, errors], 1)
             lines[:, 0] -= bounds
             errors += UNIT * np.abs(bounds)
         return Cut(lines, errors, windows, q, sizes)

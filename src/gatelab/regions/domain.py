@@ -102,7 +102,7 @@ def _crosses_itself(corners: NDArray[np.float64]) -> bool:
             a, b, c, d = (corners[k % count] for k in (i, i + 1, j, j + 1))
             here, there = (_left(a, b, c), _left(a, b, d)), (_left(c, d, a), _left(c, d, b))
             apart = (np.maximum(a, b) < np.minimum(c, d)).any() or (np.maximum(c, d) < np.minimum(a, b)).any()
-            if here[0] * here[1] <= 0 and there[0] * there[1] <= 0 and not apart:
+            if min(here) <= 0 <= max(here) and min(there) <= 0 <= max(there) and not apart:
                 return True
     return False
 

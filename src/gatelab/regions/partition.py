@@ -175,8 +175,13 @@ class Partition(Brief):
         starts, found = self.starts.cpu().numpy(), np.empty(len(points), np.int64)
         if self.parts is not None:
             scaled, starts = self.parts.corners, self.parts.starts
-        edges = [side.reduceat(scaled[:, axis], starts[:-1]) for axis in (0, 1) for side in (np.minimum, np.maximum)]
-        loops().locate(scaled, starts, np.stack(edges, 1), wanted, found)
+        rounding = self._frame.rounding
+        boxes = [
+            side.reduceat(scaled[:, axis], starts[:-1]) + room
+            for axis in (0, 1)
+            for side, room in ((np.minimum, -rounding), (np.maximum, rounding))
+        ]
+        loops().locate(scaled, starts, np.stack(boxes, 1), wanted, rounding, found)
         if self.parts is not None:
             found = np.where(found < 0, -1, self.parts.region[found])
         return torch.as_tensor(found).to(self.starts.device)

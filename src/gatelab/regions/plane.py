@@ -168,6 +168,11 @@ class BoxFrame:
         low, high = torch.tensor(box, dtype=torch.float64, device=device).T
         return cls((low + high) / 2, (high - low) / 2)
 
+    @property
+    def rounding(self) -> float:
+        """How far a point may move in the frame's coordinates when it goes outside and back."""
+        return 4 * torch.finfo(torch.float64).eps * (1 + float((self.centre / self.half).abs().max()))
+
     def simplex(self) -> Float[Tensor, "corners n"]:
         """Return the frame's origin and unit points: their values determine an affine function."""
         zero = torch.zeros_like(self.half)

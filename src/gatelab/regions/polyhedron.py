@@ -116,7 +116,7 @@ class Polyhedron(Brief):
         A set thinner than 1e-9 of the faces' typical distance from the origin counts as empty. A face without a normal,
         0 < b or 0 ≤ b, is true or false everywhere.
         """
-        faces, normals, offsets, _ = self._scaled()
+        faces, normals, offsets, _ = self.scaled()
         without = np.setdiff1d(np.arange(self.faces), faces)
         if bool(torch.where(self.strict, self.offsets <= 0, self.offsets < 0)[without].any()):
             return True
@@ -128,7 +128,7 @@ class Polyhedron(Brief):
         """Return the largest ball inside the closure; None if the polyhedron is empty."""
         if self.is_empty():
             return None
-        _, normals, offsets, scale = self._scaled()
+        _, normals, offsets, scale = self.scaled()
         rows = np.c_[normals, np.ones(len(normals))]
         nowhere = np.zeros(self.dimension)
         best = _largest(nowhere, 1.0, rows, offsets, low=0.0)
@@ -142,7 +142,7 @@ class Polyhedron(Brief):
         """Return the range of each coordinate, infinite where there is no bound; None if the polyhedron is empty."""
         if self.is_empty():
             return None
-        _, normals, offsets, scale = self._scaled()
+        _, normals, offsets, scale = self.scaled()
         rows, box = np.c_[normals, np.zeros(len(normals))], np.empty((self.dimension, 2))
         for axis, direction in enumerate(np.eye(self.dimension)):
             for side, sign in enumerate((-1.0, 1.0)):
@@ -155,7 +155,7 @@ class Polyhedron(Brief):
 
         An empty polyhedron stays as it is. Solves one linear programme per face, none if the normals are independent.
         """
-        faces, normals, offsets, _ = self._scaled()
+        faces, normals, offsets, _ = self.scaled()
         if self.faces <= self.dimension and np.linalg.matrix_rank(normals) == self.faces:
             return self
         if self.is_empty():
@@ -177,8 +177,8 @@ class Polyhedron(Brief):
         Seen from an inner point, faces become points of the polar dual, and the facets of their hull (Qhull) are the
         corners.
         """
-        ball = self._inner_ball()
-        _, normals, offsets, scale = self._scaled()
+        ball = self.inner_ball()
+        _, normals, offsets, scale = self.scaled()
         none = self.normals.new_empty(0, self.dimension)
         if ball is None or np.linalg.matrix_rank(normals) < self.dimension:
             return none
@@ -244,19 +244,19 @@ class Polyhedron(Brief):
         if box is None or self.is_empty():
             return Estimate(0.0, 0.0)
         if not bool(torch.isfinite(box).all()):
-            return Estimate(0.0 if self._inner_ball() is None else inf, 0.0)
+            return Estimate(0.0 if self.inner_ball() is None else inf, 0.0)
         low, width = box[:, 0], box[:, 1] - box[:, 0]
         draws = torch.rand(samples, self.dimension, dtype=torch.float64, generator=generator).to(self.normals)
         hits = int(self.contains(low + draws * width).sum())
         whole, share = prod(width.tolist()), (hits + 1) / (samples + 2)
         return Estimate(whole * hits / samples, whole * sqrt(share * (1 - share) / samples))
 
-    def _inner_ball(self) -> Ball | None:
+    def inner_ball(self) -> Ball | None:
         """The largest ball inside the closure; None if the polyhedron is empty or flat."""
         ball = self.chebyshev_ball()
-        return None if ball is None or ball.radius <= TOLERANCE * self._scaled()[-1] else ball
+        return None if ball is None or ball.radius <= TOLERANCE * self.scaled()[-1] else ball
 
-    def _scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """The faces that have a normal, scaled by their typical distance from the origin.
 
         Returns:
@@ -295,17 +295,24 @@ def _largest(
     """
     cost = -np.r_[direction, extra]
     ranges: list[tuple[float | None, float | None]] = [*[(None, None)] * len(direction), (low, high)]
-
-    def answer(cost: np.ndarray) -> Any:
-        return linprog(cost, rows, bound, bounds=ranges, method="highs", options=PRECISE)
-
-    best = answer(cost)
+    best = solved(cost, rows, bound, bounds=ranges)
     if best.status == 0:
         return -float(best.fun), best.x[:-1]
     if best.status == 2:
         return None
-    inside = answer(np.zeros_like(cost))  # HiGHS may say no more than "infeasible or unbounded"
+    inside = solved(
+        np.zeros_like(cost), rows, bound, bounds=ranges
+    )  # HiGHS may say no more than "infeasible or unbounded"
     return (inf, inside.x[:-1]) if inside.status == 0 else None
+
+
+def solved(*programme: Any, **bounds: Any) -> Any:
+    """Return HiGHS's answer to a linear programme, which is given as to ``scipy.optimize.linprog``.
+
+    Its simplex method gives up (status 4) on some programmes that are well posed; its interior points then answer.
+    """
+    answer = linprog(*programme, **bounds, method="highs", options=PRECISE)
+    return answer if answer.status != 4 else linprog(*programme, **bounds, method="highs-ipm", options=PRECISE)
 
 
 def _distinct(points: np.ndarray) -> np.ndarray:

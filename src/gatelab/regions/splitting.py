@@ -28,6 +28,12 @@ def grown(array, length):
 
 
 @numba.njit(nogil=True, cache=True)
+def opposite(here, there):
+    """Whether one number is positive and the other negative; their product may underflow."""
+    return (here < 0 and there > 0) or (here > 0 and there < 0)
+
+
+@numba.njit(nogil=True, cache=True)
 def sides(corners, start, stop, line, error, side):
     """Store each corner's signed height over the line (0 on it) in ``side``.
 
@@ -61,7 +67,7 @@ def keep(corners, start, stop, side, sign, cut, out, end):
             out[end, 0], out[end, 1] = corners[start + k, 0], corners[start + k, 1]
             out[end, 2] = cut if here == 0 and there < 0 else corners[start + k, 2]
             end += 1
-        if here * there < 0:
+        if opposite(here, there):
             # Both sides start from the same end, so that both parts get the same corner, to the last bit.
             first, second = (k, after) if side[k] > 0 else (after, k)
             share = side[first] / (side[first] - side[second])
@@ -258,23 +264,41 @@ def middle(corners, start, stop):
 
 
 @numba.njit(nogil=True, cache=True)
-def locate(corners, starts, boxes, points, found):
-    """Store in ``found`` the first polygon that holds each point, its border included; −1 if there is none."""
+def _depth(corners, start, stop, x, y, least):
+    """How far inside a polygon a point lies: its distance from the nearest side; any smaller number if below least."""
+    depth = np.inf
+    for i in range(start, stop):
+        j = i + 1 if i + 1 < stop else start
+        right, up = corners[j, 0] - corners[i, 0], corners[j, 1] - corners[i, 1]
+        length = np.sqrt(right * right + up * up)
+        if length > 0:
+            depth = min(depth, (right * (y - corners[i, 1]) - up * (x - corners[i, 0])) / length)
+        if depth < least:
+            break
+    return depth
+
+
+@numba.njit(nogil=True, cache=True)
+def locate(corners, starts, boxes, points, rounding, found):
+    """Store in ``found`` the polygon in which each point lies deepest; −1 if there is none.
+
+    Args:
+        corners: (corners, 2).
+        starts: (polygons + 1,).
+        boxes: (polygons, 4), low and high of each polygon's coordinates, with room for the rounding.
+        points: (points, 2).
+        rounding: how far off a corner may be. A point this far outside all polygons counts as inside, and polygons
+            overlap by no more, so that a point deeper inside one than that is in no other.
+        found: (points,).
+    """
     for n in range(points.shape[0]):
         x, y = points[n, 0], points[n, 1]
-        found[n] = -1
+        found[n], deepest = -1, -rounding
         for polygon in range(starts.shape[0] - 1):
             if x < boxes[polygon, 0] or x > boxes[polygon, 1] or y < boxes[polygon, 2] or y > boxes[polygon, 3]:
                 continue
-            start, stop = starts[polygon], starts[polygon + 1]
-            inside = True
-            for i in range(start, stop):
-                j = i + 1 if i + 1 < stop else start
-                across = (corners[j, 0] - corners[i, 0]) * (y - corners[i, 1])
-                across -= (corners[j, 1] - corners[i, 1]) * (x - corners[i, 0])
-                if across < -1e-15:
-                    inside = False
-                    break
-            if inside:
-                found[n] = polygon
+            depth = _depth(corners, starts[polygon], starts[polygon + 1], x, y, deepest)
+            if depth > deepest:
+                found[n], deepest = polygon, depth
+            if depth > rounding:
                 break

@@ -11,13 +11,12 @@ from functools import cached_property
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import linprog
 from torch import Tensor, nn
 
 from gatelab.errors import InputError
 from gatelab.observe import examples
 from gatelab.regions.plane import Bounds, BoxFrame, checked_bounds
-from gatelab.regions.polyhedron import PRECISE, TOLERANCE, Estimate, Polyhedron
+from gatelab.regions.polyhedron import TOLERANCE, Estimate, Polyhedron, solved
 from gatelab.regions.region import ActivationRegion, region_of
 from gatelab.regions.replay import Replay
 from gatelab.regions.states import States
@@ -82,8 +81,8 @@ class RegionWalker:
             flat = states[name].view(-1)
             flat[unit] = region.beyond[face].to(flat.dtype)
         found = region_of(self._replay, self._x, states)
-        normal = _framed(region.polyhedron, self._frame).normals[facet.faces[0]]
-        behind = self._frame.inside(facet.point) + _STEP * normal / normal.norm()
+        (normal,), _ = _units(_framed(region.polyhedron, self._frame).normals[facet.faces[0]][None].cpu().numpy())
+        behind = self._frame.inside(facet.point) + _STEP * torch.as_tensor(normal).to(facet.point)
         polyhedron = _framed(found.polyhedron, self._frame)
         if bool(polyhedron.contains(behind.unsqueeze(0)).all()):
             return found
@@ -95,10 +94,9 @@ class RegionWalker:
         """Unit normals and offsets of the region's faces and of the box's, and the faces grouped by hyperplane."""
         inside = _within(_framed(region.polyhedron, self._frame))
         normals, offsets = inside.normals.cpu().numpy(), inside.offsets.cpu().numpy()
-        length = np.linalg.norm(normals, axis=1)
+        normals, length = _units(normals)
         usable = np.flatnonzero(length > 0)
-        scale = np.where(length > 0, length, 1.0)
-        normals, offsets = normals / scale[:, None], np.where(length > 0, offsets / scale, 1.0)
+        offsets = np.divide(offsets, length, out=np.ones_like(offsets), where=length > 0)
         rows = np.round(np.c_[normals, offsets], 9)
         groups: dict[bytes, list[int]] = {}
         for face in usable[usable < region.polyhedron.faces].tolist():
@@ -117,20 +115,20 @@ def _within(framed: Polyhedron) -> Polyhedron:
     return framed.within(((-1.0, 1.0),) * framed.dimension)
 
 
+def _units(normals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normals of length 1, and the lengths that they had; 0 stays 0."""
+    largest = np.abs(normals).max(axis=1)  # squares of small or large entries would underflow or overflow
+    units = normals / np.where(largest > 0, largest, 1.0)[:, None]
+    length = np.linalg.norm(units, axis=1)
+    return units / np.where(largest > 0, length, 1.0)[:, None], largest * length
+
+
 def _inside(normal: np.ndarray, offset: float, others: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
     """The point of a hyperplane farthest from all other faces; None if there is no facet."""
     rows = np.c_[others, np.linalg.norm(others, axis=1)]
     cost = np.r_[np.zeros(len(normal)), -1.0]
-    best = linprog(
-        cost,
-        rows,
-        bounds,
-        np.r_[normal, 0.0][None],
-        [offset],
-        bounds=[(None, None)] * len(normal) + [(None, 1.0)],
-        method="highs",
-        options=PRECISE,
-    )
+    ranges = [(None, None)] * len(normal) + [(None, 1.0)]
+    best = solved(cost, rows, bounds, np.r_[normal, 0.0][None], [offset], bounds=ranges)
     return best.x[:-1] if best.status == 0 and best.x[-1] > TOLERANCE else None
 
 
@@ -213,14 +211,20 @@ def region_walk(
         facet = next(walker.facets(here, generator), None)
         if facet is None:
             raise InputError("the region of x fills the box: it has no facet inside the bounds; take larger bounds")
-        here = walker.across(here, facet)
+        before, here = here, walker.across(here, facet)
         number = numbers.setdefault(_key(here.states), len(regions))
         if number == len(regions):
             regions.append(here)
         here = regions[number]
         visits.append(number)
-        crossed.append(facet.units)
+        crossed.append(_changed(before.states, here.states))
     return RegionWalk(tuple(regions), torch.tensor(visits), tuple(crossed), walker.bounds)
+
+
+def _changed(before: States, after: States) -> tuple[tuple[str, int], ...]:
+    """The layers and units whose states differ: on a hyperplane of several units not all of them need change."""
+    differ = {name: (before[name] != after[name]).flatten().nonzero()[:, 0].tolist() for name in before}
+    return tuple((name, unit) for name, units in differ.items() for unit in units)
 
 
 def _key(states: States) -> bytes:

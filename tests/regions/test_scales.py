@@ -1,0 +1,100 @@
+"""Regions far smaller than the box, and weights so small or large that their products leave the range of float64."""
+
+import pytest
+import torch
+from torch import nn
+
+from gatelab.regions import linear_regions_1d, linear_regions_2d, linear_regions_3d, region_walk
+from tests.regions.test_graph import seeded
+
+SCALES = [2.0**-664, 2.0**-565, 2.0**664]  # 1e-200, 1e-170 and 1e200; powers of two round nothing
+
+
+def scaled(factor: float, *widths: int) -> nn.Sequential:
+    """The same function at every scale: the first layer is multiplied by the factor, the second divided by it."""
+    model = seeded(*widths)
+    with torch.no_grad():
+        model[0].weight *= factor
+        model[0].bias *= factor
+        model[2].weight /= factor
+    return model
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_the_scale_of_the_first_layer_changes_nothing_in_the_plane(factor):
+    bounds = ((-3, 3), (-3, 3))
+    plain, other = (linear_regions_2d(scaled(own, 2, 6, 5, 3), None, bounds) for own in (1.0, factor))
+    assert other.areas.sum().item() == pytest.approx(36, rel=1e-12)
+    torch.testing.assert_close(other.corners, plain.corners, rtol=0, atol=1e-12)
+    torch.testing.assert_close(other.maps, plain.maps)
+    assert torch.equal(other.graph.adjacent, plain.graph.adjacent)
+    torch.testing.assert_close(other.decision_boundary().pieces, plain.decision_boundary().pieces)
+    torch.testing.assert_close(other.level_set(0.1).pieces, plain.level_set(0.1).pieces)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_the_scale_of_the_first_layer_changes_nothing_in_space_and_on_lines(factor):
+    plain, other = (linear_regions_3d(scaled(own, 3, 4, 3, 1), ((-3, 3),) * 3) for own in (1.0, factor))
+    torch.testing.assert_close(other.volumes, plain.volumes)
+    assert torch.equal(other.neighbours, plain.neighbours)
+    ends = [linear_regions_1d(scaled(own, 1, 8, 5, 1), (-3, 3)).ends for own in (1.0, factor)]
+    torch.testing.assert_close(ends[1], ends[0])
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_the_scale_of_the_first_layer_changes_no_walk(factor):
+    walks = [
+        region_walk(
+            scaled(own, 4, 6, 5, 1), torch.zeros(4), 4, ((-1, 1),) * 4, generator=torch.Generator().manual_seed(0)
+        )
+        for own in (1.0, factor)
+    ]
+    assert walks[1].crossed == walks[0].crossed
+    volumes = [
+        [e.value for e in walk.log_volumes(rounds=2, generator=torch.Generator().manual_seed(0))] for walk in walks
+    ]
+    assert volumes[1] == pytest.approx(volumes[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_the_scale_of_the_outputs_does_not_move_a_boundary(factor):
+    """Three outputs are equal on one line; the third is the largest nowhere."""
+    model = nn.Linear(2, 3, bias=False)
+    model.weight.data = factor * torch.tensor([[1.0, 0.5], [-1.0, -0.5], [0, 0]])
+    boundary = linear_regions_2d(model).decision_boundary()
+    assert boundary.classes.sort().values.tolist() == [[0, 1]]
+    assert boundary.length == pytest.approx(5**0.5)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e4, 1e6, 1e7, 1e8])
+def test_points_are_found_in_regions_far_smaller_than_the_box(factor):
+    model = seeded(2, 16, 16, 1)
+    model[0].weight.data *= factor  # the lines meet in a square of 1 / factor around 0
+    partition = linear_regions_2d(model)
+    points = (torch.rand(5000, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1) * min(1.0, 3 / factor)
+    with torch.no_grad():
+        hidden = model[0](points)
+        first, second, output = hidden > 0, model[2](hidden.relu()) > 0, model(points)
+    regions, states = partition.locate(points), list(partition.states.values())
+    right = (states[0][regions] == first).all(1) & (states[1][regions] == second).all(1)
+    assert right.all()
+    torch.testing.assert_close(partition.evaluate(points), output, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bounds", [((-1, 1), (-1, 1)), ((1000.1, 1001.3), (-7.7, -7.2)), ((0.1, 0.7), (1e-9, 3e-9))])
+def test_no_point_of_the_box_falls_between_regions(bounds):
+    model = seeded(2, 24, 24, 1)
+    low, high = torch.tensor(bounds).T
+    with torch.no_grad():
+        model[0].weight /= (high - low) / 2
+        model[0].bias -= model[0].weight @ ((low + high) / 2)
+    partition = linear_regions_2d(model, None, bounds)
+    assert len(partition) > 100
+    corners = partition.corners
+    beside = torch.nextafter(corners, corners.mean(0))
+    box = torch.cartesian_prod(*torch.tensor(bounds).unbind())
+    inside = torch.cat([corners, beside, partition.centres, box])
+    assert (partition.locate(inside.clamp(low, high)) >= 0).all()
+    assert torch.equal(partition.locate(partition.centres), torch.arange(len(partition)))
+    outside = torch.stack([low - 1e-6 * (high - low), high + torch.tensor([0, 1e-6]) * (high - low)])
+    assert partition.locate(outside).tolist() == [-1, -1]
