@@ -21,8 +21,8 @@ from tests.lab.runs.test_runs import Log
 # Settings that make a smoke run smaller still, where they exist.
 TINY = {"runs": 2, "epochs": 4, "frozen_epochs": 4, "train_size": 200, "test_size": 100, "shrink": 4, "width": 8}
 OWN_TESTS = {"study"}  # tests/lab/study goes through its settings
-# Values that settings without a list of choices are given: a single run, a growing β.
-NUMBERS = {"runs": 1, "final_beta": 100.0}
+# Values that settings without a list of choices are given: a single run, a growing β, other seeds.
+NUMBERS = {"runs": 1, "final_beta": 100.0, "seed": 3}
 # Two settings at once, and the network of the paper's Table 2, beside which there are published numbers.
 MORE = [("npk-table2", {"arch": "gconv", "optimiser": "sgd"}), ("halfspace-table2", {"depth": 34})]
 
@@ -91,9 +91,10 @@ BRANCHES = sorted({repr(branch): branch for branch in [*branches(), *MORE]}.valu
 
 
 def test_the_branches_that_once_failed_are_among_them():
-    """npk-table2 once looked for one cell where convolutional networks have one for each run."""
+    """npk-table2 looked for one cell where convolutional networks have one for each run, a race for seed 0."""
     assert ("npk-table2", {"arch": "gconv"}) in BRANCHES
     assert ("halfspace-table1", {"straight_through": True}) in BRANCHES
+    assert ("gdln-shared-pathways", {"seed": 3}) in BRANCHES
 
 
 @pytest.mark.slow

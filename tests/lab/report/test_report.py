@@ -98,7 +98,7 @@ def test_claims_are_a_table_with_the_corrected_p_value():
         [
             Claim("far", greater(high, low, paired=True)),
             Claim("near", greater(near, low, paired=True)),
-            Claim("exact", within(0.0, 1.0, "e")),
+            Claim("exact", within(3.14e-7, 1.0, "e")),
             Claim("never", undecided("f")),
         ],
         smoke=False,
@@ -109,8 +109,8 @@ def test_claims_are_a_table_with_the_corrected_p_value():
     assert far[2:4] == ("10.00 points", "5.03 to 14.97")
     assert float(far[4]) == pytest.approx(2 * alone, rel=0.1)  # two tests are corrected together
     assert re.fullmatch(r"not decided \(about \d+ runs would decide\)", close[1])
-    assert exact == ("exact", "holds", "", "", "")
-    assert never == ("never", "not decided", "", "", "")
+    assert exact == ("exact", "holds", "3.1e-07", "", "exact")
+    assert never == ("never", "not decided (f)", "", "", "")
 
 
 def test_an_unfinished_run_has_no_report(tmp_path):

@@ -1,4 +1,4 @@
-"""npk, Figure 3, left: from the accuracies of stages to claims, without training."""
+"""npk, Figure 3: accuracies of stages (left) and tangent kernels (right) lead to tables and claims, without training."""
 
 import pytest
 
@@ -55,3 +55,25 @@ def test_each_claim_fails_for_what_it_names(change, fails):
 def test_runs_finish_one_after_the_other():
     whole, one = (STAGES.cells(STAGES.configure("quick", {**SETTINGS, "runs": runs})) for runs in (5, 1))
     assert whole[: len(one)] == one
+
+
+KERNELS = find_experiment("npk-figure3-kernels")
+
+
+def test_the_table_of_tangent_kernels_has_every_look_with_the_extremes_of_the_ratio():
+    config = KERNELS.configure("quick", {"runs": 2})
+    traces = [((10.0, 8.0), (100.0, 150.0)), ((12.0, 6.0), (100.0, 250.0))]  # for each run and look: K^V, K^F
+    results = {
+        f"run {run}": {
+            "records": [
+                {"epoch": epoch, "tangent": {"value": [v, v / 2], "feature": [f, f / 4]}}
+                for epoch, (v, f) in zip((0, 20), looks, strict=True)
+            ]
+        }
+        for run, looks in enumerate(traces)
+    }
+    findings = KERNELS.conclude(config, results)
+    assert findings.tables[0].rows == (
+        ("0", "11 ± 1.41", "7 ± 1.41", "0.50 to 0.80", "5.5 ± 0.707", "1.75 ± 0.354"),
+        ("20", "100 ± 0", "200 ± 70.7", "1.50 to 2.50", "50 ± 0", "50 ± 17.7"),
+    )

@@ -13,7 +13,10 @@ _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:
-    """Return claims as a table: the verdict, the effect with its interval, and the p-value after Holm's correction."""
+    """Return claims as a table: the verdict, the effect with its interval, and the p-value after Holm's correction.
+
+    A comparison without chance has its number as effect and no p-value. What cannot be tested has its reason.
+    """
     return Table(
         "Claims",
         ("claim", "verdict", "effect", "95 % interval", "p, Holm"),
@@ -23,12 +26,19 @@ def claims_table(claims: Iterable[Claim]) -> Table:
 
 def _decided(claim: Claim) -> tuple[str, str, str, str]:
     verdict, needed = claim.verdict, claim.verdict.runs_needed
+    if verdict.obstacle:
+        return f"{verdict.outcome.value} ({verdict.obstacle})", "", "", ""
+    if verdict.is_exact:
+        return verdict.outcome.value, f"{verdict.effect:.2g}", "", "exact"
     outcome = verdict.outcome.value + (f" (about {needed} runs would decide)" if needed is not None else "")
-    tested = not verdict.is_exact and not verdict.obstacle
-    effect = f"{verdict.number(verdict.effect)} {verdict.unit}".strip() if tested else ""
+    effect = f"{verdict.number(verdict.effect)} {verdict.unit}".strip()
     interval = "" if verdict.interval is None else " to ".join(map(verdict.number, verdict.interval))
-    p = p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= ") if tested else ""
-    return outcome, effect, interval, p
+    return (
+        outcome,
+        effect,
+        interval,
+        p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= "),
+    )
 
 
 def as_csv(table: Table) -> str:

@@ -3,7 +3,7 @@
 FRNPF: fixed random neural path features; CNTK: convolutional neural tangent kernel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log10, sqrt
 from typing import Literal
@@ -234,12 +234,29 @@ def _kernels_findings(config: KernelsConfig, results: Mapping[str, Result]) -> F
     return findings(
         "npk, Figure 3, right: tangent kernels of values and of gates",
         f"Trace K^F over trace K^V lies between {low:.2g} and {high:.2g} over training.",
+        _kernels_table(list(results.values())),
         *figures,
         *hardening_note(
             "the decoupled network", [result["records"][-1].get("hardening") for result in results.values()]
         ),
         Claim("K^V and K^F are of the same scale throughout (log₁₀ of the traces' ratio within ±1)", scale),
     )
+
+
+def _kernels_table(runs: Sequence[Result]) -> Table:
+    """Traces and norms of both kernels at each look, the start included."""
+    rows = []
+    for look in zip(*(run["records"] for run in runs), strict=True):
+        kernels = [record["tangent"] for record in look]
+        trace_v, trace_f, norm_v, norm_f = (
+            numbers(kernel[part][place] for kernel in kernels) for place in (0, 1) for part in ("value", "feature")
+        )
+        ratios = [f / v for f, v in zip(trace_f.values, trace_v.values, strict=True)]
+        between = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        row = trace_v.text(), trace_f.text(), between, norm_v.text(), norm_f.text()
+        rows.append((str(look[0]["epoch"]), *row))
+    columns = ("epoch", "trace K^V", "trace K^F", "K^F over K^V, least to largest", "‖K^V‖", "‖K^F‖")
+    return Table("Tangent kernels of values and of gates", columns, tuple(rows))
 
 
 _SMOKE = {"runs": 1, "epochs": 2, "value_epochs": 1, "stages": 2, "train_size": 200, "test_size": 100}
