@@ -1,4 +1,4 @@
-"""npk, Figure 3: accuracies of stages (left) and tangent kernels (right) lead to tables and claims, without training."""
+"""npk, Figure 3: from accuracies of stages and from tangent kernels to tables and claims, without training."""
 
 import pytest
 
