@@ -365,5 +365,5 @@ def test_interior_points_answer_where_the_simplex_method_gives_up(monkeypatch):
         answer.status = 4 if method == "highs" else answer.status
         return answer
 
-    monkeypatch.setattr("gatelab.regions.polyhedron.linprog", giving_up)
+    monkeypatch.setattr("gatelab.regions.programmes.linprog", giving_up)
     torch.testing.assert_close(TRIANGLE.bounding_box(), expected)

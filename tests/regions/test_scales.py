@@ -1,10 +1,20 @@
 """Regions far smaller than the box, and weights so small or large that their products leave the range of float64."""
 
+from math import log
+
 import pytest
 import torch
 from torch import nn
 
-from gatelab.regions import linear_regions_1d, linear_regions_2d, linear_regions_3d, region_walk
+from gatelab.regions import (
+    Polyhedron,
+    activation_region,
+    linear_regions_1d,
+    linear_regions_2d,
+    linear_regions_3d,
+    region_walk,
+)
+from gatelab.regions.volume import log_volume_estimate
 from tests.regions.test_graph import seeded
 
 SCALES = [2.0**-664, 2.0**-565, 2.0**664]  # 1e-200, 1e-170 and 1e200; powers of two round nothing
@@ -98,3 +108,51 @@ def test_no_point_of_the_box_falls_between_regions(bounds):
     assert torch.equal(partition.locate(partition.centres), torch.arange(len(partition)))
     outside = torch.stack([low - 1e-6 * (high - low), high + torch.tensor([0, 1e-6]) * (high - low)])
     assert partition.locate(outside).tolist() == [-1, -1]
+
+
+APART = torch.tensor([1e6, 1.0, 1e-6])
+
+
+def diamond(size: float) -> Polyhedron:
+    """|x| / size + |y| · size ≤ 1, of area 2."""
+    signs = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    return Polyhedron(signs / torch.tensor([size, 1 / size]), torch.ones(4))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e5, 1e6])
+def test_a_polyhedron_whose_coordinates_have_sizes_far_apart(size):
+    body, generator = diamond(size), torch.Generator().manual_seed(0)
+    torch.testing.assert_close(body.bounding_box(), torch.tensor([[-size, size], [-1 / size, 1 / size]]))
+    assert len(body.vertices()) == 4
+    assert body.irredundant().faces == 4
+    for estimate, truth in (
+        (body.volume_estimate(generator=generator), 2.0),
+        (log_volume_estimate(body, generator=generator), log(2)),
+    ):
+        assert estimate.value == pytest.approx(truth, abs=4 * estimate.error)
+
+
+@pytest.mark.parametrize("slope", [1e8, 1e9, 1e12])
+def test_a_triangle_with_one_small_coefficient(slope):
+    triangle = Polyhedron(torch.tensor([[-1.0, 0], [0, -1], [1, slope]]), torch.tensor([0.0, 0, 1]))
+    torch.testing.assert_close(triangle.bounding_box(), torch.tensor([[0, 1], [0, 1 / slope]]))
+    assert len(triangle.vertices()) == 3
+    found = log_volume_estimate(triangle, generator=torch.Generator().manual_seed(0))
+    assert found.value == pytest.approx(-log(2 * slope), abs=4 * found.error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_region_is_the_same_in_inputs_of_any_units(seed):
+    plain, other = seeded(3, 6, 1, seed=seed), seeded(3, 6, 1, seed=seed)
+    other[0].weight.data /= APART
+    here = torch.zeros(3)
+    expected, found = (
+        activation_region(model, here).polyhedron.within(tuple((-float(s), float(s)) for s in sizes))
+        for model, sizes in ((plain, torch.ones(3)), (other, APART))
+    )
+    boxes = expected.bounding_box(), found.bounding_box() / APART[:, None]
+    torch.testing.assert_close(*boxes, rtol=1e-6, atol=1e-6)
+    assert expected.vertices().shape == found.vertices().shape
+    assert expected.irredundant().faces == found.irredundant().faces
+    one, two = (log_volume_estimate(body, generator=torch.Generator().manual_seed(0)) for body in (expected, found))
+    assert one.value == pytest.approx(two.value, abs=1e-3)

@@ -68,8 +68,7 @@ class Gating:
     def hardened(self, q: Tensor, slope: Slope) -> Tensor:
         """Return the factor of the hardened gate, from the values of the node that decides."""
         if isinstance(self.gate, FactorGate | ActivationGate):
-            low, high = self.gate.ends
-            return torch.where(self.opened(q), high, low).to(q.dtype)
+            return q.new_tensor(self.gate.ends)[self.opened(q).long()]  # torch.where would round them to float32
         return factors_of(self.opened(q), slope, q.dtype)
 
     def layer(self, q: Tensor, slope: Slope, shape: tuple[int, ...]) -> GateLayer:

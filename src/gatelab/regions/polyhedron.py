@@ -9,22 +9,21 @@ All geometry is in float64, on the caller's device; linear programmes (HiGHS) an
 
 from dataclasses import dataclass
 from math import inf, prod, sqrt
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, KDTree
 from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.printing import Brief
 from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_tensors
+from gatelab.regions.programmes import balanced, largest
 
 # HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
 TOLERANCE = 1e-9
-PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
+_ALIKE = 1024.0  # coordinates whose sizes differ by no more than this factor share one scale
 
 
 @dataclass(frozen=True)
@@ -116,12 +115,15 @@ class Polyhedron(Brief):
         A set thinner than 1e-9 of the faces' typical distance from the origin counts as empty. A face without a normal,
         0 < b or 0 ≤ b, is true or false everywhere.
         """
+        own, _ = self.in_own_scales()
+        if own is not self:
+            return own.is_empty()
         faces, normals, offsets, _ = self.scaled()
         without = np.setdiff1d(np.arange(self.faces), faces)
         if bool(torch.where(self.strict, self.offsets <= 0, self.offsets < 0)[without].any()):
             return True
         strict = self.strict.cpu().numpy()[faces].astype(float)
-        best = _largest(np.zeros(self.dimension), 1.0, np.c_[normals, strict], offsets, high=1.0)
+        best = largest(np.zeros(self.dimension), 1.0, np.c_[normals, strict], offsets, high=1.0)
         return best is None or bool(strict.any() and best[0] <= TOLERANCE)
 
     def chebyshev_ball(self) -> Ball | None:
@@ -131,22 +133,26 @@ class Polyhedron(Brief):
         _, normals, offsets, scale = self.scaled()
         rows = np.c_[normals, np.ones(len(normals))]
         nowhere = np.zeros(self.dimension)
-        best = _largest(nowhere, 1.0, rows, offsets, low=0.0)
+        best = largest(nowhere, 1.0, rows, offsets, low=0.0)
         radius = max(0.0, best[0] * scale) if best else 0.0
         if best is None or radius == inf:
-            best = _largest(nowhere, 1.0, rows, offsets, low=0.0, high=1.0)
+            best = largest(nowhere, 1.0, rows, offsets, low=0.0, high=1.0)
         centre = nowhere if best is None else best[1]
         return Ball(self._back(centre * scale), radius)
 
     def bounding_box(self) -> Float[Tensor, "d 2"] | None:
         """Return the range of each coordinate, infinite where there is no bound; None if the polyhedron is empty."""
+        own, sizes = self.in_own_scales()
+        if own is not self:
+            box = own.bounding_box()
+            return None if box is None else box * sizes.unsqueeze(1)
         if self.is_empty():
             return None
         _, normals, offsets, scale = self.scaled()
         rows, box = np.c_[normals, np.zeros(len(normals))], np.empty((self.dimension, 2))
         for axis, direction in enumerate(np.eye(self.dimension)):
             for side, sign in enumerate((-1.0, 1.0)):
-                best = _largest(sign * direction, 0.0, rows, offsets)
+                best = largest(sign * direction, 0.0, rows, offsets)
                 box[axis, side] = sign * scale * (inf if best is None else best[0])
         return self._back(box)
 
@@ -155,21 +161,27 @@ class Polyhedron(Brief):
 
         An empty polyhedron stays as it is. Solves one linear programme per face, none if the normals are independent.
         """
+        stay = self.in_own_scales()[0].needed_faces()
+        if len(stay) == self.faces:
+            return self
+        return Polyhedron(self.normals[stay], self.offsets[stay], self.strict[stay])
+
+    def needed_faces(self) -> np.ndarray:
+        """The numbers of the faces that :meth:`irredundant` keeps, from coordinates of similar sizes."""
         faces, normals, offsets, _ = self.scaled()
         if self.faces <= self.dimension and np.linalg.matrix_rank(normals) == self.faces:
-            return self
+            return np.arange(self.faces)
         if self.is_empty():
-            return self
+            return np.arange(self.faces)
         kept = list(range(len(faces)))
         for face in torch.argsort(self.strict[faces], stable=True).tolist():
             others = [other for other in kept if other != face]
             bound = np.r_[offsets[others], offsets[face] + 1]
             rows = np.c_[normals[[*others, face]], np.zeros(len(others) + 1)]
-            best = _largest(normals[face], 0.0, rows, bound)
+            best = largest(normals[face], 0.0, rows, bound)
             if best is not None and best[0] <= offsets[face] + TOLERANCE:
                 kept = others
-        stay = faces[kept]
-        return Polyhedron(self.normals[stay], self.offsets[stay], self.strict[stay])
+        return faces[kept]
 
     def vertices(self) -> Float[Tensor, "k d"]:
         """Return the corners of the closure: none if it is empty, flat, or contains a whole line.
@@ -177,6 +189,9 @@ class Polyhedron(Brief):
         Seen from an inner point, faces become points of the polar dual, and the facets of their hull (Qhull) are the
         corners.
         """
+        own, sizes = self.in_own_scales()
+        if own is not self:
+            return own.vertices() * sizes
         ball = self.inner_ball()
         _, normals, offsets, scale = self.scaled()
         none = self.normals.new_empty(0, self.dimension)
@@ -244,7 +259,7 @@ class Polyhedron(Brief):
         if box is None or self.is_empty():
             return Estimate(0.0, 0.0)
         if not bool(torch.isfinite(box).all()):
-            return Estimate(0.0 if self.inner_ball() is None else inf, 0.0)
+            return Estimate(0.0 if self.in_own_scales()[0].inner_ball() is None else inf, 0.0)
         low, width = box[:, 0], box[:, 1] - box[:, 0]
         draws = torch.rand(samples, self.dimension, dtype=torch.float64, generator=generator).to(self.normals)
         hits = int(self.contains(low + draws * width).sum())
@@ -255,6 +270,17 @@ class Polyhedron(Brief):
         """The largest ball inside the closure; None if the polyhedron is empty or flat."""
         ball = self.chebyshev_ball()
         return None if ball is None or ball.radius <= TOLERANCE * self.scaled()[-1] else ball
+
+    def in_own_scales(self) -> "tuple[Polyhedron, Float[Tensor, ' d']]":
+        """The polyhedron with each coordinate divided by a size of its own, and these sizes.
+
+        It is the polyhedron itself unless its coordinates have very different sizes, such as 1e6 and 1e-6.
+        """
+        sizes = balanced(self.scaled()[1])[1] if self.dimension > 1 else np.ones(self.dimension)
+        if sizes.max(initial=1.0) <= _ALIKE * sizes.min(initial=1.0):
+            return self, torch.ones(self.dimension).to(self.normals)
+        factors = self._back(sizes)
+        return Polyhedron(self.normals * factors, self.offsets, self.strict), factors
 
     def scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """The faces that have a normal, scaled by their typical distance from the origin.
@@ -277,42 +303,6 @@ class Polyhedron(Brief):
 
     def _back(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values).to(self.normals)
-
-
-def _largest(
-    direction: np.ndarray,
-    extra: float,
-    rows: np.ndarray,
-    bound: np.ndarray,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-) -> tuple[float, np.ndarray] | None:
-    """Maximise ⟨direction, x⟩ + extra · r under rows · (x, r) ≤ bound, low ≤ r ≤ high.
-
-    Returns:
-        The maximum, infinite if there is none, and x; None if no point satisfies the constraints.
-    """
-    cost = -np.r_[direction, extra]
-    ranges: list[tuple[float | None, float | None]] = [*[(None, None)] * len(direction), (low, high)]
-    best = solved(cost, rows, bound, bounds=ranges)
-    if best.status == 0:
-        return -float(best.fun), best.x[:-1]
-    if best.status == 2:
-        return None
-    inside = solved(
-        np.zeros_like(cost), rows, bound, bounds=ranges
-    )  # HiGHS may say no more than "infeasible or unbounded"
-    return (inf, inside.x[:-1]) if inside.status == 0 else None
-
-
-def solved(*programme: Any, **bounds: Any) -> Any:
-    """Return HiGHS's answer to a linear programme, which is given as to ``scipy.optimize.linprog``.
-
-    Its simplex method gives up (status 4) on some programmes that are well posed; its interior points then answer.
-    """
-    answer = linprog(*programme, **bounds, method="highs", options=PRECISE)
-    return answer if answer.status != 4 else linprog(*programme, **bounds, method="highs-ipm", options=PRECISE)
 
 
 def _distinct(points: np.ndarray) -> np.ndarray:

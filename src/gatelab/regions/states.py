@@ -88,7 +88,7 @@ class BoundedStates:
         """Return what gates in this state do to the value; if ``plain``, closed gates and bounds pass nothing."""
         if plain:
             return lambda value: value * (state == 0)
-        constant = torch.where(state < 0, self.low, self.high).double()
+        constant = self._bounds(state.device)[(state > 0).long()]
         return lambda value: torch.where(state == 0, value, constant)
 
     def faces(self, constants: Tensor, slopes: Tensor, state: Tensor) -> Faces:
@@ -98,9 +98,13 @@ class BoundedStates:
         units, bound = torch.cat([low, high]), torch.cat([torch.full_like(low, -1), torch.full_like(high, 1)])
         inside = flat[units] == 0
         sign = torch.where(inside, -bound, bound).to(constants)  # q > low, q < high; or q ≤ low, q ≥ high
-        limit = torch.where(bound < 0, self.low, self.high).to(constants)
+        limit = self._bounds(constants.device)[(bound > 0).long()]
         beyond = torch.where(inside, bound, 0)
         return Faces(sign * (constants[units] - limit), sign[:, None] * slopes[units], inside, units, beyond)
+
+    def _bounds(self, device: torch.device) -> Float[Tensor, "2"]:
+        """Both bounds in float64: ``torch.where`` of two numbers would round them to float32."""
+        return torch.tensor([self.low, self.high], dtype=torch.float64, device=device)
 
 
 @dataclass(frozen=True)

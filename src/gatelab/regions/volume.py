@@ -51,12 +51,14 @@ def log_volume_estimate(
         >>> abs(log_volume.value - log(16)) < 4 * log_volume.error < 0.5
         True
     """
-    box, ball = polyhedron.bounding_box(), polyhedron.inner_ball()
+    own, sizes = polyhedron.in_own_scales()
+    box, ball = own.bounding_box(), own.inner_ball()
     if box is None or ball is None:
         return Estimate(float("-inf"), 0.0)
     if not bool(box.isfinite().all()):
         raise InputError("the polyhedron is not bounded; estimate the volume of a part, polyhedron.within(box)")
-    return _log_volume(_isotropic(_around_analytic_centre(polyhedron, ball.centre), generator), rounds, generator)
+    body = _around_analytic_centre(own, ball.centre, float(sizes.log().sum()))
+    return _log_volume(_isotropic(body, generator), rounds, generator)
 
 
 def log_unit_ball(dimension: int) -> float:
@@ -88,8 +90,10 @@ class _Body:
         return float((self.offsets / self.rows.norm(dim=1)).min())
 
 
-def _around_analytic_centre(polyhedron: Polyhedron, inside: Float[Tensor, " d"]) -> _Body:
+def _around_analytic_centre(polyhedron: Polyhedron, inside: Float[Tensor, " d"], log_factor: float) -> _Body:
     """Return the polyhedron in the coordinates of the Dikin ellipsoid at its analytic centre, from a point inside.
+
+    Adds to the logarithm of the factor by which its own coordinates change volumes.
 
     The analytic centre maximises Σ log(slack). With faces ⟨a_i, x⟩ ≤ 1 around the current point, the ellipsoid there is
     Σ ⟨a_i, x⟩² ≤ 1. So if the rows a_i are the columns of Q in QR, it is the unit ball, and −Σ a_i is Newton's step.
@@ -98,7 +102,7 @@ def _around_analytic_centre(polyhedron: Polyhedron, inside: Float[Tensor, " d"])
     _, normals, offsets, scale = polyhedron.scaled()
     rows = torch.as_tensor(normals).to(inside)
     slack = torch.as_tensor(offsets).to(inside) - rows @ (inside / scale)
-    log_factor = polyhedron.dimension * log(scale)
+    log_factor += polyhedron.dimension * log(scale)
     for _ in range(NEWTON_STEPS):
         rows, triangle = torch.linalg.qr(rows / slack.unsqueeze(1))
         log_factor -= float(triangle.diagonal().abs().log().sum())

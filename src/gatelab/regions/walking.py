@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.observe import examples
 from gatelab.regions.plane import Bounds, BoxFrame, checked_bounds
-from gatelab.regions.polyhedron import TOLERANCE, Estimate, Polyhedron, solved
+from gatelab.regions.polyhedron import TOLERANCE, Estimate, Polyhedron
+from gatelab.regions.programmes import solved
 from gatelab.regions.region import ActivationRegion, region_of
 from gatelab.regions.replay import Replay
 from gatelab.regions.states import States

@@ -214,3 +214,36 @@ def test_few_times_have_no_interval():
     assert later([5.0, 6.0, 7.0], [1.0, 2.0, 3.0], 10).interval is None
     assert later([None] * 4, [2, 3, 1, 4], 10).interval == (2.5, inf)
     assert later([2, 3, 1, 4], [None] * 4, 10).interval == (0.0, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [([2, 2, 9, 6, 2], [1, 8, 1, 1, 1]), ([None, 4, 6, 9, 13], [3, 16, 2, 1, 1, 2])],
+)
+def test_the_interval_of_tied_times_does_not_contradict_the_test(a, b):
+    """Ties make the test sharper than the interval's count, which would reach down to 0.25 and 0.81."""
+    verdict, mirrored = later(a, b, 20), later(b, a, 20)
+    assert (verdict.outcome, mirrored.outcome) == (HOLDS, FAILS)
+    assert verdict.interval[0] == 1.0 < verdict.interval[1]
+    assert mirrored.interval[1] == 1.0 > mirrored.interval[0]
+
+
+def test_no_factor_tells_times_of_zero_apart():
+    assert later([0] * 4, [0] * 4, 5).interval == (0.0, inf)
+
+
+@pytest.mark.parametrize("many", [8, 1200, 3000])
+def test_a_small_sample_against_many(many):
+    """Two values below all others: one pair of C(n, 2) has the least rank sum."""
+    at_least, at_most = rank_sum_chances([0.0, 1.0], [float(k) for k in range(2, many + 2)])
+    assert (at_least, at_most) == pytest.approx((1.0, 2 / ((many + 2) * (many + 1))), rel=1e-6)
+    assert rank_sum_chances([float(k) for k in range(2, many + 2)], [0.0, 1.0]) == (at_most, at_least)
+
+
+def test_a_statement_that_one_exact_case_decides_is_exact():
+    """Such a verdict takes no place in Holm's correction."""
+    sample = Sample((0.1, 0.2, 0.3, 0.25))
+    verdict = all_of([within(2.0, 1.0, "gap"), above(sample, 0.0)])
+    assert (verdict.outcome, verdict.is_exact) == (FAILS, True)
+    assert not all_of([within(0.5, 1.0, "gap"), above(sample, 0.0)]).is_exact
+    assert any_of([within(0.5, 1.0, "gap"), above(sample, 0.0)]).is_exact

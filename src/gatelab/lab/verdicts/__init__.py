@@ -7,8 +7,9 @@
 - ``fits``: exponents and shares of a gap, by the jackknife; ``power``: how many runs would decide.
 
 A statement *holds* if chance alone would produce such evidence for it in at most 2.5 % of experiments, and *fails* if
-chance would produce such evidence against it in at most 2.5 %. Otherwise it is *not decided*. The error rate of a whole
-report is 5 %, by Holm's correction. docs/verdicts.md shows how often each test decides, with and without an effect.
+chance would produce such evidence against it in at most 2.5 % (beyond each of its bounds, if it has two). Otherwise it
+is *not decided*. The error rate of a whole report is 5 %, by Holm's correction.
+docs/verdicts.md shows how often each test decides, with and without an effect.
 """
 
 from gatelab.lab.verdicts.combined import all_of, any_of, decided_together

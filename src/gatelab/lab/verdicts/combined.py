@@ -47,7 +47,7 @@ def _joined(verdicts: Sequence[Verdict], how: str, strict: int) -> Verdict:
     return replace(
         decisive,
         by_chance=(needs_one, needs_all) if strict else (needs_all, needs_one),
-        test=EXACT if all(verdict.is_exact for verdict in tested) else test,
+        test=EXACT if decisive.is_exact else test,
         evidence=f"{decisive.evidence.split(_CASE)[0]}{_CASE}; {tally})",
         design=None if blocked else decisive.design,
         level=decisive.level if leans_to_all else decisive.level / count,

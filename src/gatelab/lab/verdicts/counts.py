@@ -11,7 +11,9 @@ from scipy.special import bdtr, bdtrc, betaincinv
 
 from gatelab.errors import InputError
 from gatelab.lab.verdicts.power import Ranks, Share
-from gatelab.lab.verdicts.verdict import Verdict, undecided
+from gatelab.lab.verdicts.verdict import LEVEL, Verdict, undecided
+
+_MANY = 2.0**900  # counts of subsets are divided by it before they overflow
 
 
 def share_above(successes: int, trials: int, level: float) -> Verdict:
@@ -58,7 +60,8 @@ def later(a: Sequence[float | None], b: Sequence[float | None], horizon: float) 
     The p-values come from the rank sum over all ways to assign the observed times to the two samples (Gehan's test, for
     one common horizon). The effect is the median of all ratios of a time of ``a`` to one of ``b`` (Hodges and Lehmann
     1963), where an unknown time counts as the horizon. The interval holds every factor by which ``b`` could be
-    multiplied without a decision, whatever the unknown times are.
+    multiplied without a decision, whatever the unknown times are. Equal times make it wider than that, but never let it
+    reach beyond 1 to the side that the test excludes.
 
     Example:
         >>> verdict = later([None, None, None, 9.0], [2.0, 3.0, 1.0, 4.0], 10)
@@ -73,35 +76,42 @@ def later(a: Sequence[float | None], b: Sequence[float | None], horizon: float) 
         return undecided("there are no runs", evidence)
     first, second = ([inf if time is None else time for time in times] for times in (a, b))
     pairs = [(x > y) + (x == y) / 2 for x in first for y in second]
-    ratios = [_ratio(min(x, horizon), min(y, horizon)) for x in first for y in second]
+    ratios = [_ratio(min(x, horizon), min(y, horizon), 1.0) for x in first for y in second]
+    by_chance = rank_sum_chances(first, second)
     return Verdict(
         median(ratios),
-        _interval(first, second, horizon),
-        rank_sum_chances(first, second),
+        _interval(first, second, horizon, by_chance),
+        by_chance,
         "exact rank test",
         evidence,
         design=Ranks(sum(pairs) / len(pairs)) if sum(pairs) != len(pairs) / 2 else None,
     )
 
 
-def _ratio(x: float, y: float) -> float:
-    return x / y if y > 0 else inf if x > 0 else 1.0
+def _ratio(x: float, y: float, of_zeros: float) -> float:
+    return x / y if y > 0 else inf if x > 0 else of_zeros
 
 
-def _interval(a: Sequence[float], b: Sequence[float], horizon: float) -> tuple[float, float] | None:
+def _interval(
+    a: Sequence[float], b: Sequence[float], horizon: float, by_chance: tuple[float, float]
+) -> tuple[float, float] | None:
     """The factors that the rank test at 5 % does not exclude (Moses): the k-th least and k-th largest ratio of a to b.
 
     Unknown times (∞) are at least the horizon. The lower end takes each ratio as small as they allow, the upper end as
-    large. None if even samples that do not overlap decide nothing.
+    large; no factor tells two times of 0 apart. None if even samples that do not overlap decide nothing.
+
+    k is that of times without ties. With ties the test is sharper and may exclude the factor 1, and so all beyond it.
     """
-    n = len(a)
-    rank_sums = _sums(range(1, n + len(b) + 1), n)[n * (n + 1) // 2 :]  # without ties, from the least one on
-    excluded = int(np.searchsorted(rank_sums.cumsum().round(15), 0.025, side="right"))
+    n = min(len(a), len(b))  # the larger sample's rank sums have the same distribution, but for a constant
+    rank_sums = _sums(range(1, len(a) + len(b) + 1), n)[n * (n + 1) // 2 :]  # without ties, from the least one on
+    excluded = int(np.searchsorted(rank_sums.cumsum().round(15), LEVEL / 2, side="right"))
     if excluded == 0:
         return None
-    least = sorted(0.0 if y == inf else _ratio(min(x, horizon), y) for x in a for y in b)
-    most = sorted(inf if x == inf else _ratio(x, min(y, horizon)) for x in a for y in b)
-    return least[excluded - 1], most[-excluded]
+    least = sorted(0.0 if y == inf else _ratio(min(x, horizon), y, 0.0) for x in a for y in b)
+    most = sorted(inf if x == inf else _ratio(x, min(y, horizon), inf) for x in a for y in b)
+    low, high = least[excluded - 1], most[-excluded]
+    is_later, is_earlier = (chance <= LEVEL / 2 for chance in by_chance)
+    return max(low, 1.0) if is_later else low, min(high, 1.0) if is_earlier else high
 
 
 def _times(times: Sequence[float | None], horizon: float) -> str:
@@ -115,6 +125,9 @@ def rank_sum_chances(a: Sequence[float], b: Sequence[float]) -> tuple[float, flo
 
     Exact for ties as well: the sums of all subsets are counted, rank by rank, in O((n + m)² n m) steps.
     """
+    if len(a) > len(b):  # fewer subsets, and one of them is as likely as its complement
+        at_least, at_most = rank_sum_chances(b, a)
+        return at_most, at_least
     everything = sorted([*a, *b])
     # Twice the mean rank of equal values is an integer.
     double_rank = {value: 2 * everything.index(value) + everything.count(value) + 1 for value in everything}
@@ -130,5 +143,6 @@ def _sums(numbers: Sequence[int], size: int) -> Float64[ndarray, " sums"]:
     ways[0, 0] = 1.0
     for number in numbers:
         ways[1:, number:] += ways[:-1, : ways.shape[1] - number]
-        ways /= 2  # counts themselves would overflow
+        if ways.max() > _MANY:
+            ways /= _MANY
     return ways[size] / ways[size].sum()
