@@ -34,7 +34,7 @@ def test_pages_show_what_the_records_give(page):
 def test_a_changed_digit_on_a_page_is_put_right():
     text = next(text for page in PAGES if published.published(text := page.read_text(encoding="utf-8")))
     block = re.search(r"<!-- published .*?<!-- end -->", text, re.DOTALL)[0]
-    place = text.index(block) + re.search(r"\d\d\.\d\d", block).start()
+    place = text.index(block) + re.search(r"\d\.\d\d", block).start()
     wrong = text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :]
     assert wrong != text
     assert published.filled(wrong) == text
