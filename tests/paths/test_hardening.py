@@ -43,6 +43,17 @@ def test_a_silu_network_hardens_to_the_relu_network_of_its_weights():
     assert gap.soft_accuracy is None
 
 
+@pytest.mark.usefixtures("single_precision")
+def test_a_selu_hardens_to_its_scale_in_float64():
+    """torch.where of two numbers would round the scale, 1.0507009873554805, to float32, torch's default."""
+    selu = nn.Sequential(nn.Linear(4, 8), nn.SELU(), nn.Linear(8, 1, bias=False)).double()
+    x = torch.randn(50, 4, dtype=torch.float64)
+    with torch.no_grad():
+        hardened = (selu[0](x).clamp(min=0) * 1.0507009873554805) @ selu[2].weight.T
+    assert gl.hardening_gap(selu, x, hardened[:, 0]).hard_loss < 1e-28
+    assert gl.hardening_gap(selu, x, hardened[:, 0] * (1 + 1e-8)).hard_loss > 1e-18
+
+
 def test_bits_have_nothing_to_harden():
     gap = gl.hardening_gap(gl.models.mlp([4, 8, 2]), torch.randn(9, 4), torch.randint(2, (9,)))
     assert (gap.agreement, gap.same_class, gap.soft_gates) == (1.0, 1.0, 0)

@@ -68,16 +68,17 @@ class TestQAtABound:
         assert walk.crossed == (changed,) * 4
 
 
+@pytest.mark.usefixtures("single_precision")  # torch.where of two numbers has torch's default type
 @pytest.mark.parametrize("act", [nn.Hardtanh(-0.3, 0.7), nn.Hardtanh(-0.25, 0.75)], ids=["rounded", "exact"])
 def test_bounds_that_float32_cannot_represent(act):
     """float32(0.7) < 0.7: a gate whose q is the bound of the one before it would be open there."""
-    model = nn.Sequential(nn.Linear(2, 3), act, nn.Linear(3, 3, bias=False), act, nn.Linear(3, 1))
+    model = nn.Sequential(nn.Linear(2, 3), act, nn.Linear(3, 3, bias=False), act, nn.Linear(3, 1)).double()
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.data.copy_(3 * torch.randn(parameter.shape, generator=generator))
     model[2].weight.data.copy_(torch.eye(3))
     partition = linear_regions_2d(model)
-    points = torch.rand(500, 2, generator=generator) * 2 - 1
+    points = torch.rand(500, 2, dtype=torch.float64, generator=generator) * 2 - 1
     regions = partition.locate(points)
     captured = gl.capture_gates(model, points)
     assert all(torch.equal(partition.gates[[int(r) for r in regions]][name], captured[name]) for name in captured)
@@ -86,9 +87,10 @@ def test_bounds_that_float32_cannot_represent(act):
     torch.testing.assert_close(region.map(points[:1]), model(points[:1]).detach(), rtol=0, atol=1e-13)
 
 
+@pytest.mark.usefixtures("single_precision")
 def test_bounds_beyond_float32():
-    model = nn.Sequential(nn.Linear(1, 1), nn.Hardtanh(-1e39, 1e39), nn.Linear(1, 1))
+    model = nn.Sequential(nn.Linear(1, 1), nn.Hardtanh(-1e39, 1e39), nn.Linear(1, 1)).double()
     for parameter, value in zip(model.parameters(), (1e39, 0.0, 1e-39, 0.0), strict=True):
         parameter.data.fill_(value)
-    journey = regions_between(model, torch.tensor([[-2.0], [2.0]]))
+    journey = regions_between(model, torch.tensor([[-2.0], [2.0]], dtype=torch.float64))
     assert journey.variation.tolist() == pytest.approx([2.0])
