@@ -156,3 +156,16 @@ def test_a_region_is_the_same_in_inputs_of_any_units(seed):
     assert expected.irredundant().faces == found.irredundant().faces
     one, two = (log_volume_estimate(body, generator=torch.Generator().manual_seed(0)) for body in (expected, found))
     assert one.value == pytest.approx(two.value, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_errors_among_the_normals_are_no_sizes(seed):
+    """Entries of 1e-14 in place of zeros: rescaling by them would hide the others from the linear programmes."""
+    generator = torch.Generator().manual_seed(seed)
+    normals = torch.randn(9, 4, generator=generator) * (torch.rand(9, 4, generator=generator) < 0.5)
+    normals = torch.cat([normals, torch.eye(4), -torch.eye(4)])
+    offsets = torch.cat([torch.rand(9, generator=generator) + 0.1, torch.full((8,), 6.0)])
+    noise = 1e-14 * torch.randn(normals.shape, generator=generator) * (normals == 0)
+    clean, noisy = Polyhedron(normals, offsets), Polyhedron(normals + noise, offsets)
+    torch.testing.assert_close(noisy.bounding_box(), clean.bounding_box(), rtol=1e-9, atol=1e-9)
+    assert noisy.vertices().shape == clean.vertices().shape

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
 # HiGHS takes coefficients up to 1e-9 for 0. Where entries are smaller than this, rows and columns are rescaled.
 _SMALL = 1e-7
+_SPREAD = 30.0  # rescaled entries differ by at most 2³⁰, about 1e9
 
 
 def largest(
@@ -45,8 +46,9 @@ def largest(
 def balanced(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Powers of two for rows and for columns, by which a matrix's entries become as equal in size as they can.
 
-    The geometric means of all rows and of all columns become 1 (Fulkerson and Wolfe 1962). All powers are 1 if no entry
-    is small beside the others, which are at most 1.
+    The geometric means of all rows and of all columns become about 1 (Curtis and Reid 1972). All powers are 1 if no
+    entry is small beside the others, which are at most 1, or if sizes do not explain the small ones, which may then be
+    rounding errors.
     """
     sizes, used = np.abs(rows), rows != 0
     powers = [np.zeros((len(rows), 1)), np.zeros((1, rows.shape[1]))]
@@ -57,6 +59,9 @@ def balanced(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for axis in (1, 0):
             total = np.where(used, logs + powers[axis], 0).sum(axis=axis, keepdims=True)
             powers[1 - axis] = -total / np.maximum(1, used.sum(axis=axis, keepdims=True))
+    left = (logs + powers[0] + powers[1])[used]
+    if left.max() - left.min() > _SPREAD:
+        return np.ones(len(rows)), np.ones(rows.shape[1])
     by_row, by_column = (np.exp2(np.clip(power.round(), -500, 500)).ravel() for power in powers)
     return by_row, by_column
 

@@ -33,12 +33,8 @@ def _decided(claim: Claim) -> tuple[str, str, str, str]:
     outcome = verdict.outcome.value + (f" (about {needed} runs would decide)" if needed is not None else "")
     effect = f"{verdict.number(verdict.effect)} {verdict.unit}".strip()
     interval = "" if verdict.interval is None else " to ".join(map(verdict.number, verdict.interval))
-    return (
-        outcome,
-        effect,
-        interval,
-        p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= "),
-    )
+    p = p_text(verdict.p if verdict.adjusted is None else verdict.adjusted).removeprefix("= ")
+    return outcome, effect, interval, p
 
 
 def as_csv(table: Table) -> str:
