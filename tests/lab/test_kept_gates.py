@@ -10,8 +10,9 @@ import gatelab as gl
 from gatelab.convert import Regime
 from gatelab.data import Dataset, load
 from gatelab.lab import TrainConfig, train
+from gatelab.lab.channels_last import channels_last
 from gatelab.lab.checkpoint import Checkpoint
-from gatelab.lab.kept_gates import channels_last, fixed_gates, keep_open
+from gatelab.lab.kept_gates import fixed_gates, keep_open
 from gatelab.lab.team import SingleTeam, Team
 
 DIGITS = load("digits").subset(100, 40)
@@ -76,9 +77,8 @@ def test_the_feature_network_runs_once():
         model.get_submodule(f"{name}.0").register_forward_hook(count(name))
     train(SingleTeam(model), DIGITS, CONFIG, [0])
     once = len(DIGITS.train_x) + len(DIGITS.test_x)
-    probes = (
-        1 + 2 + 1 + 2
-    )  # how large a step is, whether it draws, what shapes gates have, whether it takes this layout
+    # How large a step is, whether it draws, what shapes gates have, whether it takes this layout.
+    probes = 1 + 2 + 1 + 2
     assert runs["feature"] == once + probes
     assert runs["value"] >= CONFIG.epochs * once
 

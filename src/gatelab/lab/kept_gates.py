@@ -14,6 +14,7 @@ from gatelab.data.user_data import Examples
 from gatelab.gates import HardGate
 from gatelab.gates.bits import pack
 from gatelab.kernels.compiled import compiled
+from gatelab.lab.channels_last import channels_last
 
 _COMPILED = "gatelab.lab.octets"
 _BATCH = 250  # examples whose gates are computed at a time
@@ -82,11 +83,6 @@ def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
     if octets * (len(data.train_x) + len(data.test_x)) > _MOST_BYTES:
         return None
     return FixedGates(model, gates)
-
-
-def channels_last(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-    """Return images with the channels of a pixel adjacent in memory, the fastest layout for convolutions; else x."""
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 def keep_open(value: Float[Tensor, "n ..."], octets: UInt8[Tensor, "n octets"]) -> Float[Tensor, "n ..."]:

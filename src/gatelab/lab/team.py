@@ -16,11 +16,11 @@ from torch.overrides import TorchFunctionMode
 from gatelab.data.user_data import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
-from gatelab.lab.kept_gates import FixedGates, channels_last, fixed_gates
+from gatelab.lab.channels_last import GradientsToo, channels_last, is_compiled, takes_channels_last
+from gatelab.lab.kept_gates import FixedGates, fixed_gates
 from gatelab.models.states import load_state
 from gatelab.network.network import Network, read
 from gatelab.network.operations import Kind
-from gatelab.observe import torch_state_kept
 
 StateDict = dict[str, Tensor]
 
@@ -158,12 +158,13 @@ class SingleTeam(Team):
     def _answers(self, data: Examples, rows: Int64[Tensor, " b"], *, test: bool) -> Float[Tensor, "1 b k"]:
         if self._prepared is None or self._prepared[0] is not data:
             some = data.inputs(data.train_x[:2])
-            self._prepared = data, fixed_gates(self._model, data), _takes_channels_last(self._model, some)
+            self._prepared = data, fixed_gates(self._model, data), takes_channels_last(self._model, some)
         _, fixed, last = self._prepared
-        if fixed is not None and last:
-            return fixed.answers(data, rows, test=test).unsqueeze(0)
-        x = data.inputs((data.test_x if test else data.train_x)[rows])
-        return self.forward((channels_last(x) if last else x).unsqueeze(0))
+        with GradientsToo() if last and not is_compiled(self._model) else nullcontext():
+            if fixed is not None and last:
+                return fixed.answers(data, rows, test=test).unsqueeze(0)
+            x = data.inputs((data.test_x if test else data.train_x)[rows])
+            return self.forward((channels_last(x) if last else x).unsqueeze(0))
 
     def tensors(self) -> StateDict:
         """The model's state dict with an axis in front."""
@@ -214,18 +215,6 @@ class StackedTeam(Team):
         """Copy stacked parameters from ``state``."""
         for name, tensor in self.tensors().items():
             tensor.copy_(state[name])
-
-
-@torch.no_grad()
-def _takes_channels_last(model: nn.Module, x: Float[Tensor, "n ..."]) -> bool:
-    """Whether a model's forward runs on images with adjacent channels; ``view`` may fail on the resulting layout."""
-    copied = copy.deepcopy(model).eval()  # a forward pass may leave a trace in the network itself
-    try:
-        with torch_state_kept():
-            copied(channels_last(x))
-    except RuntimeError:
-        return False
-    return True
 
 
 def can_stack(model: nn.Module) -> bool:
