@@ -261,6 +261,6 @@ EXPERIMENTS = (
         _findings,
         smoke={"data": "digits", "train_size": 1000, "test_size": None, "eigenvalues": 20, "runs": 2}
         | {"epochs": 30, "width": 64},
-        paper={"train_size": None, "test_size": None, "runs": 2},
+        paper={"train_size": None, "test_size": None},
     ),
 )
