@@ -1,3 +1,4 @@
+import math
 import subprocess
 import sys
 
@@ -260,6 +261,8 @@ def test_the_model_is_left_alone():
         (lambda: linear_regions_2d(mlp([2, 4, 1])).polygon(99), InputError, "region 99 does not exist"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).evaluate(torch.full((1, 2), 9.0)), InputError, "outside"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).locate(torch.zeros(2)), InputError, r"\(n, 2\)"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1])).locate([[0.0, 0.0]]), InputError, "points must be a torch.Tensor"),
+        (lambda: linear_regions_2d(mlp([2, 4, 1])).evaluate(torch.full((1, 2), math.nan)), InputError, "nan.*outside"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).along((4,)), InputError, "unit 4 does not exist"),
         (lambda: linear_regions_2d(mlp([2, 4, 1])).along((0, 0)), InputError, "passes 2 units"),
         (lambda: linear_regions_1d(mlp([2, 4, 1]), (0, 1)), InputError, "give origin= and direction="),

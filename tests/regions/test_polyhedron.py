@@ -14,6 +14,7 @@ from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.regions import Plane, Polyhedron, RegionPlan, activation_region
 from gatelab.regions.polyhedron import Estimate
+from gatelab.regions.volume import log_volume_estimate
 
 BOX = ((-2.0, 2.0), (-2.0, 2.0))
 
@@ -281,6 +282,12 @@ def test_a_plane_through_points_of_unsigned_numbers(unchecked):
         (lambda: SQUARE.polygon((0, 1)), r"bounds are \(0, 1\); give \(low, high\) for each of 2 axes"),
         (lambda: SQUARE.polygon(3), "bounds are 3; give"),
         (lambda: SQUARE.polygon((("a", "b"), (0, 1))), "give .low, high. for each of 2 axes"),
+        (lambda: SQUARE.contains([[0.0, 0.0]]), "x must be a torch.Tensor, got list"),
+        (lambda: SQUARE.volume_estimate(samples=0), "samples is 0; give a whole number, at least 1"),
+        (lambda: SQUARE.volume_estimate(samples=1.5), "samples is 1.5; give a whole number"),
+        (lambda: log_volume_estimate(SQUARE, rounds=0), "rounds is 0; give a whole number"),
+        (lambda: Polyhedron(torch.zeros(2, 0), torch.ones(2)), r"normals are \(2, 0\).*d ≥ 1"),
+        (lambda: Polyhedron(torch.eye(2) * 1j, torch.ones(2)), "complex.*give real numbers"),
     ],
 )  # fmt: skip
 def test_bad_requests(call, message, unchecked):

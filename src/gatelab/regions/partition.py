@@ -18,7 +18,7 @@ from gatelab.regions.boundaries import Boundary, Edges, boundary
 from gatelab.regions.cells import Cells, loops
 from gatelab.regions.domain import Box, Domain, domain_of
 from gatelab.regions.graph import Cuts, RegionGraph, region_graph
-from gatelab.regions.plane import Bounds, BoxFrame, Plane
+from gatelab.regions.plane import Bounds, BoxFrame, Plane, refuse_unless_tensors
 from gatelab.regions.replay import Replay
 from gatelab.regions.seams import ConvexParts, mended
 from gatelab.regions.states import States
@@ -169,6 +169,7 @@ class Partition(Brief):
 
     def locate(self, points: Float[Tensor, "n 2"]) -> Int[Tensor, " n"]:
         """Return the region of each point (s, t): any of its regions on a border, −1 outside the domain."""
+        refuse_unless_tensors(points=points)
         if points.ndim != 2 or points.shape[1] != 2:
             raise InputError(f"points have shape {tuple(points.shape)}; give coordinates on the plane, (n, 2)")
         scaled, wanted = (self._frame.inside(places).cpu().numpy() for places in (self.corners, points))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -135,6 +136,13 @@ def refuse_unless_tensors(**arguments: object) -> None:
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+
+
+def refuse_unless_counts(**numbers: object) -> None:
+    """Refuse what is no positive whole number; the error names the argument."""
+    for name, value in numbers.items():
+        if not isinstance(value, Integral) or value < 1:
+            raise InputError(f"{name} is {value!r}; give a whole number, at least 1")
 
 
 def checked_bounds(bounds: Bounds, axes: int) -> tuple[tuple[float, float], ...]:

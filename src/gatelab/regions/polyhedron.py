@@ -8,6 +8,7 @@ All geometry is in float64, on the caller's device; linear programmes (HiGHS) an
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, prod, sqrt
 
 import numpy as np
@@ -18,12 +19,9 @@ from torch import Tensor
 
 from gatelab.errors import InputError
 from gatelab.printing import Brief
-from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_tensors
-from gatelab.regions.programmes import balanced, largest
-
-# HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
-TOLERANCE = 1e-9
-_ALIKE = 1024.0  # coordinates whose sizes differ by no more than this factor share one scale
+from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_counts, refuse_unless_tensors
+from gatelab.regions.programmes import largest
+from gatelab.regions.view import TOLERANCE, View, own_view
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,11 @@ class Polyhedron(Brief):
         strict: Bool[Tensor, " faces"] | None = None,
     ):
         refuse_unless_tensors(normals=normals, offsets=offsets)
-        if normals.ndim != 2 or offsets.shape != normals.shape[:1]:
-            raise InputError(
-                f"normals are {tuple(normals.shape)}, offsets {tuple(offsets.shape)}; give (faces, d) and (faces,)"
-            )
+        if normals.ndim != 2 or offsets.shape != normals.shape[:1] or normals.shape[1] == 0:
+            shapes = f"normals are {tuple(normals.shape)}, offsets {tuple(offsets.shape)}"
+            raise InputError(f"{shapes}; give (faces, d) and (faces,), d ≥ 1")
+        if normals.is_complex() or offsets.is_complex():
+            raise InputError(f"normals are {normals.dtype}, offsets {offsets.dtype}; give real numbers")
         if not bool(torch.isfinite(normals).all() and torch.isfinite(offsets).all()):
             raise InputError("a face has NaN or infinite entries; check the weights it was made from")
         strict = torch.ones_like(offsets, dtype=torch.bool) if strict is None else strict
@@ -101,6 +100,7 @@ class Polyhedron(Brief):
 
     def contains(self, x: Float[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
         """Whether each point lies inside, exactly and with the faces' own strictness."""
+        refuse_unless_tensors(x=x)
         if x.ndim < 2:
             raise InputError(f"points have shape {tuple(x.shape)}; give (n, …), for one point x.unsqueeze(0)")
         points = x.to(self.normals).flatten(1)
@@ -109,66 +109,69 @@ class Polyhedron(Brief):
         values = points @ self.normals.T
         return torch.where(self.strict, values < self.offsets, values <= self.offsets).all(dim=1)
 
+    @cached_property
+    def view(self) -> View:
+        """The faces in coordinates in which the polyhedron is about as wide along all axes."""
+        return own_view(self.normals.cpu().numpy(), self.offsets.cpu().numpy())
+
     def is_empty(self) -> bool:
         """Whether no point lies inside.
 
-        A set thinner than 1e-9 of the faces' typical distance from the origin counts as empty. A face without a normal,
-        0 < b or 0 ≤ b, is true or false everywhere.
+        A set thinner than 1e-9 of the faces' typical distance from the origin counts as empty; from a point inside, and
+        with each coordinate in its own unit, if their sizes are far apart. A face without a normal, 0 < b or 0 ≤ b, is
+        true or false everywhere.
         """
-        own, _ = self.in_own_scales()
-        if own is not self:
-            return own.is_empty()
-        faces, normals, offsets, _ = self.scaled()
-        without = np.setdiff1d(np.arange(self.faces), faces)
+        view = self.view
+        without = np.setdiff1d(np.arange(self.faces), view.faces)
         if bool(torch.where(self.strict, self.offsets <= 0, self.offsets < 0)[without].any()):
             return True
-        strict = self.strict.cpu().numpy()[faces].astype(float)
-        best = largest(np.zeros(self.dimension), 1.0, np.c_[normals, strict], offsets, high=1.0)
+        strict = self.strict.cpu().numpy()[view.faces].astype(float)
+        best = largest(np.zeros(self.dimension), 1.0, np.c_[view.normals, strict], view.offsets, high=1.0)
         return best is None or bool(strict.any() and best[0] <= TOLERANCE)
 
     def chebyshev_ball(self) -> Ball | None:
         """Return the largest ball inside the closure; None if the polyhedron is empty."""
         if self.is_empty():
             return None
-        _, normals, offsets, scale = self.scaled()
-        rows = np.c_[normals, np.ones(len(normals))]
-        nowhere = np.zeros(self.dimension)
-        best = largest(nowhere, 1.0, rows, offsets, low=0.0)
-        radius = max(0.0, best[0] * scale) if best else 0.0
+        view, nowhere = self.view, np.zeros(self.dimension)
+        lengths = np.linalg.norm(view.normals / view.sizes, axis=1)  # a ball of the given coordinates is longish here
+        longest = lengths.max(initial=0.0) or 1.0
+        rows = np.c_[view.normals, lengths / longest]
+        best = largest(nowhere, 1.0, rows, view.offsets, low=0.0)
+        radius = max(0.0, best[0] / longest) if best else 0.0
         if best is None or radius == inf:
-            best = largest(nowhere, 1.0, rows, offsets, low=0.0, high=1.0)
+            best = largest(nowhere, 1.0, rows, view.offsets, low=0.0, high=1.0)
         centre = nowhere if best is None else best[1]
-        return Ball(self._back(centre * scale), radius)
+        middle = view.inner_point() if np.ptp(view.sizes) > 0 else None
+        if middle is not None:  # where others are short, the tolerance along a long axis is longer than the radius
+            centre = centre + TOLERANCE * (middle - centre)
+        return Ball(self._back(view.outside(centre)), radius)
 
     def bounding_box(self) -> Float[Tensor, "d 2"] | None:
         """Return the range of each coordinate, infinite where there is no bound; None if the polyhedron is empty."""
-        own, sizes = self.in_own_scales()
-        if own is not self:
-            box = own.bounding_box()
-            return None if box is None else box * sizes.unsqueeze(1)
         if self.is_empty():
             return None
-        _, normals, offsets, scale = self.scaled()
-        rows, box = np.c_[normals, np.zeros(len(normals))], np.empty((self.dimension, 2))
+        view, box = self.view, np.empty((self.dimension, 2))
+        rows = np.c_[view.normals, np.zeros(len(view.normals))]
         for axis, direction in enumerate(np.eye(self.dimension)):
             for side, sign in enumerate((-1.0, 1.0)):
-                best = largest(sign * direction, 0.0, rows, offsets)
-                box[axis, side] = sign * scale * (inf if best is None else best[0])
-        return self._back(box)
+                best = largest(sign * direction, 0.0, rows, view.offsets)
+                box[axis, side] = sign * (inf if best is None else best[0])
+        return self._back(view.outside(box.T).T)
 
     def irredundant(self) -> "Polyhedron":
         """Return the same set without the faces that others imply; of coincident faces a strict one stays.
 
         An empty polyhedron stays as it is. Solves one linear programme per face, none if the normals are independent.
         """
-        stay = self.in_own_scales()[0].needed_faces()
+        stay = self._needed_faces()
         if len(stay) == self.faces:
             return self
         return Polyhedron(self.normals[stay], self.offsets[stay], self.strict[stay])
 
-    def needed_faces(self) -> np.ndarray:
-        """The numbers of the faces that :meth:`irredundant` keeps, from coordinates of similar sizes."""
-        faces, normals, offsets, _ = self.scaled()
+    def _needed_faces(self) -> np.ndarray:
+        """The numbers of the faces that :meth:`irredundant` keeps."""
+        faces, normals, offsets = self.view.faces, self.view.normals, self.view.offsets
         if self.faces <= self.dimension and np.linalg.matrix_rank(normals) == self.faces:
             return np.arange(self.faces)
         if self.is_empty():
@@ -176,7 +179,7 @@ class Polyhedron(Brief):
         kept = list(range(len(faces)))
         for face in torch.argsort(self.strict[faces], stable=True).tolist():
             others = [other for other in kept if other != face]
-            bound = np.r_[offsets[others], offsets[face] + 1]
+            bound = np.r_[offsets[others], offsets[face] + max(1.0, abs(offsets[face]))]
             rows = np.c_[normals[[*others, face]], np.zeros(len(others) + 1)]
             best = largest(normals[face], 0.0, rows, bound)
             if best is not None and best[0] <= offsets[face] + TOLERANCE:
@@ -189,16 +192,11 @@ class Polyhedron(Brief):
         Seen from an inner point, faces become points of the polar dual, and the facets of their hull (Qhull) are the
         corners.
         """
-        own, sizes = self.in_own_scales()
-        if own is not self:
-            return own.vertices() * sizes
-        ball = self.inner_ball()
-        _, normals, offsets, scale = self.scaled()
-        none = self.normals.new_empty(0, self.dimension)
-        if ball is None or np.linalg.matrix_rank(normals) < self.dimension:
+        view, none = self.view, self.normals.new_empty(0, self.dimension)
+        point = None if self.is_empty() else view.inner_point()
+        if point is None or np.linalg.matrix_rank(view.normals) < self.dimension:
             return none
-        centre = ball.centre.cpu().numpy() / scale
-        dual = normals / (offsets - normals @ centre)[:, None]
+        dual = view.normals / (view.offsets - view.normals @ point)[:, None]
         size = np.abs(dual).max()
         if self.dimension == 1:
             ends = [min(dual.min(), 0.0), max(dual.max(), 0.0)]  # 0: unbounded on this side
@@ -207,7 +205,7 @@ class Polyhedron(Brief):
             facets = ConvexHull(np.r_[np.zeros((1, self.dimension)), dual / size]).equations
             away = facets[facets[:, -1] < -TOLERANCE]  # a facet through 0 is no corner: the polyhedron is unbounded
             corners = away[:, :-1] / -away[:, -1:] / size
-        return self._back((centre + _distinct(corners)) * scale)
+        return self._back(view.outside(point + _distinct(corners)))
 
     def polygon(self, bounds: Bounds) -> Float[Tensor, "k 2"]:
         """Return the corners of the part inside ``bounds``, counter-clockwise; none if that part has no area.
@@ -223,6 +221,7 @@ class Polyhedron(Brief):
         if len(corners) == 0:
             return corners
         around = corners - corners.mean(dim=0)
+        around = around / around.abs().amax(dim=0)  # angles of coordinates of similar sizes
         ordered = corners[torch.atan2(around[:, 1], around[:, 0]).argsort()]
         return ordered.roll(-int((ordered[:, 0] + ordered[:, 1]).argmin()), 0)
 
@@ -253,53 +252,17 @@ class Polyhedron(Brief):
         distance from the origin. The error is that of a share of (hits + 1) / (samples + 2), which is not zero even if
         no point, or every point, lies inside.
         """
-        if samples < 1:
-            raise InputError(f"samples is {samples}; draw at least one point")
+        refuse_unless_counts(samples=samples)
         box = self.bounding_box() if bounds is None else self.normals.new_tensor(checked_bounds(bounds, self.dimension))
         if box is None or self.is_empty():
             return Estimate(0.0, 0.0)
         if not bool(torch.isfinite(box).all()):
-            return Estimate(0.0 if self.in_own_scales()[0].inner_ball() is None else inf, 0.0)
+            return Estimate(0.0 if self.view.inner_point() is None else inf, 0.0)
         low, width = box[:, 0], box[:, 1] - box[:, 0]
         draws = torch.rand(samples, self.dimension, dtype=torch.float64, generator=generator).to(self.normals)
         hits = int(self.contains(low + draws * width).sum())
         whole, share = prod(width.tolist()), (hits + 1) / (samples + 2)
         return Estimate(whole * hits / samples, whole * sqrt(share * (1 - share) / samples))
-
-    def inner_ball(self) -> Ball | None:
-        """The largest ball inside the closure; None if the polyhedron is empty or flat."""
-        ball = self.chebyshev_ball()
-        return None if ball is None or ball.radius <= TOLERANCE * self.scaled()[-1] else ball
-
-    def in_own_scales(self) -> "tuple[Polyhedron, Float[Tensor, ' d']]":
-        """The polyhedron with each coordinate divided by a size of its own, and these sizes.
-
-        It is the polyhedron itself unless its coordinates have very different sizes, such as 1e6 and 1e-6.
-        """
-        sizes = balanced(self.scaled()[1])[1] if self.dimension > 1 else np.ones(self.dimension)
-        if sizes.max(initial=1.0) <= _ALIKE * sizes.min(initial=1.0):
-            return self, torch.ones(self.dimension).to(self.normals)
-        factors = self._back(sizes)
-        return Polyhedron(self.normals * factors, self.offsets, self.strict), factors
-
-    def scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """The faces that have a normal, scaled by their typical distance from the origin.
-
-        Returns:
-            The faces' numbers, unit normals and scaled offsets, and the typical distance. A face whose distance
-            overflows float64 counts as one without a normal: it is true or false wherever a point can be.
-        """
-        normals, offsets = self.normals.cpu().numpy(), self.offsets.cpu().numpy()
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            largest = np.abs(normals).max(axis=1, initial=0.0)  # squares of small entries would underflow
-            units = normals / largest[:, None]
-            length = np.linalg.norm(units, axis=1)
-            distance = offsets / largest / length
-        faces = np.flatnonzero(np.isfinite(distance))
-        distance = distance[faces]
-        reach = np.abs(distance[distance != 0])
-        scale = float(np.sort(reach)[(len(reach) - 1) // 2]) if reach.size else 1.0
-        return faces, units[faces] / length[faces, None], distance / scale, scale
 
     def _back(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values).to(self.normals)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gatelab.errors import InputError, TooManyPathsError
 from gatelab.gates import GatePattern
 from gatelab.regions.cutting import Cutter, Known, part_of
-from gatelab.regions.plane import TOUCH, Bounds, BoxFrame, checked_bounds
+from gatelab.regions.plane import TOUCH, Bounds, BoxFrame, checked_bounds, refuse_unless_tensors
 from gatelab.regions.replay import Replay
 from gatelab.regions.solids import Solid, cube, sides
 from gatelab.regions.states import States
@@ -86,6 +86,7 @@ class SolidPartition:
 
     def locate(self, points: Float[Tensor, "n 3"]) -> Int[Tensor, " n"]:
         """Return the region of each point; −1 outside the box, or if rounding gives a pattern that no region has."""
+        refuse_unless_tensors(points=points)
         inside = (self._frame.inside(points).abs() <= 1).all(1).tolist()
         keys = {key: region for region, key in enumerate(self._keys)}
         states = self.replay.states(points.to(self.replay.device, torch.float64))

@@ -295,7 +295,8 @@ def locate(corners, starts, boxes, points, rounding, found):
         x, y = points[n, 0], points[n, 1]
         found[n], deepest = -1, -rounding
         for polygon in range(starts.shape[0] - 1):
-            if x < boxes[polygon, 0] or x > boxes[polygon, 1] or y < boxes[polygon, 2] or y > boxes[polygon, 3]:
+            own = boxes[polygon]
+            if not (own[0] <= x <= own[1] and own[2] <= y <= own[3]):  # NaN is in none
                 continue
             depth = _depth(corners, starts[polygon], starts[polygon + 1], x, y, deepest)
             if depth > deepest:

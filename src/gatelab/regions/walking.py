@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from gatelab.errors import InputError
 from gatelab.observe import examples
 from gatelab.regions.plane import Bounds, BoxFrame, checked_bounds
-from gatelab.regions.polyhedron import TOLERANCE, Estimate, Polyhedron
+from gatelab.regions.polyhedron import Estimate, Polyhedron
 from gatelab.regions.programmes import solved
 from gatelab.regions.region import ActivationRegion, region_of
 from gatelab.regions.replay import Replay
 from gatelab.regions.states import States
+from gatelab.regions.view import TOLERANCE
 from gatelab.regions.volume import log_volume_estimate
 
 _STEP = 1e-7  # behind a facet, as a share of the box

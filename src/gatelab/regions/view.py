@@ -1,0 +1,168 @@
+"""The faces of a polyhedron in coordinates of its own.
+
+A body may be a million wide in one coordinate and a millionth in another. Linear programmes, which know one tolerance
+for all coordinates, then lose it, or take its coefficients for 0. Here each coordinate is measured by the body itself:
+by the chord that a line along its axis cuts out of the body, through a point inside. The size of a coefficient alone
+tells nothing, since it may be a rounding error in the place of a 0.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import frexp, inf
+
+import numpy as np
+
+from gatelab.regions.programmes import largest
+
+# HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
+TOLERANCE = 1e-9
+_ALIKE = 1024.0  # coordinates whose sizes differ by no more than this factor are seen as they are
+_SMALL = 1e-7  # HiGHS takes coefficients up to 1e-9 for 0; so much smaller than others they may matter
+_NOISE = 1e-15  # beside the other coefficients of a face, in coordinates of similar sizes: a rounding error
+_ROUNDS = 5  # of finding a point inside and measuring the chords through it
+
+
+@dataclass(frozen=True)
+class View:
+    """The faces of a polyhedron that have a normal, in coordinates y with x = centre + sizes · y.
+
+    A face whose distance overflows float64 counts as one without a normal: it is true or false wherever a point can be.
+
+    Attributes:
+        faces: the faces' numbers.
+        normals: their normals, of length 1.
+        offsets: their offsets. Half of the faces are at a distance of at least 1 from the centre, half at most 1.
+        centre: the point y = 0.
+        sizes: the units of the coordinates.
+    """
+
+    faces: np.ndarray
+    normals: np.ndarray
+    offsets: np.ndarray
+    centre: np.ndarray
+    sizes: np.ndarray
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of the space."""
+        return len(self.sizes)
+
+    def outside(self, points: np.ndarray) -> np.ndarray:
+        """Points y in the polyhedron's coordinates x."""
+        return self.centre + self.sizes * points
+
+    def deepest(self) -> np.ndarray | None:
+        """The centre of the largest ball inside, or of one of radius 1 if larger ones fit; None if the set is empty."""
+        rows = np.c_[self.normals, np.ones(len(self.normals))]
+        best = largest(np.zeros(self.dimension), 1.0, rows, self.offsets, low=0.0, high=1.0)
+        return None if best is None else best[1]
+
+    def inner_point(self) -> np.ndarray | None:
+        """A point deep inside; None if the polyhedron is empty or flat."""
+        point = self.deepest()
+        return None if point is None or self._slack(point).min(initial=inf) <= TOLERANCE else point
+
+    def chords(self, point: np.ndarray) -> np.ndarray:
+        """The lengths of lines along the axes through a point inside; NaN for a coordinate that no face bounds."""
+        slack = self._slack(point)[:, None]
+        lengths = np.zeros(self.dimension)
+        for side in (self.normals, -self.normals):
+            ends = np.divide(slack, side, where=side > 0, out=np.full_like(side, inf)).min(axis=0, initial=inf)
+            lengths += np.where(np.isfinite(ends), ends, 0.0)
+        return np.where(lengths > 0, lengths, np.nan)
+
+    def seen(self, centre: np.ndarray, sizes: np.ndarray) -> "View":
+        """The same faces in other coordinates, given in these ones."""
+        view = _unit_faces(self.normals * sizes, self.offsets - self.normals @ centre)
+        return replace(
+            view, faces=self.faces[view.faces], centre=self.outside(centre), sizes=self.sizes * sizes * view.sizes
+        )
+
+    def _slack(self, point: np.ndarray) -> np.ndarray:
+        return self.offsets - self.normals @ point
+
+
+def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
+    """Return the faces in coordinates in which the body's chords along all axes are about as long.
+
+    If they are so within a factor of 1024 in the given coordinates, these are kept, in one unit. The search for a point
+    inside, through which chords can be measured, is repeated in several units.
+    """
+    given = _unit_faces(normals, offsets)
+    sizes = _intercepts(given)
+    apart = _spread(sizes) > _ALIKE
+    used = given.normals != 0
+    if given.dimension == 1 or not (apart or (used.any() and np.abs(given.normals[used]).min() < _SMALL)):
+        return given
+    terms = np.abs(given.normals) * sizes
+    clear = np.where(terms > _NOISE * terms.max(axis=1, keepdims=True), given.normals, 0.0)
+    noiseless = replace(given, normals=clear)
+    middle = np.zeros(given.dimension)
+    for start in _starts(noiseless, sizes):
+        view = noiseless.seen(middle, start)
+        for _ in range(_ROUNDS):
+            point = view.inner_point()
+            if point is None:
+                break
+            chords = view.chords(point)
+            if _spread(chords) <= _ALIKE:
+                return given if np.array_equal(view.sizes, given.sizes) else view
+            view = view.seen(point, _powers_of_two(np.where(np.isnan(chords), 1.0, chords)))
+    return noiseless.seen(middle, sizes) if apart else given
+
+
+def _starts(view: View, sizes: np.ndarray) -> Iterator[np.ndarray]:
+    """Units of coordinates in which there may be a point well inside."""
+    yield np.ones(view.dimension)
+    yield sizes
+    yield _balanced(view.normals)
+
+
+def _intercepts(view: View) -> np.ndarray:
+    """Where the nearest face crosses each axis, as a power of two; 1 if none does outside of 0."""
+    crossing = (view.normals != 0) & (view.offsets != 0)[:, None]
+    far = np.full_like(view.normals, inf)
+    with np.errstate(over="ignore"):
+        places = np.divide(np.abs(view.offsets)[:, None], np.abs(view.normals), where=crossing, out=far)
+    nearest = places.min(axis=0, initial=inf)
+    return _powers_of_two(np.where(np.isfinite(nearest), nearest, 1.0))
+
+
+def _balanced(rows: np.ndarray) -> np.ndarray:
+    """Powers of two for columns, by which with others for rows a matrix's entries become as equal as they can.
+
+    The geometric means of all rows and of all columns become about 1 (Curtis and Reid 1972).
+    """
+    used = rows != 0
+    logs = np.log2(np.abs(rows), where=used, out=np.zeros_like(rows))
+    powers = [np.zeros((len(rows), 1)), np.zeros((1, rows.shape[1]))]
+    for _ in range(20):
+        for axis in (1, 0):
+            total = np.where(used, logs + powers[axis], 0).sum(axis=axis, keepdims=True)
+            powers[1 - axis] = -total / np.maximum(1, used.sum(axis=axis, keepdims=True))
+    return np.exp2(np.clip(powers[1].round(), -500, 500)).ravel()
+
+
+def _unit_faces(normals: np.ndarray, offsets: np.ndarray) -> View:
+    """The faces that have a normal, in units of their typical distance from 0."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        most = np.abs(normals).max(axis=1, initial=0.0)  # squares of small entries would underflow
+        units = normals / most[:, None]
+        length = np.linalg.norm(units, axis=1)
+        distance = offsets / most / length
+    faces = np.flatnonzero(np.isfinite(distance))
+    distance = distance[faces]
+    reach = np.abs(distance[distance != 0])
+    scale = float(np.sort(reach)[(len(reach) - 1) // 2]) if reach.size else 1.0
+    nowhere = np.zeros(normals.shape[1])
+    return View(faces, units[faces] / length[faces, None], distance / scale, nowhere, np.full_like(nowhere, scale))
+
+
+def _spread(sizes: np.ndarray) -> float:
+    """The ratio of the largest size to the smallest; 1 if none is known."""
+    known = sizes[~np.isnan(sizes)]
+    return float(known.max() / known.min()) if known.size else 1.0
+
+
+def _powers_of_two(values: np.ndarray) -> np.ndarray:
+    return np.array([2.0 ** (frexp(value)[1] - 1) for value in values.tolist()])
