@@ -110,13 +110,24 @@ def between(low: tuple[float, ...], high: tuple[float, ...]) -> Polyhedron:
 
 @pytest.mark.parametrize("near", [0.0, 1e-3, 1e-9])
 def test_a_box_with_a_face_near_the_origin(near):
-    """Where faces cross the axes tells how long this body is in y and z, but not in x."""
-    check(between((-near, -1e6, -1e-6), (1e6, 1e6, 1e-6)))
+    """Where faces cross the axes tells how long this body is along the other axes, but not along the first."""
+    check(between((-near, -1e6, -1e6, -1e-6), (1e6, 1e6, 1e6, 1e-6)))
 
 
 def test_a_long_body_that_only_a_small_coefficient_keeps_from_being_empty():
     rows = torch.tensor([[1e-12, 1], [-1e-12, -1], [1, 0], [-1, 0], [0, 1], [0, -1]])
     check(Polyhedron(rows, torch.tensor([1.1, -0.9, 1e12, -1, 0.5, 2])))
+
+
+def test_a_long_wedge_that_is_thin_in_one_coordinate():
+    """As large a ball as its thickness allows fits into its tip, too, where all chords are about as long."""
+    units = 2.0 ** torch.tensor([20, -20, 20])
+    rows = torch.tensor(
+        [[0.38, 0.19, -0.5], [-0.44, 1.6e-21, 0.043], [-1.9e-21, -0.42, -0.35], [0.092, -3.4e-22, -0.37]]
+    )
+    offsets = torch.tensor([0.46, 0.29, 0.58, 0.1])
+    sides = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, -1, 0]])
+    check(Polyhedron(torch.cat([rows, sides]) / units, torch.cat([offsets, torch.ones(4)])))
 
 
 def test_lines_that_meet_far_away_only_by_rounding():
@@ -184,6 +195,11 @@ def test_bodies_very_far_from_the_origin():
     assert half_strip.bounding_box().tolist() == [[-inf, pytest.approx(-1e21)], pytest.approx([-1, 1])]
     far = Polyhedron(torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]]), torch.tensor([-0.5e21, 1e21, 1, 1]))
     check(far)
+
+
+def test_a_face_that_is_very_far_away_is_needed():
+    """Its offset plus 1 is its offset."""
+    assert Polyhedron(torch.tensor([[1.0], [-1]]), torch.tensor([1e17, -1])).irredundant().faces == 2
 
 
 @pytest.mark.parametrize("lid", [1e-2, 1e-3, 1e-4])

@@ -12,13 +12,14 @@ from math import frexp, inf
 
 import numpy as np
 
-from gatelab.regions.programmes import largest
+from gatelab.regions.programmes import largest, solved
 
 # HiGHS satisfies constraints to about this much. A thinner set counts as empty, and closer faces count as one.
 TOLERANCE = 1e-9
 _ALIKE = 1024.0  # coordinates whose sizes differ by no more than this factor are seen as they are
 _SMALL = 1e-7  # HiGHS takes coefficients up to 1e-9 for 0; so much smaller than others they may matter
 _NOISE = 1e-15  # beside the other coefficients of a face, in coordinates of similar sizes: a rounding error
+_LEVELS = 8  # of distances from faces that are maximised one after another
 _ROUNDS = 5  # of finding a point inside and measuring the chords through it
 
 
@@ -31,7 +32,7 @@ class View:
     Attributes:
         faces: the faces' numbers.
         normals: their normals, of length 1.
-        offsets: their offsets. Half of the faces are at a distance of at least 1 from the centre, half at most 1.
+        offsets: their offsets, the distances of the faces from the centre.
         centre: the point y = 0.
         sizes: the units of the coordinates.
     """
@@ -62,6 +63,28 @@ class View:
         point = self.deepest()
         return None if point is None or self._slack(point).min(initial=inf) <= TOLERANCE else point
 
+    def middle(self) -> np.ndarray | None:
+        """A point inside that is far from all faces, as measured by how far from each a point can be; None as above.
+
+        Of the points farthest from all faces a programme takes one at an end of the body, such as a tip of a long thin
+        wedge. So faces that limit the distance are let half as near, and the distance from the others is maximised.
+        """
+        point = self.inner_point()
+        free, least = np.ones(len(self.normals)), np.zeros(len(self.normals))
+        cost = np.r_[np.zeros(self.dimension), -1.0]
+        everywhere: list[tuple[float | None, float | None]] = [(None, None)] * self.dimension
+        for _ in range(_LEVELS):
+            if point is None or not free.any():
+                break
+            best = solved(cost, np.c_[self.normals, free], self.offsets - least, bounds=[*everywhere, (0.0, None)])
+            if best.status != 0 or self._slack(best.x[:-1]).min() <= TOLERANCE:
+                break
+            point, limiting = best.x[:-1], (best.ineqlin.marginals != 0) & (free > 0)
+            if not limiting.any():
+                break
+            least[limiting], free[limiting] = best.x[-1] / 2, 0.0
+        return point
+
     def chords(self, point: np.ndarray) -> np.ndarray:
         """The lengths of lines along the axes through a point inside; NaN for a coordinate that no face bounds."""
         slack = self._slack(point)[:, None]
@@ -74,21 +97,26 @@ class View:
     def seen(self, centre: np.ndarray, sizes: np.ndarray) -> "View":
         """The same faces in other coordinates, given in these ones."""
         view = _unit_faces(self.normals * sizes, self.offsets - self.normals @ centre)
-        return replace(
-            view, faces=self.faces[view.faces], centre=self.outside(centre), sizes=self.sizes * sizes * view.sizes
-        )
+        faces, middle = self.faces[view.faces], self.outside(centre)
+        return replace(view, faces=faces, centre=middle, sizes=self.sizes * sizes)
+
+    def from_typical_distance(self) -> "View":
+        """The same with the typical distance of the faces as the unit, their lower median."""
+        reach = np.abs(self.offsets[self.offsets != 0])
+        unit = float(np.sort(reach)[(len(reach) - 1) // 2]) if reach.size else 1.0
+        return replace(self, offsets=self.offsets / unit, sizes=self.sizes * unit)
 
     def _slack(self, point: np.ndarray) -> np.ndarray:
         return self.offsets - self.normals @ point
 
 
 def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
-    """Return the faces in coordinates in which the body's chords along all axes are about as long.
+    """Return the faces in coordinates in which the body's chords along all axes are about as long as the unit.
 
-    If they are so within a factor of 1024 in the given coordinates, these are kept, in one unit. The search for a point
-    inside, through which chords can be measured, is repeated in several units.
+    If they are so within a factor of 1024 in the given coordinates, these are kept, in one unit: the faces' typical
+    distance. The search for a point inside, through which chords can be measured, is repeated in several units.
     """
-    given = _unit_faces(normals, offsets)
+    given = _unit_faces(normals, offsets).from_typical_distance()
     sizes = _intercepts(given)
     apart = _spread(sizes) > _ALIKE
     used = given.normals != 0
@@ -99,16 +127,16 @@ def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
     noiseless = replace(given, normals=clear)
     middle = np.zeros(given.dimension)
     for start in _starts(noiseless, sizes):
-        view = noiseless.seen(middle, start)
+        view = noiseless.seen(middle, start).from_typical_distance()
         for _ in range(_ROUNDS):
-            point = view.inner_point()
+            point = view.middle()
             if point is None:
                 break
             chords = view.chords(point)
-            if _spread(chords) <= _ALIKE:
-                return given if np.array_equal(view.sizes, given.sizes) else view
+            if _spread(np.r_[1.0, chords]) <= _ALIKE:
+                return view
             view = view.seen(point, _powers_of_two(np.where(np.isnan(chords), 1.0, chords)))
-    return noiseless.seen(middle, sizes) if apart else given
+    return noiseless.seen(middle, sizes).from_typical_distance() if apart else given
 
 
 def _starts(view: View, sizes: np.ndarray) -> Iterator[np.ndarray]:
@@ -144,18 +172,15 @@ def _balanced(rows: np.ndarray) -> np.ndarray:
 
 
 def _unit_faces(normals: np.ndarray, offsets: np.ndarray) -> View:
-    """The faces that have a normal, in units of their typical distance from 0."""
+    """The faces that have a normal, which gets length 1."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         most = np.abs(normals).max(axis=1, initial=0.0)  # squares of small entries would underflow
         units = normals / most[:, None]
         length = np.linalg.norm(units, axis=1)
         distance = offsets / most / length
     faces = np.flatnonzero(np.isfinite(distance))
-    distance = distance[faces]
-    reach = np.abs(distance[distance != 0])
-    scale = float(np.sort(reach)[(len(reach) - 1) // 2]) if reach.size else 1.0
     nowhere = np.zeros(normals.shape[1])
-    return View(faces, units[faces] / length[faces, None], distance / scale, nowhere, np.full_like(nowhere, scale))
+    return View(faces, units[faces] / length[faces, None], distance[faces], nowhere, np.ones_like(nowhere))
 
 
 def _spread(sizes: np.ndarray) -> float:
