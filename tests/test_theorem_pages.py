@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from gatelab.lab.verdicts import Check
+from gatelab.lab.verdicts import Check, Side
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))
 
@@ -11,8 +11,8 @@ import theorem_pages
 
 
 def test_a_contrast_reads_as_a_lower_bound():
-    line = theorem_pages._check_line(Check("−(spread)", -0.25, -0.01, "the gates differ"))
-    assert line.replace("\N{NO-BREAK SPACE}", " ") == "| contrast: spread | 0.25 | ≥ 0.01 | the gates differ |\n"
+    line = theorem_pages._check_line(Check("spread", 0.25, 0.01, "the gates differ", Side.AT_LEAST))
+    assert line.replace("\N{NO-BREAK SPACE}", " ") == "| spread | 0.25 | ≥ 0.01 | the gates differ |\n"
 
 
 def test_an_error_reads_as_an_upper_bound_and_does_not_break_at_its_minus():

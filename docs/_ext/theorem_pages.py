@@ -14,7 +14,7 @@ from sphinx.util import logging
 
 from gatelab.figures.facts import Plot
 from gatelab.lab.theorem import TheoremResult
-from gatelab.lab.verdicts import Check, Outcome
+from gatelab.lab.verdicts import Check, Outcome, Side
 from gatelab.papers import all_theorems, find_theorems
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,10 @@ SYMBOLS = {
         r"ΔW": "ΔW: update of the weights",
     },
 }
+AT_LEAST = (
+    "Numbers with ≥ are contrasts, which a wrong formula or a trivial case would make small: they show that the check "
+    "could have failed.\n"
+)
 PRINTED = (
     ":::{note}\nThe paper prints a formula here that is wrong. This page states how it is wrong; *holds* means that "
     "the printed formula fails in just that way.\n:::\n"
@@ -142,6 +146,7 @@ def _page(result: TheoremResult, how: str) -> str:
         f"{result.seed}). `gatelab theorems {result.id}` measures it again, `--seed 1` with other random numbers.\n",
         f"Symbols: {'; '.join(symbols)}.\n" if symbols else "",
         "| measured | value | must be | why this bound |\n|---|---|---|---|\n" + "".join(map(_check_line, checks)),
+        AT_LEAST if any(check.side is Side.AT_LEAST for check in checks) else "",
         f"![{result.id}]({result.id}.svg)\n",
         f"*{_caption(result)}*\n",
         f"## How it is measured\n\n{how}\n" if how else "",
@@ -157,13 +162,9 @@ def _symbols(paper: str, text: str) -> list[str]:
 
 
 def _check_line(check: Check) -> str:
-    """Return a line of the table; a contrast, written −(x) ≤ −b in the code, reads x ≥ b here."""
-    negated = re.fullmatch(r"−\((.*)\)", check.what, flags=re.DOTALL)
-    what, bound, sign = (negated[1], "≥", -1) if negated else (check.what, "≤", 1)
-    label = f"contrast: {what}" if negated else what
-    value, tolerance = sign * check.value + 0.0, sign * check.tolerance + 0.0  # + 0.0 turns −0 into 0
-    bounded = f"{bound}\N{NO-BREAK SPACE}{_number(tolerance)}"
-    return f"| {_cell(label)} | {_number(value)} | {bounded} | {_cell(check.because)} |\n"
+    """Return a line of the table."""
+    bounded = f"{check.side.value}\N{NO-BREAK SPACE}{_number(check.bound)}"
+    return f"| {_cell(check.what)} | {_number(check.value)} | {bounded} | {_cell(check.because)} |\n"
 
 
 def _number(value: float) -> str:

@@ -51,7 +51,7 @@ def test_one_theorem_in_detail_with_a_plot(tmp_path):
     answer = invoke("theorems", "npk-2.1", "--plot", str(tmp_path / "figure.svg"))
     assert answer.exit_code == 0, answer.output
     assert "Proposition 2.1: holds" in answer.output
-    assert "tolerance: an identity" in answer.output
+    assert "why this bound: an identity" in answer.output
     assert (tmp_path / "figure.svg").exists()
 
 
@@ -61,7 +61,8 @@ def test_json_is_for_machines():
     assert record["id"] == "npk-C.2"
     assert record["verdict"] == "holds"
     assert record["seed"] == 3
-    assert record["checks"][0]["value"] <= record["checks"][0]["tolerance"]
+    assert [check["side"] for check in record["checks"]] == ["≤", "≥"]
+    assert record["checks"][0]["value"] <= record["checks"][0]["bound"]
 
 
 def test_list_measures_nothing():

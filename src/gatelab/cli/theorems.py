@@ -29,7 +29,7 @@ def theorems(
     only_list: Annotated[bool, typer.Option("--list", help="List the theorems without checking them.")] = False,
     seed: Annotated[int, typer.Option(help="The seed of all random networks and data.")] = 0,
 ) -> None:
-    """Check the papers' theorems numerically; print the measured numbers, tolerances and verdicts.
+    """Check the papers' theorems numerically; print the measured numbers, their bounds and verdicts.
 
     The exit code is 1 if a theorem fails.
     """
@@ -89,9 +89,9 @@ def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
     from rich.table import Table
 
     table = Table()
-    for name in ("id", "statement", "measured", "value", "tolerance", "verdict"):
+    for name in ("id", "statement", "measured", "value", "must be", "verdict"):
         wide = name in ("statement", "measured")
-        justify = "right" if name in ("value", "tolerance") else "left"
+        justify = "right" if name in ("value", "must be") else "left"
         table.add_column(name, ratio=3 if wide else None, no_wrap=not wide, justify=justify)
     for result in results:
         for row, check in enumerate(result.measurement.checks):
@@ -101,7 +101,7 @@ def _print_table(console: "Console", results: "list[TheoremResult]") -> None:
                 escape(f"{result.name}. {result.statement}") if first else "",
                 escape(check.what),
                 f"{check.value:.2g}",
-                f"≤ {check.tolerance:.2g}",
+                f"{check.side.value} {check.bound:.2g}",
                 _coloured(result) if first else "",
                 end_section=row == len(result.measurement.checks) - 1,
             )
@@ -117,9 +117,11 @@ def _print_detail(console: "Console", result: "TheoremResult") -> None:
     for check in result.measurement.checks:
         mark = "holds" if check.holds else "FAILS"
         console.print(
-            f"  {check.what}: {check.value:.3g} ≤ {check.tolerance:.3g} {mark}", highlight=False, markup=False
+            f"  {check.what}: {check.value:.3g}, must be {check.side.value} {check.bound:.3g}: {mark}",
+            highlight=False,
+            markup=False,
         )
-        console.print(f"    tolerance: {check.because}", style="dim", highlight=False, markup=False)
+        console.print(f"    why this bound: {check.because}", style="dim", highlight=False, markup=False)
     for note in result.measurement.notes:
         console.print(f"  note: {note}", highlight=False, markup=False)
     console.print(f"\nseed {result.seed}, {result.seconds:.1f} s", highlight=False)

@@ -16,7 +16,7 @@ from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
 from gatelab.lab.theorem import Measurement
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.verdicts import Check, Claim, Sample
+from gatelab.lab.verdicts import Check, Claim, Sample, Side
 from gatelab.lab.verdicts.fits import fitted_power
 
 FLAT = 0.01  # a curve of accuracies is flat if its last fifth gains less than this over the fifth before
@@ -180,4 +180,4 @@ def agrees(what: str, found: Tensor, predicted: Tensor, tolerance: float, becaus
 
 def at_least(what: str, value: float, least: float, because: str) -> Check:
     """Check that a value is at least ``least``: mostly a contrast that shows that the theorem was really tested."""
-    return Check(f"−({what})", -value, -least, because)
+    return Check(what, value, least, because, Side.AT_LEAST)

@@ -17,13 +17,14 @@ from gatelab.lab.verdicts.comparisons import above, below, equivalent, greater, 
 from gatelab.lab.verdicts.counts import later, share_above
 from gatelab.lab.verdicts.fits import exponents, share_of_gap
 from gatelab.lab.verdicts.sample import Sample, readable
-from gatelab.lab.verdicts.verdict import Check, Claim, Outcome, Verdict, undecided, within
+from gatelab.lab.verdicts.verdict import Check, Claim, Outcome, Side, Verdict, undecided, within
 
 __all__ = [
     "Check",
     "Claim",
     "Outcome",
     "Sample",
+    "Side",
     "Verdict",
     "above",
     "all_of",

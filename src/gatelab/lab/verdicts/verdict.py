@@ -152,30 +152,41 @@ class Claim:
         return self.verdict.text()
 
 
+class Side(StrEnum):
+    """On which side of its bound a number must be."""
+
+    AT_MOST = "≤"
+    AT_LEAST = "≥"
+
+
 @dataclass(frozen=True)
 class Check:
-    """A number that must not exceed its tolerance; a theorem holds if all its checks hold.
+    """A number and its bound; a theorem holds if all its checks hold.
 
     Args:
         what: the quantity, in a few words.
         value: what was measured.
-        tolerance: the largest value at which the theorem holds.
-        because: where the tolerance comes from.
+        bound: the largest value at which the theorem holds, or the least.
+        because: where the bound comes from.
+        side: whether the value must be at most the bound, as an error, or at least, as the error of a wrong formula.
 
     Example:
         >>> Check("relative error", 1e-12, 1e-10, "float64 rounding").holds
+        True
+        >>> Check("error without the gates", 0.3, 0.01, "some are closed", Side.AT_LEAST).holds
         True
     """
 
     what: str
     value: float
-    tolerance: float
+    bound: float
     because: str
+    side: Side = Side.AT_MOST
 
     @property
     def holds(self) -> bool:
-        """Whether the value is within its tolerance; NaN never is."""
-        return self.value <= self.tolerance
+        """Whether the value is on its side of the bound; NaN never is."""
+        return self.value <= self.bound if self.side is Side.AT_MOST else self.value >= self.bound
 
 
 def exact(holds: bool, effect: float, evidence: str) -> Verdict:
