@@ -29,6 +29,7 @@ _EXPERIMENTS = {
     "halfspace.fashion": "halfspace-fashion",
     "halfspace.figure8": "halfspace-figure8",
     "halfspace.hardening": "halfspace-hardening halfspace-hardening-mnist",
+    "halfspace.hardening_steps": "halfspace-hardening-steps",
     "halfspace.tables": "halfspace-table1 halfspace-table2",
     "gdln.localisation": "gdln-localisation",
     "gdln.phase_diagram": "gdln-phase-diagram",

@@ -16,7 +16,7 @@ from gatelab.lab.runs import Cell, Result
 from gatelab.lab.runs.cells import Work
 from gatelab.lab.theorem import Measurement
 from gatelab.lab.training import TrainConfig
-from gatelab.lab.verdicts import Check, Claim, Sample, Side
+from gatelab.lab.verdicts import Check, Claim, Sample, Side, readable
 from gatelab.lab.verdicts.fits import fitted_power
 
 FLAT = 0.01  # a curve of accuracies is flat if its last fifth gains less than this over the fifth before
@@ -85,6 +85,11 @@ def last_gain(histories: Iterable[Sequence[float]]) -> Sample:
         return sum(last) / len(last) - sum(before) / len(before)
 
     return Sample(tuple(gain(history) for history in histories))
+
+
+def last_loss(histories: Iterable[Sequence[float]]) -> str:
+    """Format the mean over runs of the training loss at the last epoch, from each run's curve."""
+    return readable(numbers(history[-1] for history in histories).mean)
 
 
 def learning_curves(histories: Mapping[str, Iterable[Sequence[float]]]) -> FigureFacts:

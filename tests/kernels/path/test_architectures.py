@@ -11,6 +11,7 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.errors import UnsupportedModelError
+from gatelab.gates import HardGate
 from gatelab.kernels.path import kernel as path_kernel_module
 from tests.references.replay import exact_kernel, sampled_kernel
 
@@ -88,6 +89,11 @@ TINY = {
                     a=nn.Linear(2, 2), b=nn.Linear(2, 2), c=nn.Linear(4, 1)), (2,)),
     "skip to the output": (
         lambda: Net(lambda s, x: s.b(F.relu(s.a(x))) + s.c(x), a=nn.Linear(2, 2), b=nn.Linear(2, 1), c=nn.Linear(2, 1)), (2,)),
+    "skip behind flattened pixels": (
+        lambda: Net(lambda s, x: s.b(F.relu(h := s.a(x.flatten(1))) + h), a=nn.Linear(4, 2), b=nn.Linear(2, 1)), (2, 1, 2)),
+    "skip behind pixels shown twice": (
+        lambda: Net(lambda s, x: s.b(F.relu(h := s.a(x.expand(-1, 2, -1, -1).flatten(1))) + h),
+                    a=nn.Linear(4, 2), b=nn.Linear(2, 1)), (1, 1, 2)),
     "logits by pooling": (
         sequential(conv(1, 2, 2), nn.ReLU, conv(2, 1, 1), lambda: nn.AdaptiveAvgPool2d(1), nn.Flatten), (1, 3, 3)),
 }  # fmt: skip
@@ -168,6 +174,14 @@ def test_dense_networks_agree_by_bits_and_by_rules():
         torch.testing.assert_close(
             gl.neural_path_kernel(dressed, x, normalise=normalise), gl.neural_path_kernel(plain, x, normalise=normalise)
         )
+
+
+def test_a_constant_image_is_the_overlap_times_its_size():
+    """A piecewise constant DLGN behind a flattening: its value network reads ones, at 2 × 12 places."""
+    gated = gl.models.DeepLinearlyGatedNetwork([24, 7, 6, 1], gate=HardGate(), piecewise_constant=True)
+    model, x, y = nn.Sequential(nn.Flatten(), gated), torch.randn(5, 2, 3, 4), torch.randn(4, 2, 3, 4)
+    overlap = gl.overlap_kernel(gl.capture_gates(model, x), gl.capture_gates(model, y))
+    torch.testing.assert_close(gl.neural_path_kernel(model, x, y), 24 * overlap.to(x))
 
 
 def test_papers_networks_have_a_kernel():

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from gatelab.kernels.path.first_fields import FirstField, first_field
 from gatelab.kernels.path.pairs import AllPairs, OffsetPairs, Pairs
-from gatelab.kernels.path.planning import WeightLayer, offsets_wanted, pairs_read, reads_most_positions, takes_patches
+from gatelab.kernels.path.planning import (
+    WeightLayer,
+    offsets_wanted,
+    pairs_read,
+    reads_most_positions,
+    takes_patches,
+    takes_product,
+)
 from gatelab.kernels.path.pooled_windows import Windows, between_windows, windows_of
 from gatelab.kernels.path.selections import Gathering, gathered
 from gatelab.kernels.path.signals import Signal, Term
@@ -56,6 +63,8 @@ class Covariances:
                 entries = self._known[number][self._i, self._j][:, :, None, None, None]
             elif takes_patches(a, form):
                 entries = self._of_patches(a, b)
+            elif takes_product(a):
+                entries = self._of_inputs(a.inputs, b.inputs)
             elif (first := first_field(a, b, form, self._i, self._j)) is not None:
                 self._fields[number] = first
                 continue
@@ -99,6 +108,14 @@ class Covariances:
             grouped = flat.unflatten(1, (layer.groups, -1))
             patches.append(grouped.flatten(2, -2))
         return AllPairs(a.size).products(*patches)
+
+    def _of_inputs(self, a: Signal, b: Signal) -> Float[Tensor, "n m 1 1 1"]:
+        """The covariance of a first dense layer: one product of all channels and positions that it reads."""
+        left, right = (
+            _rows(term.multiplier, rows).expand(-1, len(term.channels), -1, -1).flatten(1)
+            for (term,), rows in ((a.terms, self._i), (b.terms, self._j))
+        )
+        return (left @ right.T)[:, :, None, None, None]
 
     def _of_terms(self, left: Term, right: Term, pairs: Pairs, channels: int, groups: int) -> Tensor | None:
         key = (id(left), id(right), channels, groups)  # a signal and its continuation share terms

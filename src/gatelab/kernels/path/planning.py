@@ -114,6 +114,12 @@ def takes_patches(layer: WeightLayer, form: Pairs) -> bool:
     return layer.inputs.is_input and layer.geometry is not None and isinstance(form, AllPairs)
 
 
+def takes_product(layer: WeightLayer) -> bool:
+    """Whether a first dense layer is one product of the inputs it reads, over channels and positions at once."""
+    terms = layer.inputs.terms
+    return layer.geometry is None and len(terms) == 1 and terms[0].is_input and terms[0].simple
+
+
 def reads_most_positions(term: Term, positions: int) -> bool:
     """Whether a term has more taps than its field has positions, so that it is better written as a matrix."""
     shared = term.index is not None and term.index.shape[:2] == (1, 1)
@@ -128,7 +134,7 @@ def largest_covariance(layers: list[WeightLayer], forms: Mapping[int, Pairs], wi
         if number in without:
             continue
         sizes.append(layer.groups * prod(form.shape))
-        for term in layer.inputs.terms if not takes_patches(layer, form) else ():
+        for term in layer.inputs.terms if not (takes_patches(layer, form) or takes_product(layer)) else ():
             fine = term.multiplier.shape[2] * term.multiplier.shape[3]
             inner = pairs_read(layer, form)
             entries = fine**2 if isinstance(inner, AllPairs) else prod(inner.shape)

@@ -28,6 +28,7 @@ from gatelab.papers.common import (
     findings,
     flatness,
     last_gain,
+    last_loss,
     learning_curves,
     training,
 )
@@ -104,6 +105,11 @@ def _findings(config: CntkConfig, results: Mapping[str, Result]) -> Findings:
         RELU: [result["test_accuracy"][0] for result in runs("relu")],
     }
     gains = {name: last_gain(history) for name, history in histories.items()}
+    losses = {
+        RANDOM: last_loss([result["train_loss"][0] for result in runs("fixed")]),
+        LEARNT: last_loss([result["train_loss"][1] for result in runs("fixed")]),
+        RELU: last_loss([result["train_loss"][0] for result in runs("relu")]),
+    }
     last = {name: Sample.last(history) for name, history in histories.items()}
     last |= {name: Sample(tuple(result[name] for result in runs("kernels"))) for name in (LIMIT, CNTK)}
     return findings(
@@ -112,9 +118,9 @@ def _findings(config: CntkConfig, results: Mapping[str, Result]) -> Findings:
         f"{last[LEARNT].text()} %, the ReLU network {last[RELU].text()} %.",
         Table(
             "Test accuracy in percent, mean ± standard deviation over runs",
-            ("", "ours", "last gain", "published, all of CIFAR-10"),
+            ("", "ours", "last gain", "training loss", "published, all of CIFAR-10"),
             tuple(
-                (name, last[name].text(), gains[name].text() if name in gains else "", published)
+                (name, last[name].text(), gains[name].text() if name in gains else "", losses.get(name, ""), published)
                 for name, published in PUBLISHED.items()
             ),
             f"Networks at their last epoch. Every row of a run learns from the same examples. {flatness(gains)}",

@@ -137,7 +137,8 @@ def _stage_findings(config: StagesConfig, results: Mapping[str, Result]) -> Find
         Claim("Accuracy rises from stage to stage", rising),
         Claim("Gates of the last stage beat those of the first", greater(stages[-1], stages[0], paired=True)),
         Claim("Gates of the last stage are as good as ReLU, within 1.5 points", as_good),
-        f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60 and 80.",
+        f"{config.epochs} epochs for the network, {config.value_epochs} for values; the paper: 60, and 80 in its "
+        "authors' code.",
         "Gates are those at the end of a stage, as in the paper's text; its authors' code takes the best so far.",
     )
 
