@@ -115,8 +115,24 @@ def test_tiles_and_blocks_agree(monkeypatch):
     torch.testing.assert_close(swapped.ntk.T, whole.ntk)
 
 
-def test_bad_input(unchecked):
-    with pytest.raises(InputError, match="an odd size"):
-        convolutional_kernels(torch.ones(1, 1, 2, 2), convolutions=1, pooled=True, filter_size=2)
-    with pytest.raises(InputError, match="images of shape"):
-        convolutional_kernels(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 3, 3), convolutions=1, pooled=True)
+@pytest.mark.parametrize(
+    ("shape", "settings", "message"),
+    [
+        ((1, 1, 2, 2), {"filter_size": 2}, "give an odd one"),
+        ((1, 1, 2, 2), {"filter_size": -1}, "filter_size is -1"),
+        ((1, 1, 2, 2), {"filter_size": 3.0}, "filter_size is 3.0"),
+        ((1, 1, 2, 2), {"convolutions": 0}, "convolutions is 0"),
+        ((1, 1, 2, 2), {"y": torch.ones(1, 1, 3, 3, dtype=torch.float64)}, "images of shape"),
+        ((1, 1, 2, 2), {"y": torch.ones(1, 1, 2, 2, dtype=torch.float32)}, "use y.to"),
+        ((2, 3, 3), {}, "gray ones have one channel"),
+        ((2, 0, 3, 3), {}, "none of them empty"),
+    ],
+)
+def test_bad_input(unchecked, shape, settings, message):
+    with pytest.raises(InputError, match=message):
+        convolutional_kernels(torch.ones(shape), **{"convolutions": 1, "pooled": True, **settings})
+
+
+def test_kernels_beyond_the_dtype_are_refused():
+    with pytest.raises(InputError, match=r"larger than torch\.float32"):
+        convolutional_kernels(1e25 * torch.ones(1, 1, 2, 2, dtype=torch.float32), convolutions=1, pooled=True)

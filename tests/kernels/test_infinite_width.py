@@ -119,6 +119,28 @@ def test_fixed_gates_at_depth_two_by_hand():
     assert fixed_gates_ntk(x, y, depth=2).item() == pytest.approx(2 * 1 * 0.75)  # an angle of π/4
 
 
+def test_examples_of_extreme_sizes():
+    """Their squares underflow or overflow, the kernel does not; every kernel is homogeneous in each example."""
+    x, y = torch.tensor([[1.0, 1.0], [3.0, -1.0]]), torch.tensor([[1.0, 0.0]])
+    small, large = 1e-170, 1e130
+    for kernel in (gl.infinite_width_ntk, fixed_gates_ntk):
+        expected = 1e-40 * kernel(x, y, depth=3)
+        torch.testing.assert_close(kernel(small * x, large * y, depth=3), expected, rtol=1e-12, atol=0)
+    tiny = gl.infinite_width_ntk(torch.tensor([[5e-320]]), torch.tensor([[1e300]]), depth=3)
+    torch.testing.assert_close(tiny, 2 * torch.tensor([[5e-320]]) * 1e300, rtol=1e-12, atol=0)
+
+
+def test_kernels_beyond_the_dtype_are_refused():
+    with pytest.raises(InputError, match=r"larger than torch\.float64"):
+        fixed_gates_ntk(torch.full((1, 2), 1e200), depth=2)
+
+
+@pytest.mark.parametrize("last_layer", [-1.0, float("nan"), float("inf"), "1", None])
+def test_a_last_layer_that_is_no_variance_is_refused(unchecked, last_layer):
+    with pytest.raises(InputError, match="last_layer is"):
+        gl.infinite_width_ntk(torch.ones(2, 3), depth=2, last_layer=last_layer)
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="depth is 0"):
         gl.infinite_width_ntk(torch.randn(2, 3), depth=0)

@@ -1,13 +1,18 @@
 """Gradients of images in the layout of their images: the same numbers, and no ReLU that reads two layouts."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import gatelab as gl
 from gatelab.data import load
+from gatelab.data.user_data import UserData
+from gatelab.errors import UnsupportedModelError
 from gatelab.lab import TrainConfig, train
-from gatelab.lab.channels_last import GradientsToo, channels_last, is_compiled, takes_channels_last
+from gatelab.lab.channels_last import GradientsToo, Layout, channels_last, is_compiled, layout_for
 from gatelab.lab.team import SingleTeam
 
 ENDS = {
@@ -111,8 +116,98 @@ def test_a_model_that_views_its_images_does_not_take_the_layout():
         def forward(self, x):
             return x.view(len(x), -1)
 
-    assert not takes_channels_last(Viewing(), torch.randn(2, 3, 4, 4))
-    assert takes_channels_last(nn.Flatten(), torch.randn(2, 3, 4, 4))
+    assert layout_for(Viewing(), torch.randn(2, 3, 4, 4)) is Layout.GIVEN
+    assert layout_for(nn.Flatten(), torch.randn(2, 3, 4, 4)) is Layout.GRADIENTS
+
+
+class Doubling(torch.autograd.Function):
+    """Its backward pass needs a gradient with adjacent pixels."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        (gradient,) = gradients
+        return (2 * gradient.view(len(gradient), -1)).view(gradient.shape)
+
+
+class Network(nn.Module):
+    """A convolution, something that depends on the layout, and a dense layer."""
+
+    def __init__(self, end, features):
+        super().__init__()
+        self.conv, self.dense, self._end = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(features, 4), end
+
+    def forward(self, x):
+        return self.dense(self._end(self.conv(x), self.training))
+
+
+def _overwritten(h, _training):
+    h.flatten(1).clamp_(min=0)  # a view of h if pixels are adjacent, else a copy
+    return h.mean((2, 3))
+
+
+def _viewed_in_training(h, training):
+    return h.view(len(h), -1) if training else h.reshape(len(h), -1)
+
+
+STUBBORN = {
+    "a backward pass that views": (lambda: Network(lambda h, _: Doubling.apply(h).mean((2, 3)), 4), Layout.IMAGES),
+    "a flattening that is overwritten": (lambda: Network(_overwritten, 4), Layout.GIVEN),
+    "a view in training alone": (lambda: Network(_viewed_in_training, 4 * 36), Layout.GIVEN),
+}
+
+
+@pytest.mark.parametrize("name", STUBBORN)
+def test_models_that_depend_on_the_layout_train_as_in_a_plain_loop(name):
+    torch.manual_seed(0)
+    make, layout = STUBBORN[name]
+    x, y = torch.randn(12, 3, 6, 6), torch.arange(12) % 4
+    model = make()
+    assert layout_for(model, x[:2]) is layout
+    plain = copy.deepcopy(model)
+    config = TrainConfig(epochs=3, batch_size=12, optimiser="sgd", learning_rate=0.1)
+    train(SingleTeam(model), UserData("random", x, y, x, y, tuple("abcd")), config, [0])
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        F.cross_entropy(plain(x), y).backward()
+        optimiser.step()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+
+
+class GrayViewing(nn.Module):
+    """One channel lies the same in both layouts, so only kept gates bring the other one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.gate, self.other_gate, self.dense = nn.ReLU(), nn.ReLU(), nn.Linear(6 * 64, 3)
+
+    def forward(self, x):
+        h = self.other_gate(self.second(self.gate(self.first(x))))
+        return self.dense(h.view(len(h), -1))
+
+
+def test_kept_gates_do_without_a_layout_that_a_view_refuses():
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 1, 8, 8), torch.arange(20) % 3
+    model = gl.to_dgn(GrayViewing(), gl.Regime.FRNPF_II)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    config = TrainConfig(epochs=1, batch_size=5, optimiser="sgd", learning_rate=0.1)
+    train(SingleTeam(model), UserData("random", x, y, x, y, tuple("abc")), config, [0])
+    assert any(not torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_weights_computed_by_a_hook_are_refused():
+    model = nn.Sequential(nn.Flatten(), torch.nn.utils.weight_norm(nn.Linear(4, 3)))
+    model(torch.randn(2, 4))
+    with pytest.raises(UnsupportedModelError, match=r"parametrizations\.weight_norm"):
+        SingleTeam(model)
 
 
 def small_network():

@@ -78,7 +78,7 @@ def test_the_feature_network_runs_once():
     train(SingleTeam(model), DIGITS, CONFIG, [0])
     once = len(DIGITS.train_x) + len(DIGITS.test_x)
     # How large a step is, whether it draws, what shapes gates have, whether it takes this layout.
-    probes = 1 + 2 + 1 + 2
+    probes = 1 + 2 + 1 + 4 * 2
     assert runs["feature"] == once + probes
     assert runs["value"] >= CONFIG.epochs * once
 

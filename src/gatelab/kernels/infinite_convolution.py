@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.kernels.overflow import refuse_overflow
 from gatelab.kernels.tiles import tiles
 from gatelab.observe import examples
 
@@ -54,7 +55,7 @@ def convolutional_kernels(
     """Compute the kernels of ``convolutions`` layers of k × k filters, each with a ReLU, and a dense readout.
 
     O(n m P k²) for P positions if flattened, O(n m P² k²) with global pooling; in float64, examples in tiles. Angles
-    come from covariances, so where two patches are almost parallel or antiparallel they are exact to 1e-8 only.
+    come from covariances, so where two patches are almost parallel or antiparallel each layer is exact to 2e-8 only.
 
     Args:
         x: images.
@@ -71,10 +72,15 @@ def convolutional_kernels(
         >>> kernels.nngp.item(), kernels.ntk.item()  # one pixel: a fully connected network of depth 3
         (1.0, 3.0)
     """
-    if convolutions < 1 or filter_size % 2 == 0:
-        raise InputError(f"convolutions = {convolutions}, filter_size = {filter_size}; give ≥ 1 and an odd size")
-    rows = examples(x).detach().double()
-    columns = rows if y is None else examples(y, name="y").detach().double()
+    for name, number in (("convolutions", convolutions), ("filter_size", filter_size)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise InputError(f"{name} is {number!r}; give a whole number, at least 1")
+    if filter_size % 2 == 0:
+        raise InputError(f"filter_size is {filter_size}; give an odd one, which has a middle")
+    rows = _images(x, "x")
+    columns = rows if y is None else _images(y, "y")
+    if y is not None and y.dtype != x.dtype:
+        raise InputError(f"x is {x.dtype}, y is {y.dtype}; use y.to({x.dtype})")
     if rows.shape[1:] != columns.shape[1:]:
         raise InputError(f"x has images of shape {tuple(rows.shape[1:])}, y of {tuple(columns.shape[1:])}")
     positions = rows[0, 0].numel() ** (2 if pooled else 1)
@@ -84,7 +90,20 @@ def convolutional_kernels(
         block = found[:, i, j] = _block(rows[i], columns[j], convolutions, filter_size, pooled)
         if y is None:
             found[:, j, i] = block.mT
-    return ConvolutionalKernels(*found.to(x.dtype))
+    found = found.to(x.dtype)
+    refuse_overflow(found, "the infinite-width kernel")
+    return ConvolutionalKernels(*found)
+
+
+def _images(x: Tensor, name: str) -> Float[Tensor, "n c h w"]:
+    """Check images, and return them in float64."""
+    images = examples(x, name=name).detach()
+    if images.ndim != 4 or not images[0].numel():
+        raise InputError(
+            f"{name} has shape {tuple(images.shape)}; give images (examples, channels, height, width), none of them "
+            "empty; gray ones have one channel: x.unsqueeze(1)"
+        )
+    return images.double()
 
 
 def _block(x: Tensor, y: Tensor, convolutions: int, k: int, pooled: bool) -> Float[Tensor, "3 n m"]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import pi
+from math import inf, pi
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gatelab.errors import InputError
@@ -40,8 +40,9 @@ def infinite_width_ntk(
 
     .. math:: K = \frac{c}{2} (\tilde K^{(d)} - \Sigma^{(d)}) + \Sigma^{(d)}
 
-    for weights of variance 2/w, and c/w in the last layer; :func:`infinite_width_kernels` returns K̃ and Σ. With c = 1
-    it is the K^(d) of Eq. 2. With c = 2, the initialisation of npk's Sections 5 and 6, it is K̃, another kernel.
+    for normal weights of variance 2/w, and c/w in the last layer; :func:`infinite_width_kernels` returns K̃ and Σ. With
+    c = 1 it is the K^(d) of Eq. 2. With c = 2, the variance of npk's Sections 5 and 6, it is K̃, another kernel.
+    Signs ±σ in the first layer, as drawn there, have another limit again, since few inputs make no normal sum.
 
     Args:
         x: examples; axes behind the first are flattened.
@@ -80,6 +81,10 @@ class InfiniteWidthKernel:
     def on(self, x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None) -> "_InfiniteWidthTiles":
         """Return the kernel on examples of x against y, to be evaluated block by block."""
         _check(x, y, self.depth)
+        if isinstance(self.last_layer, bool) or not isinstance(self.last_layer, int | float):
+            raise InputError(f"last_layer is {self.last_layer!r}; give a variance times the width, such as 1 or 2")
+        if not 0 <= self.last_layer < inf:
+            raise InputError(f"last_layer is {self.last_layer:g}; a variance is finite and not negative")
         return _InfiniteWidthTiles(self.depth, self.last_layer, x.dtype)
 
 
@@ -179,10 +184,13 @@ def fixed_gates_ntk(
     refuse_too_large(len(x), len(x if y is None else y), x.dtype)
     rows = x.detach().flatten(1).double()
     columns = rows if y is None else y.detach().flatten(1).double()
+    (rows, exponents), (columns, others) = _scaled(rows), _scaled(columns)
     kernel = depth * (rows @ columns.T)
     for _, both_open in angle_maps(rows, columns, depth - 1):
         kernel = kernel * both_open
-    return kernel.to(x.dtype)
+    kernel = _ldexp(kernel, exponents[:, None] + others).to(x.dtype)
+    refuse_overflow(kernel, "the infinite-width kernel")
+    return kernel
 
 
 def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
@@ -199,12 +207,26 @@ def _check(x: Tensor, y: Tensor | None, depth: int) -> None:
 
 
 def _recursion(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], depth: int) -> tuple[Tensor, Tensor]:
+    (x, exponents), (y, others) = _scaled(x), _scaled(y)
     norms, nngp = x.norm(dim=1)[:, None] * y.norm(dim=1), x @ y.T
     ntk = nngp.clone()
     for cosine, both_open in angle_maps(x, y, depth - 1):
         nngp = norms * cosine
         ntk = ntk * both_open + nngp
-    return nngp, ntk
+    scale = exponents[:, None] + others
+    return _ldexp(nngp, scale), _ldexp(ntk, scale)
+
+
+def _scaled(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Divide rows by a power of two so that squares neither overflow nor underflow; return the exponents, too."""
+    exponents = torch.frexp(rows.abs().amax(dim=1)).exponent
+    return _ldexp(rows, -exponents[:, None]), exponents
+
+
+def _ldexp(values: Tensor, exponents: Int[Tensor, "..."]) -> Tensor:
+    """Multiply by powers of two that may lie beyond the range of doubles, in two steps."""
+    half = exponents // 2
+    return torch.ldexp(torch.ldexp(values, half), exponents - half)
 
 
 def angle_maps(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], layers: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -38,7 +38,7 @@ class OverlapTiles:
 
     def of_gates(self, gates: GatePattern) -> "GateRows":
         """Return the rows of known gates."""
-        _refuse_positions(gates)
+        refuse_positions(gates)
         return GateRows.of(gates, self._normalise, self._computed_in)
 
     def method(self, x: Float[Tensor, "n ..."]) -> list[str]:
@@ -179,7 +179,8 @@ def _times_numbers(left: GateRows, right: GateRows, kernel: Float[Tensor, "n m"]
     fill(kernel, tile, symmetric=right is left)
 
 
-def _refuse_positions(gates: GatePattern) -> None:
+def refuse_positions(gates: GatePattern) -> None:
+    """Refuse gates that do not alone determine the open paths."""
     for name in gates.layers:
         layer = gates.layer(name)
         if len(layer.shape) != 1 or layer.kind is GateKind.MAX_POOL:

@@ -1,6 +1,8 @@
 """Images with the channels of a pixel adjacent in memory, the fastest layout for convolutions: forward and backward."""
 
 import copy
+from contextlib import nullcontext
+from enum import Enum
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from gatelab.observe import torch_state_kept
 
+_ROUNDING = 1e-2  # far above that of float32, far below what another function would change
 # The gradients of these arrive in the other layout, whatever the layout of their images.
 _FORGETFUL = frozenset(
     {
@@ -26,15 +29,64 @@ def channels_last(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
-@torch.no_grad()
-def takes_channels_last(model: nn.Module, x: Float[Tensor, "n ..."]) -> bool:
-    """Whether a model's forward runs on images with adjacent channels; ``view`` may fail on the resulting layout."""
-    copied = copy.deepcopy(model).eval()  # a forward pass may leave a trace in the network itself
+class Layout(Enum):
+    """How far a model is trained with the channels of a pixel adjacent."""
+
+    GIVEN = "images and gradients lie as they come"
+    IMAGES = "images do"
+    GRADIENTS = "images and their gradients do"
+
+
+def layout_for(model: nn.Module, x: Float[Tensor, "n ..."]) -> Layout:
+    """The fastest layout in which a model computes what it computes otherwise, tried on a few examples.
+
+    ``view`` may fail on the other layout, in a forward pass, in one of training alone, or in a backward pass of the
+    user's own; and where flattening is a view in one layout and a copy in the other, overwriting it differs.
+    """
+    if is_compiled(model):  # each further pass would be compiled, too
+        with torch_state_kept(), torch.no_grad():
+            return Layout.IMAGES if _runs(model, channels_last(x), training=False) else Layout.GIVEN
+    with torch_state_kept(), torch.enable_grad():
+        try:
+            expected = _outcome(model, x, training=False)
+        except Exception:  # training itself will raise it
+            return Layout.GIVEN
+        in_training = _runs(model, x, training=True)
+        for layout, mode in ((Layout.GRADIENTS, GradientsToo), (Layout.IMAGES, nullcontext)):
+            with mode():
+                trains = not in_training or _runs(model, channels_last(x), training=True)
+                if trains and _runs(model, channels_last(x), training=False, expected=expected):
+                    return layout
+    return Layout.GIVEN
+
+
+def _outcome(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor | None]:
+    """A model's answers, and the derivatives of their squares, from a copy."""
+    copied = copy.deepcopy(model).train(training)
+    answers = copied(x)
+    parameters = [parameter for parameter in copied.parameters() if parameter.requires_grad]
+    if not answers.requires_grad or not parameters:
+        return [answers.detach()]
+    return [answers.detach(), *torch.autograd.grad(answers.square().sum(), parameters, allow_unused=True)]
+
+
+def _runs(model: nn.Module, x: Tensor, *, training: bool, expected: list[Tensor | None] | None = None) -> bool:
+    """Whether a model runs forward and backward, and gives what is expected of it."""
     try:
-        with torch_state_kept():
-            copied(channels_last(x))
-    except RuntimeError:
+        found = _outcome(model, x, training=training)
+    except Exception:  # a user's own code may raise anything
         return False
+    return expected is None or _agree(expected, found)
+
+
+def _agree(expected: list[Tensor | None], found: list[Tensor | None]) -> bool:
+    """Whether tensors are the same up to rounding, and to a gate that rounding decides."""
+    for one, other in zip(expected, found, strict=True):
+        if one is None or other is None:
+            if one is not other:
+                return False
+        elif not torch.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING * float(one.abs().max()), equal_nan=True):
+            return False
     return True
 
 

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from gatelab.data.user_data import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
-from gatelab.lab.channels_last import GradientsToo, channels_last, is_compiled, takes_channels_last
+from gatelab.lab.channels_last import GradientsToo, Layout, channels_last, layout_for
 from gatelab.lab.kept_gates import FixedGates, fixed_gates
 from gatelab.models.states import load_state
 from gatelab.network.network import Network, read
@@ -135,13 +135,20 @@ def teams(models: Sequence[nn.Module]) -> list[Team]:
 class SingleTeam(Team):
     """A team of one model, which is trained in place.
 
-    Images have the channels of a pixel adjacent in memory if the model accepts that. Fixed hard gates of a twin are
-    computed once for all examples. Both change at most the order of sums.
+    Images have the channels of a pixel adjacent in memory if the model then computes the same on a few examples. Fixed
+    hard gates of a twin are computed once for all examples. Both change at most the order of sums.
     """
 
     def __init__(self, model: nn.Module):
+        try:
+            copy.deepcopy(model)
+        except RuntimeError as error:  # torch refuses to copy a tensor that was computed
+            raise UnsupportedModelError(
+                f"{type(model).__name__} cannot be copied: {error}. A module holds a computed tensor, such as the "
+                "weight of torch.nn.utils.weight_norm; use torch.nn.utils.parametrizations.weight_norm instead"
+            ) from error
         super().__init__(1, model, model)
-        self._prepared: tuple[Examples, FixedGates | None, bool] | None = None
+        self._prepared: tuple[Examples, FixedGates | None, Layout] | None = None
 
     def forward(self, x: Float[Tensor, "1 b ..."]) -> Float[Tensor, "1 b k"]:
         """The model's answers."""
@@ -157,14 +164,26 @@ class SingleTeam(Team):
 
     def _answers(self, data: Examples, rows: Int64[Tensor, " b"], *, test: bool) -> Float[Tensor, "1 b k"]:
         if self._prepared is None or self._prepared[0] is not data:
-            some = data.inputs(data.train_x[:2])
-            self._prepared = data, fixed_gates(self._model, data), takes_channels_last(self._model, some)
-        _, fixed, last = self._prepared
-        with GradientsToo() if last and not is_compiled(self._model) else nullcontext():
-            if fixed is not None and last:
+            layout = layout_for(self._model, data.inputs(data.train_x[:2]))
+            fixed = None if layout is Layout.GIVEN else self._fixed_gates(data)
+            self._prepared = data, fixed, layout
+        _, fixed, layout = self._prepared
+        with GradientsToo() if layout is Layout.GRADIENTS else nullcontext():
+            if fixed is not None:
                 return fixed.answers(data, rows, test=test).unsqueeze(0)
             x = data.inputs((data.test_x if test else data.train_x)[rows])
-            return self.forward((channels_last(x) if last else x).unsqueeze(0))
+            return self.forward((x if layout is Layout.GIVEN else channels_last(x)).unsqueeze(0))
+
+    @torch.no_grad()
+    def _fixed_gates(self, data: Examples) -> FixedGates | None:
+        """Return the model's fixed gates; None if its values do not run in their layout, where ``view`` may fail."""
+        fixed = fixed_gates(self._model, data)
+        if fixed is not None:
+            try:
+                fixed.answers(data, torch.arange(1), test=False)
+            except RuntimeError:
+                return None
+        return fixed
 
     def tensors(self) -> StateDict:
         """The model's state dict with an axis in front."""

@@ -16,6 +16,7 @@ from gatelab.lab.verdicts import (
     decided_together,
     equivalent,
     exponents,
+    exponents_of_means,
     greater,
     larger_ratio,
     later,
@@ -188,3 +189,39 @@ def test_nothing_is_minus_zero():
 def test_infinity_has_its_sign():
     assert numbers(inf).text() == "∞"
     assert later([None] * 4, [2, 3, 1, 4], 10).text().count("2.5 to ∞") == 1
+
+
+@pytest.mark.parametrize("horizon", [-1.0, float("nan"), float("inf")])
+def test_a_horizon_is_a_finite_time(horizon):
+    with pytest.raises(InputError, match="the horizon is"):
+        later([None, None], [None], horizon)
+
+
+def test_half_a_success_is_refused(unchecked):
+    with pytest.raises(InputError, match="count each trial once"):
+        share_above(2.5, 3.5, 0.5)
+
+
+def test_a_margin_is_positive():
+    with pytest.raises(InputError, match="the margin is -1"):
+        not_below(Sample((1.0, 2.0)), Sample((1.0, 3.0)), -1.0)
+
+
+def test_the_best_of_a_diverged_training_is_a_number():
+    histories = [[0.5, float("nan")], [float("nan"), 0.5], [float("nan")] * 2]
+    best = Sample.best(histories).values
+    assert best[:2] == (0.5, 0.5)
+    assert isnan(best[2])
+
+
+@pytest.mark.parametrize(("sizes", "count"), [([16, 16], 2), ([16], 1), ([16, 32, 64], 2), ([], 0)])
+@pytest.mark.parametrize("fit", [exponents, exponents_of_means])
+def test_an_exponent_needs_a_sample_for_each_of_two_sizes(fit, sizes, count):
+    with pytest.raises(InputError, match="give a sample for each of at least two sizes"):
+        fit(sizes, [Sample((1.0, 2.0))] * count)
+
+
+def test_a_run_without_a_power_law_is_no_number():
+    powers = exponents([1, 2], [Sample((1.0, 0.0)), Sample((2.0, 1.0))])
+    assert powers.values[0] == 1
+    assert isnan(powers.values[1])

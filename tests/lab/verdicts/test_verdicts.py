@@ -17,7 +17,7 @@ from gatelab.lab.verdicts import (
     below,
     decided_together,
     equivalent,
-    exponents,
+    exponents_of_means,
     greater,
     larger_ratio,
     later,
@@ -168,15 +168,15 @@ def test_holm_by_hand():
     assert "smoke" in silent[0].evidence
 
 
-def test_exponents_need_no_logarithm_of_a_run():
+def test_exponents_of_means_need_no_logarithm_of_a_run():
     sizes, generator = (8, 32, 128), np.random.default_rng(0)
     samples = [Sample(tuple(generator.chisquare(1, 200) / n), percent=False) for n in sizes]
-    fitted = exponents(sizes, samples)
+    fitted = exponents_of_means(sizes, samples)
     assert fitted.mean == pytest.approx(fitted_power(sizes, [s.mean for s in samples]), abs=0.02)
     errors = [stats.sem(s.values) / s.mean for s in samples]  # of the logarithms
     x = np.log(sizes) - np.log(sizes).mean()
     assert fitted.error == pytest.approx(np.sqrt(((x * errors) ** 2).sum()) / (x**2).sum(), rel=0.15)
-    assert exponents(sizes, [numbers(2, 0), numbers(1, 0), numbers(0.5, 0)]).runs == 2
+    assert exponents_of_means(sizes, [numbers(2, 0), numbers(1, 0), numbers(0.5, 0)]).runs == 2
     assert near(fitted, -1.0, 0.5).outcome is HOLDS
 
 

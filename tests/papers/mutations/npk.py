@@ -8,7 +8,7 @@ from torch import nn
 from gatelab.convert import Regime, to_dgn
 from gatelab.gates import gated
 from gatelab.kernels import infinite_width
-from gatelab.kernels.tangent_moments import _Strands
+from gatelab.kernels.tangent_moments import _GateSums, _Strands
 from gatelab.models import DeepGatedNetwork, MemorisationNetwork
 from gatelab.papers.npk import theorems as npk
 from gatelab.papers.npk import theorems_bundles as npk_bundles
@@ -58,10 +58,11 @@ def _angle_kept(x: torch.Tensor, y: torch.Tensor, layers: int) -> Any:
     return list(_right_angles(x, y, 1)) * layers
 
 
-def _nodes_apart(self: _Strands, both: torch.Tensor, each: torch.Tensor, sigma: float) -> _Strands:
+def _nodes_apart(self: _Strands, layer: _GateSums, sigma: float) -> _Strands:
     """The printed proof: paths that meet at a node without sharing a weight do not count."""
     s = sigma**4
-    return _Strands(s * both**2 * self.U, s * each * self.V, s * both**2 * self.X, s * both * self.R)
+    both = layer.both.square()
+    return _Strands(s * both * self.U, s * layer.each * self.V, s * both * self.X, s * layer.squares * self.R)
 
 
 def _uneven(right: Any) -> Any:

@@ -4,7 +4,7 @@
 - ``comparisons``: means, by Welch's or the paired t test, equivalence by two one-sided tests;
 - ``counts``: shares by the exact binomial test, times that may be censored by an exact rank test;
 - ``combined``: statements with "throughout" or "somewhere", and Holm's correction over a report;
-- ``fits``: exponents and shares of a gap, by the jackknife; ``power``: how many runs would decide.
+- ``fits``: exponents of each run, and shares of a gap by the jackknife; ``power``: how many runs would decide.
 
 A statement *holds* if chance alone would produce such evidence for it in at most 2.5 % of experiments, and *fails* if
 chance would produce such evidence against it in at most 2.5 % (beyond each of its bounds, if it has two). Otherwise it
@@ -15,7 +15,7 @@ docs/verdicts.md shows how often each test decides, with and without an effect.
 from gatelab.lab.verdicts.combined import all_of, any_of, decided_together
 from gatelab.lab.verdicts.comparisons import above, below, equivalent, greater, larger_ratio, near, not_below
 from gatelab.lab.verdicts.counts import later, share_above
-from gatelab.lab.verdicts.fits import exponents, share_of_gap
+from gatelab.lab.verdicts.fits import exponents, exponents_of_means, share_of_gap
 from gatelab.lab.verdicts.sample import Sample, readable
 from gatelab.lab.verdicts.verdict import Check, Claim, Outcome, Side, Verdict, undecided, within
 
@@ -33,6 +33,7 @@ __all__ = [
     "decided_together",
     "equivalent",
     "exponents",
+    "exponents_of_means",
     "greater",
     "larger_ratio",
     "later",

@@ -52,6 +52,8 @@ def greater(a: Sample, b: Sample, *, paired: bool = False) -> Verdict:
 
 def not_below(a: Sample, b: Sample, margin: float, *, paired: bool = False) -> Verdict:
     """Decide whether the mean of ``a`` is above the mean of ``b``, or less than ``margin`` below it."""
+    if not margin > 0:
+        raise InputError(f"the margin is {margin:g}; give a positive one, or use greater(a, b)")
     return _compared(a, b, (-margin, inf), f"; {a.number(margin)} less would do", paired=paired)
 
 
@@ -126,13 +128,14 @@ def _welch(a: Sample, b: Sample) -> _Estimate:
     """The difference of two independent means, with Welch's degrees of freedom.
 
     With different numbers of runs, and few in one sample, Welch's approximation is too bold: without an effect it
-    decides in 10 % of comparisons of 2 with 8 runs. The smaller sample's degrees of freedom never are.
+    decides in 10 % of comparisons of 2 with 8 runs, and in 6.5 % of 2 with 2 whose spreads differ fifteenfold. The
+    smaller sample's degrees of freedom never are.
     """
     error = hypot(a.error, b.error)
     # Shares of the error, since fourth powers of the errors themselves underflow or overflow.
     shares = [((own.error / error) ** 2, own.runs - 1) for own in (a, b) if own.error > 0]
     degrees = sum(x for x, _ in shares) ** 2 / sum(x**2 / n for x, n in shares) if shares else 0.0
-    if a.runs != b.runs:
+    if a.runs != b.runs or a.runs == 2:
         degrees = min(degrees, a.runs - 1, b.runs - 1)
     deviation = hypot(a.spread, b.spread) / sqrt(2)
     without_spread = ("rank test: no run differs from another of its kind", 1 / comb(a.runs + b.runs, a.runs))

@@ -31,7 +31,7 @@ def share_above(successes: int, trials: int, level: float) -> Verdict:
         >>> share_above(2, 2, 0.5).outcome.value, share_above(10, 10, 0.5).outcome.value
         ('not decided', 'holds')
     """
-    if not 0 <= successes <= trials:
+    if not 0 <= successes <= trials or int(successes) != successes or int(trials) != trials:
         raise InputError(f"{successes} successes of {trials} trials; count each trial once")
     if not 0 <= level <= 1:
         raise InputError(f"the level is {level:g}; give a probability, from 0 to 1")
@@ -68,6 +68,8 @@ def later(a: Sequence[float | None], b: Sequence[float | None], horizon: float) 
         >>> verdict.outcome.value, round(verdict.effect, 1), [round(end, 1) for end in verdict.interval]
         ('holds', 3.9, [2.2, inf])
     """
+    if not 0 <= horizon < inf:
+        raise InputError(f"the horizon is {horizon:g}; give the finite time at which observation ended")
     for time in (*a, *b):
         if time is not None and not 0 <= time <= horizon:
             raise InputError(f"a time is {time:g}, the horizon {horizon:g}; give None for a time beyond the horizon")

@@ -1,7 +1,8 @@
-"""Quantities fitted to all runs at once, turned into one number per run so that a t test applies: the jackknife.
+"""Fitted quantities as one number per run, so that a t test applies: slopes of each run, or the jackknife.
 
-With θ the estimate from n runs and θ_(i) the one without run i, the pseudo-values n θ − (n − 1) θ_(i) are treated as
-independent estimates (Tukey 1958). This assumes no distribution of the runs, and a single run may be zero.
+With θ the estimate from n runs and θ_(i) the one without run i, the jackknife treats the pseudo-values
+n θ − (n − 1) θ_(i) as independent estimates (Tukey 1958). They are nearly so for smooth functions of means, such as a
+share of a gap, but not for the logarithm of a mean that one run dominates; so an exponent is fitted to each run.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from statistics import linear_regression
 
 from scipy.special import stdtrit
 
+from gatelab.errors import InputError
 from gatelab.lab.verdicts.comparisons import greater
 from gatelab.lab.verdicts.sample import Sample, paired_runs
 from gatelab.lab.verdicts.verdict import Outcome
@@ -39,13 +41,38 @@ def jackknifed(samples: Sequence[Sample], estimate: Callable[[Sequence[Sample]],
 
 
 def exponents(sizes: Sequence[float], samples: Sequence[Sample]) -> Sample:
-    """The a of the best fit mean = c sizeᵃ, as one pseudo-value per run.
+    """The a of the best fit y = c sizeᵃ of each run; NaN for a run in which y is not positive throughout.
 
     Args:
         sizes: the widths, step sizes or numbers of examples.
-        samples: the quantity at each size, with equally many runs.
+        samples: the quantity y at each size, with equally many runs.
+
+    Example:
+        >>> exponents([1, 2], [Sample((3.0, 5.0)), Sample((6.0, 10.0))]).values
+        (1.0, 1.0)
     """
+    _check_sizes(sizes, samples)
+    paired_runs(*samples)
+    runs = zip(*(sample.values for sample in samples), strict=True)
+    return Sample(tuple(fitted_power(sizes, run) for run in runs), percent=False)
+
+
+def exponents_of_means(sizes: Sequence[float], samples: Sequence[Sample]) -> Sample:
+    """The a of the best fit mean = c sizeᵃ, as one pseudo-value per run, for quantities that are zero in some runs.
+
+    Use :func:`exponents` where runs are positive: where they differ by large common factors, pseudo-values of the
+    logarithm of a mean are too bold.
+    """
+    _check_sizes(sizes, samples)
     return jackknifed(samples, lambda parts: fitted_power(sizes, [part.mean for part in parts]))
+
+
+def _check_sizes(sizes: Sequence[float], samples: Sequence[Sample]) -> None:
+    if len(sizes) != len(samples) or len(set(sizes)) < 2:
+        raise InputError(
+            f"{len(sizes)} sizes, {len(set(sizes))} of them different, and {len(samples)} samples; give a sample for "
+            "each of at least two sizes"
+        )
 
 
 def share_of_gap(part: Sample, low: Sample, high: Sample) -> tuple[float, tuple[float, float]] | None:

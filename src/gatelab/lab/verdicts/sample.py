@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import frexp, fsum, hypot, isfinite, isinf, ldexp, nan, sqrt
+from math import frexp, fsum, hypot, inf, isfinite, isinf, isnan, ldexp, nan, sqrt
 
 from gatelab.errors import InputError
 
@@ -61,8 +61,8 @@ class Sample:
 
     @classmethod
     def best(cls, histories: Sequence[Sequence[float]]) -> "Sample":
-        """The largest value of each run's history."""
-        return cls(tuple(max(history) for history in histories))
+        """The largest value of each run's history; NaN, after a training diverged, is not larger than a number."""
+        return cls(tuple(max(history, key=lambda value: -inf if isnan(value) else value) for history in histories))
 
     @classmethod
     def last(cls, histories: Sequence[Sequence[float]]) -> "Sample":

@@ -21,7 +21,7 @@ from gatelab.hierarchy import (
 from gatelab.lab.experiment import SeededConfig
 from gatelab.lab.findings import FigureFacts, Findings, Table, mean_curve
 from gatelab.lab.runs import Cell, Context, Result
-from gatelab.lab.verdicts import Claim, Sample, all_of, exponents, greater, near
+from gatelab.lab.verdicts import Claim, Sample, all_of, exponents_of_means, greater, near
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.papers.common import cells_per_kind, dots, experiment, figure, findings, numbers, runs_of
 from gatelab.papers.hierarchy.worlds import world
@@ -253,7 +253,7 @@ def _claims(
     better = f"SGD generalises better than GD after {config.steps} steps ({config.samples[middle]} samples, test loss)"
     tests = [found[name, "test"][middle] for name in ("GD", "SGD")]
     return (
-        Claim(falls, near(exponents(config.samples, epsilons), -0.5, 0.15)),
+        Claim(falls, near(exponents_of_means(config.samples, epsilons), -0.5, 0.15)),
         Claim(
             f"With {few} samples the spurious cause outweighs the true one", greater(spurious[0], true[0], paired=True)
         ),
