@@ -1,10 +1,13 @@
 """Gates that change in time: continuity, and the ReLU network's own flow as the limit."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from scipy.integrate import solve_ivp
 
 from gatelab.dynamics import GatedLinearFlow, PiecewiseFlow, moments_of, self_gated_flow
+from gatelab.dynamics.sliding import relu_flow
 from gatelab.errors import InputError
 
 TAU = 0.5
@@ -56,6 +59,20 @@ def relu_descent(x, y, start, horizon, steps):
         error = y - h.clamp(min=0).mean(dim=1)
         w = w + (horizon / steps) * ((h > 0).double() * error[:, None]).T @ x / (len(x) * len(w) * TAU)
     return w
+
+
+def test_switches_that_pile_up_end_the_flow():
+    """This flow slides from 19.11 on, where float64 cannot tell 60 switches apart."""
+    generator = torch.Generator().manual_seed(21)
+    for _ in range(15):  # the last draw slides
+        x = torch.randn(20, 3, generator=generator, dtype=torch.float64)
+        start = 0.3 * torch.randn(3, 3, generator=generator, dtype=torch.float64)
+    y = (x[:, 0] + x[:, 1].abs() > 0.5).double()
+    first = relu_flow(x, y, start, 20.0, 0.7).slides[0]
+    found = self_gated_flow(x, y, start, 20.0, 0.7, tolerance=0.0, most=60)
+    assert 0 < len(found.flips) < 60
+    assert all(one < other for one, other in pairwise(found.flow.starts))
+    assert found.reached == pytest.approx(first, rel=1e-6)
 
 
 def test_self_gated_flow_becomes_the_relu_networks_flow():

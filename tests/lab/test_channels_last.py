@@ -12,7 +12,7 @@ from gatelab.data import load
 from gatelab.data.user_data import UserData
 from gatelab.errors import UnsupportedModelError
 from gatelab.lab import TrainConfig, train
-from gatelab.lab.channels_last import GradientsToo, Layout, channels_last, is_compiled, layout_for
+from gatelab.lab.channels_last import GradientsToo, ImageLayout, channels_last, is_compiled, layout_for
 from gatelab.lab.team import SingleTeam
 
 ENDS = {
@@ -116,8 +116,8 @@ def test_a_model_that_views_its_images_does_not_take_the_layout():
         def forward(self, x):
             return x.view(len(x), -1)
 
-    assert layout_for(Viewing(), torch.randn(2, 3, 4, 4)) is Layout.GIVEN
-    assert layout_for(nn.Flatten(), torch.randn(2, 3, 4, 4)) is Layout.GRADIENTS
+    assert layout_for(Viewing(), torch.randn(2, 3, 4, 4)) is ImageLayout.GIVEN
+    assert layout_for(nn.Flatten(), torch.randn(2, 3, 4, 4)) is ImageLayout.GRADIENTS
 
 
 class Doubling(torch.autograd.Function):
@@ -154,9 +154,9 @@ def _viewed_in_training(h, training):
 
 
 STUBBORN = {
-    "a backward pass that views": (lambda: Network(lambda h, _: Doubling.apply(h).mean((2, 3)), 4), Layout.IMAGES),
-    "a flattening that is overwritten": (lambda: Network(_overwritten, 4), Layout.GIVEN),
-    "a view in training alone": (lambda: Network(_viewed_in_training, 4 * 36), Layout.GIVEN),
+    "a backward pass that views": (lambda: Network(lambda h, _: Doubling.apply(h).mean((2, 3)), 4), ImageLayout.IMAGES),
+    "a flattening that is overwritten": (lambda: Network(_overwritten, 4), ImageLayout.GIVEN),
+    "a view in training alone": (lambda: Network(_viewed_in_training, 4 * 36), ImageLayout.GIVEN),
 }
 
 

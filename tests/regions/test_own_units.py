@@ -225,3 +225,74 @@ def test_the_outline_of_a_polygon_does_not_cross_itself():
     area = 0.5 * float((x * y.roll(-1) - y * x.roll(-1)).sum())
     assert len(outline) == 16
     assert area == pytest.approx(exact_volume(corners(body)), rel=1e-6)
+
+
+def in_units(rows, offsets, units) -> Polyhedron:
+    return Polyhedron(torch.tensor(rows) / torch.tensor(units), torch.tensor(offsets))
+
+
+UNBOUNDED = {
+    "a strip with a slanted end": ([[-1.0, 0], [1, 0], [-1, -1]], [1.0, 1, 0]),
+    "a strip with two ends": ([[-1.0, 0], [1, 0], [-1, -1], [0, -1]], [1.0, 1, 0, -0.5]),
+    "a cone that no face bounds along the first axis": ([[0.0, -1], [-1, -1]], [0.0, 1]),
+    "a cone with a corner": ([[-1.0, 0], [-1, -1]], [1.0, 0]),
+    "a strip cut twice": ([[-3.0, 2], [1, 0], [0, 1], [-3, 0], [2, 0]], [-1.0, 2, 4, 5, -1]),
+}
+
+
+@pytest.mark.parametrize("power", [13, 15, 17, 18, 20, 22])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("name", UNBOUNDED)
+def test_unbounded_bodies_in_any_units(name, sign, power):
+    """Powers of two scale without rounding, so that all answers are those in units of 1."""
+    rows, offsets = UNBOUNDED[name]
+    units = [2.0 ** (sign * power), 2.0 ** (-sign * power)]
+    body, scaled = in_units(rows, offsets, [1.0, 1.0]), in_units(rows, offsets, units)
+    box, found = body.bounding_box(), scaled.bounding_box()
+    assert box is not None
+    assert found is not None
+    torch.testing.assert_close(found / torch.tensor(units)[:, None], box, rtol=1e-7, atol=1e-7)
+    kept = scaled.irredundant().normals * torch.tensor(units)
+    assert torch.equal(kept, body.irredundant().normals)
+    corners = scaled.vertices() / torch.tensor(units)
+    expected = body.vertices()
+    assert corners.shape == expected.shape
+    for corner in corners:
+        assert float((expected - corner).abs().amax(dim=1).min()) < 1e-6
+
+
+def sheared_cube(seed: int) -> Polyhedron:
+    """A cut cube whose linear programmes HiGHS's interior points do not end on."""
+    generator, d = np.random.default_rng(seed), 5
+    m = d + 1 + int(generator.integers(1, 6))
+    rows = np.r_[np.eye(d), -np.eye(d), generator.normal(size=(m, d))]
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    offsets = np.r_[np.ones(2 * d), generator.uniform(0.3, 1.5, m)]
+    generator.normal(size=(2, d, d)), generator.choice(5), generator.uniform(-6, 0, d)
+    shear = np.eye(d) + np.triu(generator.normal(size=(d, d)) * 10.0 ** generator.uniform(0, 3), 1)
+    return Polyhedron(torch.tensor(np.linalg.solve(shear.T, rows.T).T), torch.tensor(offsets))
+
+
+@pytest.mark.timeout(60)
+def test_every_linear_programme_ends():
+    assert not sheared_cube(992370336).is_empty()
+
+
+def test_a_thin_bounded_body_is_bounded():
+    """The simplex method has numerical difficulties here, which does not mean that there is no bound."""
+    generator, d = np.random.default_rng(25), 4
+    rows = np.r_[np.eye(d), -np.eye(d), generator.normal(size=(6, d))]
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    offsets = np.r_[np.ones(2 * d), generator.uniform(0.3, 1.5, 6)]
+    first, second = (np.linalg.qr(generator.normal(size=(d, d)))[0] for _ in range(2))
+    flat = first @ np.diag([1, 1, 1, 1e-7]) @ second
+    box = Polyhedron(torch.tensor(np.linalg.solve(flat.T, rows.T).T), torch.tensor(offsets)).bounding_box()
+    assert box is not None
+    assert bool(box.isfinite().all())
+
+
+def test_a_ball_as_small_as_a_double_can_be():
+    tiny = torch.full((4,), 1e-300, dtype=torch.float64)
+    ball = Polyhedron(torch.cat([torch.eye(2), -torch.eye(2)]), tiny).chebyshev_ball()
+    assert ball is not None
+    assert ball.radius == pytest.approx(1e-300)

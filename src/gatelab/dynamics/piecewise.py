@@ -166,6 +166,8 @@ def self_gated_flow(
         if instant is None:
             flow.end = horizon
             return SelfGatedFlow(flow, tuple(flips), horizon)
+        if instant <= flow.starts[-1]:  # switches have piled up so closely that rounding makes them one
+            break
         now = x @ flow.weights(instant).T > 0
         flips.append((now != gates).double().mean().item())
         gates = now

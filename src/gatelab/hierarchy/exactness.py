@@ -32,7 +32,11 @@ class EdgeConditions:
 
 @dataclass(frozen=True)
 class NodeConditions:
-    """RMS of Cov(f', f^raw | z_α) and of Cov(f', g^raw | z_α) at each node, relative to the RMS of the products."""
+    """RMS of Cov(f', f^raw | z_α) and of Cov(f', g^raw | z_α) at each node, relative to the RMS of the products.
+
+    The products of conditional means may be larger than the mean product, so a gap may exceed 1. Where the product is
+    always 0, as at a node that is open only where its gradient vanishes, the gap is relative to both factors' RMS.
+    """
 
     activation: Float[Tensor, " w"]
     gradient: Float[Tensor, " w"]
@@ -126,7 +130,8 @@ def _node(seen: Observation, region: str) -> NodeConditions:
     def gap(other: Tensor) -> Tensor:
         product = state.gate * other
         mean, gate, factor = (seen.given_z(values, region) for values in (product, state.gate, other))
-        return _relative(_rms((mean - gate * factor)[seen.z[region]], p), _rms(product, p))
+        whole, largest = _rms(product, p), _rms(state.gate, p) * _rms(other, p)
+        return _relative(_rms((mean - gate * factor)[seen.z[region]], p), torch.where(whole > 0, whole, largest))
 
     return NodeConditions(gap(state.gated), gap(seen.raw_gradients[region]))
 

@@ -29,7 +29,7 @@ def channels_last(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
-class Layout(Enum):
+class ImageLayout(Enum):
     """How far a model is trained with the channels of a pixel adjacent."""
 
     GIVEN = "images and gradients lie as they come"
@@ -37,7 +37,7 @@ class Layout(Enum):
     GRADIENTS = "images and their gradients do"
 
 
-def layout_for(model: nn.Module, x: Float[Tensor, "n ..."]) -> Layout:
+def layout_for(model: nn.Module, x: Float[Tensor, "n ..."]) -> ImageLayout:
     """The fastest layout in which a model computes what it computes otherwise, tried on a few examples.
 
     ``view`` may fail on the other layout, in a forward pass, in one of training alone, or in a backward pass of the
@@ -45,19 +45,19 @@ def layout_for(model: nn.Module, x: Float[Tensor, "n ..."]) -> Layout:
     """
     if is_compiled(model):  # each further pass would be compiled, too
         with torch_state_kept(), torch.no_grad():
-            return Layout.IMAGES if _runs(model, channels_last(x), training=False) else Layout.GIVEN
+            return ImageLayout.IMAGES if _runs(model, channels_last(x), training=False) else ImageLayout.GIVEN
     with torch_state_kept(), torch.enable_grad():
         try:
             expected = _outcome(model, x, training=False)
         except Exception:  # training itself will raise it
-            return Layout.GIVEN
+            return ImageLayout.GIVEN
         in_training = _runs(model, x, training=True)
-        for layout, mode in ((Layout.GRADIENTS, GradientsToo), (Layout.IMAGES, nullcontext)):
+        for layout, mode in ((ImageLayout.GRADIENTS, GradientsToo), (ImageLayout.IMAGES, nullcontext)):
             with mode():
                 trains = not in_training or _runs(model, channels_last(x), training=True)
                 if trains and _runs(model, channels_last(x), training=False, expected=expected):
                     return layout
-    return Layout.GIVEN
+    return ImageLayout.GIVEN
 
 
 def _outcome(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor | None]:

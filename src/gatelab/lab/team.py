@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from gatelab.data.user_data import Examples
 from gatelab.errors import InputError, UnsupportedModelError
 from gatelab.gates import SoftGate
-from gatelab.lab.channels_last import GradientsToo, Layout, channels_last, layout_for
+from gatelab.lab.channels_last import GradientsToo, ImageLayout, channels_last, layout_for
 from gatelab.lab.kept_gates import FixedGates, fixed_gates
 from gatelab.models.states import load_state
 from gatelab.network.network import Network, read
@@ -148,7 +148,7 @@ class SingleTeam(Team):
                 "weight of torch.nn.utils.weight_norm; use torch.nn.utils.parametrizations.weight_norm instead"
             ) from error
         super().__init__(1, model, model)
-        self._prepared: tuple[Examples, FixedGates | None, Layout] | None = None
+        self._prepared: tuple[Examples, FixedGates | None, ImageLayout] | None = None
 
     def forward(self, x: Float[Tensor, "1 b ..."]) -> Float[Tensor, "1 b k"]:
         """The model's answers."""
@@ -165,14 +165,14 @@ class SingleTeam(Team):
     def _answers(self, data: Examples, rows: Int64[Tensor, " b"], *, test: bool) -> Float[Tensor, "1 b k"]:
         if self._prepared is None or self._prepared[0] is not data:
             layout = layout_for(self._model, data.inputs(data.train_x[:2]))
-            fixed = None if layout is Layout.GIVEN else self._fixed_gates(data)
+            fixed = None if layout is ImageLayout.GIVEN else self._fixed_gates(data)
             self._prepared = data, fixed, layout
         _, fixed, layout = self._prepared
-        with GradientsToo() if layout is Layout.GRADIENTS else nullcontext():
+        with GradientsToo() if layout is ImageLayout.GRADIENTS else nullcontext():
             if fixed is not None:
                 return fixed.answers(data, rows, test=test).unsqueeze(0)
             x = data.inputs((data.test_x if test else data.train_x)[rows])
-            return self.forward((x if layout is Layout.GIVEN else channels_last(x)).unsqueeze(0))
+            return self.forward((x if layout is ImageLayout.GIVEN else channels_last(x)).unsqueeze(0))
 
     @torch.no_grad()
     def _fixed_gates(self, data: Examples) -> FixedGates | None:

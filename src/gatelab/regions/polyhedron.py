@@ -134,11 +134,13 @@ class Polyhedron(Brief):
         if self.is_empty():
             return None
         view, nowhere = self.view, np.zeros(self.dimension)
-        lengths = np.linalg.norm(view.normals / view.sizes, axis=1)  # a ball of the given coordinates is longish here
+        least = view.sizes.min(initial=inf)
+        # A ball of the given coordinates is longish here; squares of small sizes would underflow.
+        lengths = np.linalg.norm(view.normals * (least / view.sizes), axis=1)
         longest = lengths.max(initial=0.0) or 1.0
         rows = np.c_[view.normals, lengths / longest]
         best = largest(nowhere, 1.0, rows, view.offsets, low=0.0)
-        radius = max(0.0, best[0] / longest) if best else 0.0
+        radius = max(0.0, best[0] / longest * least) if best else 0.0
         if best is None or radius == inf:
             best = largest(nowhere, 1.0, rows, view.offsets, low=0.0, high=1.0)
         centre = nowhere if best is None else best[1]

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
+_PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10, "maxiter": 10_000}  # of HiGHS
+_OPEN = (1, 4)  # the status of a programme that reached the limit of steps, or met numerical difficulties
 
 
 def largest(
@@ -38,7 +39,12 @@ def largest(
 def solved(*programme: Any, **bounds: Any) -> Any:
     """Return HiGHS's answer to a linear programme, which is given as to ``scipy.optimize.linprog``.
 
-    Its simplex method gives up (status 4) on some programmes that are well posed; its interior points then answer.
+    Its simplex method gives up (status 4) on some programmes that are well posed; its interior points, or the simplex
+    method without its first simplifications, then answer. Each has a limited number of steps: some never end.
     """
-    answer = linprog(*programme, **bounds, method="highs", options=PRECISE)
-    return answer if answer.status != 4 else linprog(*programme, **bounds, method="highs-ipm", options=PRECISE)
+    answer = linprog(*programme, **bounds, method="highs", options=_PRECISE)
+    for method, changes in (("highs-ipm", {}), ("highs-ds", {"presolve": False})):
+        if answer.status not in _OPEN:
+            break
+        answer = linprog(*programme, **bounds, method=method, options=_PRECISE | changes)
+    return answer

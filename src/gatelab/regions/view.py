@@ -86,13 +86,34 @@ class View:
         return point
 
     def chords(self, point: np.ndarray) -> np.ndarray:
-        """The lengths of lines along the axes through a point inside; NaN for a coordinate that no face bounds."""
-        slack = self._slack(point)[:, None]
-        lengths = np.zeros(self.dimension)
-        for side in (self.normals, -self.normals):
-            ends = np.divide(slack, side, where=side > 0, out=np.full_like(side, inf)).min(axis=0, initial=inf)
-            lengths += np.where(np.isfinite(ends), ends, 0.0)
-        return np.where(lengths > 0, lengths, np.nan)
+        """The lengths of lines along the axes through a point inside; NaN for one that does not end on both sides."""
+        lengths = self._ends(point).sum(axis=0)
+        return np.where(np.isfinite(lengths), lengths, np.nan)
+
+    def units(self, point: np.ndarray) -> np.ndarray:
+        """The body's chords through a point inside; where one has no end, what makes the faces' entries alike.
+
+        The point may be anywhere along such a line, so its distance from the faces tells nothing; :meth:`near` says
+        where else it may be.
+        """
+        chords = self.chords(point)
+        open_ended = np.isnan(chords)
+        known = np.where(open_ended, 1.0, chords)
+        return known * np.where(open_ended, _balanced(self.normals * known, open_ended), 1.0)
+
+    def near(self, point: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """A point inside that is at most a unit from the end of each line along an axis that ends on one side alone."""
+        for axis, unit in enumerate(units):
+            ahead, behind = self._ends(point)[:, axis]
+            end, step = (ahead, 1.0) if ahead < behind else (behind, -1.0)
+            if unit < end < inf == max(ahead, behind):
+                point = point + step * (end - unit) * np.eye(self.dimension)[axis]
+        return point
+
+    def _ends(self, point: np.ndarray) -> np.ndarray:
+        """How far lines along the axes go from a point inside, (2, d): forward and backward; infinite without end."""
+        slack, sides = self._slack(point)[:, None], np.stack([self.normals, -self.normals])
+        return np.divide(slack, sides, where=sides > 0, out=np.full_like(sides, inf)).min(axis=1, initial=inf)
 
     def seen(self, centre: np.ndarray, sizes: np.ndarray) -> "View":
         """The same faces in other coordinates, given in these ones."""
@@ -132,10 +153,10 @@ def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
             point = view.middle()
             if point is None:
                 break
-            chords = view.chords(point)
-            if _spread(np.r_[1.0, chords]) <= _ALIKE:
+            units = view.units(point)
+            if _spread(np.r_[1.0, units]) <= _ALIKE:
                 return view
-            view = view.seen(point, _powers_of_two(np.where(np.isnan(chords), 1.0, chords)))
+            view = view.seen(view.near(point, units), _powers_of_two(units))
     return noiseless.seen(middle, sizes).from_typical_distance() if apart else given
 
 
@@ -143,7 +164,7 @@ def _starts(view: View, sizes: np.ndarray) -> Iterator[np.ndarray]:
     """Units of coordinates in which there may be a point well inside."""
     yield np.ones(view.dimension)
     yield sizes
-    yield _balanced(view.normals)
+    yield _balanced(view.normals, np.ones(view.dimension, dtype=bool))
 
 
 def _intercepts(view: View) -> np.ndarray:
@@ -156,10 +177,10 @@ def _intercepts(view: View) -> np.ndarray:
     return _powers_of_two(np.where(np.isfinite(nearest), nearest, 1.0))
 
 
-def _balanced(rows: np.ndarray) -> np.ndarray:
-    """Powers of two for columns, by which with others for rows a matrix's entries become as equal as they can.
+def _balanced(rows: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Powers of two for free columns, by which with others for rows a matrix's entries become as equal as they can.
 
-    The geometric means of all rows and of all columns become about 1 (Curtis and Reid 1972).
+    The geometric means of all rows and of all free columns become about 1 (Curtis and Reid 1972).
     """
     used = rows != 0
     logs = np.log2(np.abs(rows), where=used, out=np.zeros_like(rows))
@@ -168,6 +189,7 @@ def _balanced(rows: np.ndarray) -> np.ndarray:
         for axis in (1, 0):
             total = np.where(used, logs + powers[axis], 0).sum(axis=axis, keepdims=True)
             powers[1 - axis] = -total / np.maximum(1, used.sum(axis=axis, keepdims=True))
+            powers[1] = np.where(free, powers[1], 0.0)
     return np.exp2(np.clip(powers[1].round(), -500, 500)).ravel()
 
 
@@ -184,9 +206,8 @@ def _unit_faces(normals: np.ndarray, offsets: np.ndarray) -> View:
 
 
 def _spread(sizes: np.ndarray) -> float:
-    """The ratio of the largest size to the smallest; 1 if none is known."""
-    known = sizes[~np.isnan(sizes)]
-    return float(known.max() / known.min()) if known.size else 1.0
+    """The ratio of the largest size to the smallest."""
+    return float(sizes.max() / sizes.min())
 
 
 def _powers_of_two(values: np.ndarray) -> np.ndarray:

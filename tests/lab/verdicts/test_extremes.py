@@ -214,11 +214,13 @@ def test_the_best_of_a_diverged_training_is_a_number():
     assert isnan(best[2])
 
 
-@pytest.mark.parametrize(("sizes", "count"), [([16, 16], 2), ([16], 1), ([16, 32, 64], 2), ([], 0)])
 @pytest.mark.parametrize("fit", [exponents, exponents_of_means])
-def test_an_exponent_needs_a_sample_for_each_of_two_sizes(fit, sizes, count):
-    with pytest.raises(InputError, match="give a sample for each of at least two sizes"):
-        fit(sizes, [Sample((1.0, 2.0))] * count)
+def test_an_exponent_needs_a_sample_for_each_of_two_sizes(fit):
+    for sizes, count in (([16, 32, 64], 2), ([], 0)):
+        with pytest.raises(InputError, match="give a sample for each size"):
+            fit(sizes, [Sample((1.0, 2.0))] * count)
+    for sizes in ([16], [16, 16]):
+        assert near(fit(sizes, [Sample((1.0, 2.0))] * len(sizes)), 1.0, 0.5).outcome is UNDECIDED
 
 
 def test_a_run_without_a_power_law_is_no_number():

@@ -1,13 +1,31 @@
 """Ways to break the code that the theorems of hierarchy name."""
 
+import ast
+import inspect
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from textwrap import dedent
+from types import CodeType
 from typing import Any
 
+import pytest
 import torch
 
-from gatelab.hierarchy import LocalNetwork, TopLoss, exactness, expressive_power, parents, reformulation
+from gatelab.hierarchy import (
+    LocalNetwork,
+    TopLoss,
+    budget,
+    disentangle,
+    exactness,
+    expressive_power,
+    marginals,
+    observation,
+    parents,
+    reformulation,
+)
 from gatelab.hierarchy import batchnorm as batch_norm
+from gatelab.hierarchy import events as counting
 from gatelab.hierarchy.budget import _Terms
 from gatelab.hierarchy.disentangle import Nearest
 from gatelab.hierarchy.events import Events
@@ -18,7 +36,33 @@ from gatelab.papers.hierarchy import theorems_energy as energy
 from gatelab.papers.hierarchy import theorems_expressibility as expressibility
 from gatelab.papers.hierarchy import theorems_factors as factors
 from gatelab.papers.hierarchy import theorems_random as random_rows
-from tests.papers.mutations.changes import Mutation, replaced, scaled
+from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
+
+
+def edited(function: Callable[..., Any], *changes: tuple[str, str]) -> Patch:
+    """The function with parts of its source replaced, wherever it was imported; each part occurs once."""
+
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        plain = inspect.unwrap(getattr(function, "__func__", function))
+        source = dedent(inspect.getsource(plain))
+        for old, new in changes:
+            assert source.count(old) == 1, (
+                f"{plain.__qualname__}: {source.count(old)} times {old!r}; adapt the mutation"
+            )
+            source = source.replace(old, new)
+        tree = ast.parse(source)
+        assert isinstance(tree.body[0], ast.FunctionDef)
+        tree.body[0].decorator_list = []
+        compiled = compile(tree, inspect.getfile(plain), "exec").co_consts
+        (code,) = (c for c in compiled if isinstance(c, CodeType) and c.co_name == plain.__name__)
+        patch.setattr(plain, "__code__", code)
+
+    return apply
+
+
+def _edit(what: str, rows: str, function: Callable[..., Any], *changes: tuple[str, str]) -> Mutation:
+    """A mutation that edits a function; the rows without "hierarchy-"."""
+    return Mutation(what, tuple(f"hierarchy-{row}" for row in rows.split()), edited(function, *changes))
 
 
 def _ungated_gradients(right: Any) -> Any:
@@ -76,6 +120,10 @@ def _worse_construction(right: Any) -> Any:
         return type(found)(found.events, found.relu + 0.1, found.linear, found.rank)
 
     return wrong
+
+
+def _without_loss(right: Any) -> Any:
+    return lambda *args, **kwargs: replace(right(*args, **kwargs), relu=0.0)
 
 
 def _with_mean(right: Any) -> Any:
@@ -177,7 +225,7 @@ HIERARCHY = (
     ),
     Mutation(
         "every matrix counts as its own nearest",
-        ("hierarchy-L1", "hierarchy-8", "hierarchy-9", "hierarchy-8.7.3"),
+        ("hierarchy-L1", "hierarchy-8", "hierarchy-9", "hierarchy-8.7.3", "hierarchy-109"),
         replaced(Nearest, "of", lambda given, _nearest: Nearest(given, 0.0, 0.0)),
     ),
     Mutation(
@@ -252,5 +300,183 @@ HIERARCHY = (
         "`factorised` swaps two events",
         ("hierarchy-8", "hierarchy-9"),
         replaced(factors, "factorised", _swapped_events(factors.factorised)),
+    ),
+    _edit(
+        "the distance from disentangled ignores the last factor",
+        "L1 8 9 8.7.3 109",
+        disentangle.nearest_disentangled,
+        ("for axis in range(k):", "for axis in range(k - 1):"),
+    ),
+    _edit(
+        "the distance from disentangled ignores the first factor",
+        "L1 8 9 8.7.3 109",
+        disentangle.nearest_disentangled,
+        ("for axis in range(k):", "for axis in range(1, k):"),
+    ),
+    _edit(
+        "relative distances are squared",
+        "L1 8 9 8.7.3 109",
+        Nearest.of,
+        ("distance / norm if", "(distance / norm) ** 2 if"),
+    ),
+    _edit(
+        "no gate behind the backward pass of batch norm",
+        "3 4",
+        reformulation.reformulate,
+        ("        if options.norm is Norm.AFTER_RELU:\n            gradient = gate * gradient\n", ""),
+    ),
+    _edit(
+        "no backward pass of batch norm behind the ReLU",
+        "3 4",
+        reformulation.reformulate,
+        ("options.norm is not Norm.NONE", "options.norm is Norm.AFTER_LINEAR"),
+    ),
+    _edit("the loss on z is doubled", "3", reformulation.reformulate, ("shifts, loss)", "shifts, 2 * loss)")),
+    _edit(
+        "`conditional_mean` takes all inputs as equally likely",
+        "1 2 3 Eq6 2-budget",
+        observation.conditional_mean,
+        ("    mass =", "    weights = torch.full_like(weights, 1 / len(weights))\n    mass ="),
+    ),
+    _edit(
+        "observed gradients are not divided by the probability",
+        "1",
+        marginals.observe_student,
+        ("-g / probability.unsqueeze(1)", "-g"),
+    ),
+    _edit("observed gradients point uphill", "1", marginals.observe_student, ("-g / probability", "g / probability")),
+    _edit(
+        "focus and broadness exchanged",
+        "2 3 Eq6",
+        exactness._edge,
+        ("EdgeConditions(\n", "(lambda focus, broadness, update: EdgeConditions(broadness, focus, update))(\n"),
+    ),
+    _edit("`independence_gap` ten times too large", "2 3 Eq6", exactness.independence_gap, (".item()", ".item() * 10")),
+    _edit(
+        "`independence_gap` says only whether there is a gap",
+        "2 3 Eq6",
+        exactness.independence_gap,
+        (".sum().item()", ".sum().gt(1e-9).double().item()"),
+    ),
+    _edit(
+        "`independence_gap` takes all inputs as equally likely",
+        "2 3 Eq6",
+        exactness.independence_gap,
+        ("    pairs, pair_mass", "    weights = torch.full_like(weights, 1 / len(weights))\n    pairs, pair_mass"),
+    ),
+    _edit("updates never covary", "2 3 Eq6", exactness._edge, ("_relative(covariance", "_relative(0 * covariance")),
+    _edit(
+        "activations never covary with gates",
+        "2 3 Eq6",
+        exactness._node,
+        ("(gap(state.gated)", "(0 * gap(state.gated)"),
+    ),
+    _edit(
+        "gradients never covary with gates",
+        "2 3 Eq6",
+        exactness._node,
+        (" gap(seen.raw_gradients[region])", " 0 * gap(seen.raw_gradients[region])"),
+    ),
+    _edit(
+        "`count_events` takes all inputs as equally likely",
+        "2-budget 4-softmax",
+        counting.count_events,
+        ("    priors =", "    weights = torch.full_like(weights, 1 / len(weights))\n    priors ="),
+    ),
+    _edit(
+        "the gradient on z takes all values as equally likely",
+        "4-softmax",
+        reformulation.reformulate,
+        (
+            "prior.unsqueeze(1) * student.loss.gradient(output, target)",
+            "student.loss.gradient(output, target) / len(prior)",
+        ),
+    ),
+    _edit(
+        "cross-entropy takes all inputs as equally likely",
+        "4-softmax",
+        TopLoss.mean,
+        (
+            "-(weights @ (target * torch.log_softmax(output, dim=1)).sum(dim=1))",
+            "-(target * torch.log_softmax(output, dim=1)).sum(dim=1).mean()",
+        ),
+    ),
+    _edit(
+        "`_shapley` mends in one order only",
+        "2-budget",
+        budget._shapley,
+        ("for mended in others\n", "for mended in others if mended == frozenset(CAUSES[: CAUSES.index(cause)])\n"),
+        ("factorial(len(mended)) * factorial(count - len(mended) - 1) / factorial(count)\n            * ", ""),
+    ),
+    _edit(
+        "`_shapley` exchanges focus and broadness",
+        "2-budget",
+        budget._shapley,
+        ("return found", "return {**found, 'focus': found['broadness'], 'broadness': found['focus']}"),
+    ),
+    _edit("the reformulation has no ReLU", "8", reformulation._forward, ("if not options.relu:", "if True:")),
+    _edit(
+        "the reformulation has no batch norm",
+        "8 6-batchnorm",
+        reformulation._forward,
+        ("return student.scales[region] * norms[region].values + student.shifts[region]", "return f"),
+    ),
+    _edit(
+        "every matrix counts as factorised",
+        "8",
+        disentangle.nearest_factorised,
+        ("factorised(factor_blocks(matrix, sets), sets)", "matrix"),
+    ),
+    _edit(
+        "gradients of c₁ and c₀ are averaged",
+        "5",
+        batch_norm.batch_norm_backward,
+        (
+            "(gradient - removed), to_scale, to_shift",
+            "(gradient - removed), to_scale / len(gradient), to_shift / len(gradient)",
+        ),
+    ),
+    _edit(
+        "gradients of c₁ and c₀ exchanged",
+        "5",
+        batch_norm.batch_norm_backward,
+        ("(gradient - removed), to_scale, to_shift", "(gradient - removed), to_shift, to_scale"),
+    ),
+    _edit(
+        "`factor_marginals` are ½",
+        "109",
+        disentangle.factor_marginals,
+        ("[prior.view", "[torch.full_like(prior, 1 / len(prior)).view"),
+    ),
+    _edit(
+        "`factor_marginals` in reverse",
+        "109",
+        disentangle.factor_marginals,
+        ('range(n_factors(len(prior), "z"))', 'reversed(range(n_factors(len(prior), "z")))'),
+    ),
+    _edit(
+        "`row_energy` without the ½",
+        "8.6.2 8.6.2-bias",
+        batch_norm.row_energy,
+        (".sum(dim=0) / 2", ".sum(dim=0)"),
+        ("bias.square() / 2", "bias.square()"),
+    ),
+    _edit(
+        "`row_energy` adds up all nodes",
+        "8.6.2 8.6.2-bias",
+        batch_norm.row_energy,
+        (
+            "return energy if bias is None else energy + bias.square() / 2",
+            "bias = torch.zeros_like(energy) if bias is None else bias\n"
+            "    return (energy + bias.square() / 2).sum().expand(len(energy))",
+        ),
+    ),
+    Mutation(
+        "Theorem 6: weights 1 % too large, and the loss reported as 0",
+        ("hierarchy-6",),
+        together(
+            replaced(expressive_power, "relu_weights", _larger(expressive_power.relu_weights)),
+            replaced(expressibility, "expressibility", _without_loss(expressibility.expressibility)),
+        ),
     ),
 )

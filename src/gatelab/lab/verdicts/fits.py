@@ -20,13 +20,13 @@ from gatelab.lab.verdicts.verdict import Outcome
 def fitted_power(x: Sequence[float], y: Sequence[float]) -> float:
     """The a of the best fit y = c xᵃ, by least squares of the logarithms.
 
-    NaN for fewer than two points, or if a number is not positive: no power law goes through it.
+    NaN for fewer than two different x, or if a number is not positive: no power law goes through it.
 
     Example:
         >>> fitted_power([1, 2, 4], [3, 12, 48])
         2.0
     """
-    if len(x) < 2 or not all(v > 0 for v in (*x, *y)):
+    if len(set(x)) < 2 or not all(v > 0 for v in (*x, *y)):
         return nan
     return round(linear_regression([log(v) for v in x], [log(v) for v in y]).slope, 12)
 
@@ -68,11 +68,8 @@ def exponents_of_means(sizes: Sequence[float], samples: Sequence[Sample]) -> Sam
 
 
 def _check_sizes(sizes: Sequence[float], samples: Sequence[Sample]) -> None:
-    if len(sizes) != len(samples) or len(set(sizes)) < 2:
-        raise InputError(
-            f"{len(sizes)} sizes, {len(set(sizes))} of them different, and {len(samples)} samples; give a sample for "
-            "each of at least two sizes"
-        )
+    if len(sizes) != len(samples) or not sizes:
+        raise InputError(f"{len(sizes)} sizes and {len(samples)} samples; give a sample for each size")
 
 
 def share_of_gap(part: Sample, low: Sample, high: Sample) -> tuple[float, tuple[float, float]] | None:

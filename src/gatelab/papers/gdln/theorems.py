@@ -19,7 +19,17 @@ from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import GatedDeepLinearNetwork, HalfSpaceGates, MeanReadoutNetwork
 from gatelab.papers.common import agrees, at_least, dots, line, measurement
 from gatelab.papers.gdln.gate_objective import minimum_loss_balanced
-from gatelab.papers.gdln.problem import TAU, TIMES, UNITS, D, follows, generator, half_spaces, problem
+from gatelab.papers.gdln.problem import (
+    TAU,
+    TIMES,
+    UNITS,
+    D,
+    follows,
+    generator,
+    half_spaces,
+    problem,
+    under_other_gates,
+)
 from gatelab.papers.gdln.simulation import descended
 
 # A is singular where there are fewer examples than weights.
@@ -94,6 +104,7 @@ def closed_form(seed: int) -> Measurement:
         from_zero = GatedLinearFlow.from_moments(given.moments, TAU).weights(TIMES)
         checks += [
             follows(f"{what}: w(t)", found, expected),
+            follows(f"{what}: L(t)", given.flow.loss(TIMES), given.plain_moments.loss(expected)),
             _off(f"{what}: without the inner 1/K", printed.weights(TIMES), expected, "rates are K times too large"),
             _off(f"{what}: started at 0", from_zero, expected, "w(0) enters"),
         ]
@@ -111,7 +122,7 @@ def descent_is_first_order(seed: int) -> Measurement:
     """Compare descent with four step sizes at one instant; the printed equation's descent goes elsewhere."""
     given, horizon, counts = problem(seed), 4.0, (200, 400, 800, 1600)
     target, printed = given.flow.weights(horizon), _without_inner_factor(given.moments)
-    ends = [descended(given.moments, given.initial, horizon, count, TAU) for count in counts]
+    ends = [descended(given.plain_moments, given.initial, horizon, count, TAU) for count in counts]
     gaps = [(end - target).abs().max().item() for end in ends]
     elsewhere = descended(printed, given.initial, horizon, counts[-1], TAU)
     steps = [horizon / count for count in counts]
@@ -146,8 +157,7 @@ def limit_is_least_squares(seed: int) -> Measurement:
 def minimum_loss_by_classes(seed: int) -> Measurement:
     """Compare Eq. 15, Eq. 16, the residual of least squares and twice the flow's last loss, for ten sets of gates."""
     rows = []
-    for number in range(10):
-        given = problem(100 * seed + number)
+    for given in under_other_gates(seed, 10):
         flow = 2 * given.flow.loss(1e12).item()
         rows.append((minimum_loss(given.moments), minimum_loss_balanced(*given.classes), given.residual(), flow))
     eq15, eq16, left, flow = torch.tensor(rows, dtype=torch.float64).T
@@ -164,7 +174,7 @@ def minimum_loss_by_classes(seed: int) -> Measurement:
 @theorem(
     "gdln-nlgp",
     "Section 1",
-    "NLGP: ⟨x_i x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) C_ij), and its Gaussian clone has the same",
+    "NLGP, C_ij = e^{−d²/ξ²}: ⟨x_i x_j⟩ = (2/(πZ²)) arcsin(2g²/(1+2g²) C_ij), and its Gaussian clone has the same",
 )
 def nlgp_covariance(seed: int) -> Measurement:
     """Compare the nonlinear Gaussian process's formula with sampled second moments of both classes and of the clone."""
@@ -172,8 +182,9 @@ def nlgp_covariance(seed: int) -> Measurement:
     because = "the largest of 40 deviations in standard errors"
     for gain in (0.01, 3.0, 100.0):
         nlgp = NLGP((3.0, 0.5), gain)
-        for label in (1, 0):
-            predicted = nlgp.correlation(label)
+        for label, length in zip((1, 0), nlgp.lengths, strict=True):
+            C, predicted = _covariances(length, gain, nlgp.dim)
+            checks.append(identity(f"NLGP.correlation, g = {gain:g}, y = {label}", nlgp.correlation(label), predicted))
             for drawn, name in ((nlgp, "NLGP"), (GaussianClone(nlgp), "clone")):
                 x = drawn.of_class(label, 10_000, generator=source, dtype=torch.float64)
                 # Means over a hundred parts give the standard errors.
@@ -184,12 +195,19 @@ def nlgp_covariance(seed: int) -> Measurement:
                     curves.append(dots(f"g = {gain:g}", predicted, mean.mean))
                 if gain == 100.0 and label:
                     fourth[name] = float(x.pow(4).mean())
-                    field = nlgp.field_covariance(label)
                     what = f"{name}, g = 100: deviation from C_ij itself"
-                    checks.append(at_least(what, mean.z_score(field), 10.0, "erf at a large gain is far from linear"))
+                    checks.append(at_least(what, mean.z_score(C), 10.0, "erf at a large gain is far from linear"))
     gap = fourth["clone"] - fourth["NLGP"]
     return measurement(
         Plot("arcsin formula", "sampled ⟨x_0 x_j⟩", tuple(curves), diagonal="equal"),
         *checks,
         at_least("g = 100: ⟨x⁴⟩ of the clone − of the NLGP", gap, 1.5, "Gaussians have 3, signs 1: only seconds agree"),
     )
+
+
+def _covariances(length: float, gain: float, sites: int) -> tuple[Tensor, Tensor]:
+    """Return C_0j of the field on a ring, and ⟨x_0 x_j⟩ of erf(g z)/Z, as the statement has them."""
+    steps = torch.arange(sites, dtype=torch.float64)
+    C = (-torch.minimum(steps, sites - steps).square() / length**2).exp()
+    share = torch.tensor(2 * gain**2 / (1 + 2 * gain**2), dtype=torch.float64)
+    return C, (share * C).asin() / share.asin()

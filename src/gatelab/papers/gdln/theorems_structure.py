@@ -3,6 +3,8 @@
 The network and the loss are those of ``theorems`` (gdln, Sections 3.4, 3.5, 2.3 and 5, and deeper networks).
 """
 
+from itertools import count
+
 import torch
 from torch import Tensor
 
@@ -32,9 +34,12 @@ from gatelab.papers.gdln.problem import (
     UNITS,
     D,
     Problem,
+    first_suitable,
     follows,
     generator,
     half_spaces,
+    plain_moments,
+    plainly_opened,
     problem,
 )
 from gatelab.papers.gdln.simulation import integrated
@@ -79,11 +84,15 @@ def _cells(seed: int, n: int = 100, each: int = 2 * D) -> Problem:
     Where a cell holds about d examples, the condition number of its A has no bound; 2d examples bound it in practice.
     """
     random = generator(seed)
-    while True:
-        given = problem(seed, CellGates(torch.randn(UNITS, D, generator=random, dtype=torch.float64)), n=n)
-        counts = given.gates.opened(given.x).sum(dim=0)
-        if int(counts.min()) >= each and not bool((counts == D).any()):
-            return given
+    centres = (torch.randn(UNITS, D, generator=random, dtype=torch.float64) for _ in count())
+
+    def filled(given: Problem) -> bool:
+        held = given.gates.opened(given.x).sum(dim=0)
+        return int(held.min()) >= each and not bool((held == D).any())
+
+    return first_suitable(
+        (problem(seed, CellGates(c), n=n) for c in centres), filled, f"one with {each} examples or more in every cell"
+    )
 
 
 def _own_limits(given: Problem, *, keep: bool = True) -> Tensor:
@@ -131,22 +140,39 @@ def circulant_flow(seed: int) -> Measurement:
     random = generator(seed)
     source = SinglePulse(((4, 6), (2, 3)), (12,))
     gates = FunctionGates([lambda x: x.sum(dim=1) > 3, lambda x: x.sum(dim=1) < 5])
-    moments = exact_moments(source, gates)
+    moments, plain = exact_moments(source, gates), _pulse_moments(source)
     initial = torch.randn(2, source.dim, generator=random, dtype=torch.float64)
     flow = GatedLinearFlow.from_moments(moments, TAU, initial=initial)
-    dense = DenseFlow(moments.A / (4 * TAU), moments.b.view(2, -1) / (2 * TAU)).at(initial, TIMES)
+    dense = DenseFlow(moments.A / (4 * TAU), moments.b.view(2, -1) / (2 * TAU))
+    weights, path = flow.weights(TIMES), integrated(plain, initial, TIMES, TAU)
+    rates = dense.all_rates().sort(descending=True).values
     x, ones = source.support(1), torch.ones(len(source.support(1)), dtype=torch.float64)
     # Some half-spaces are open for all pulses, which are not negative, or for none: the largest of five pairs counts.
     pairs = [random_half_spaces(source.dim, 2, generator=random, dtype=torch.float64) for _ in range(5)]
     mixed = max(_commutator(moments_of(x, ones, halves)) for halves in pairs)
     because = "raw pulses are not symmetric under x → −x; gdln-one-basis has data that are"
     return measurement(
-        against(flow.weights(TIMES), dense, "each weight at five instants"),
+        against(weights, path, "each weight at five instants"),
         at_least("Fourier modes used", flow.translation_invariant, 1.0, "the solver must see the structure"),
-        identity("Fourier modes against dense", flow.weights(TIMES), dense),
+        identity("Fourier modes against dense", weights, dense.at(initial, TIMES)),
+        follows("w(t)", weights, path),
+        follows("L(t)", flow.loss(TIMES), plain.loss(path)),
+        identity("rates against dense", 1 / flow.time_constants(), rates),
         Check("[A₁₁, A₂₂], relative", _commutator(moments), 1e-12, "circulant matrices commute"),
         at_least("[A₁₁, A₂₂] of half-spaces on one class of raw pulses, relative", mixed, 1e-3, because),
     )
+
+
+def _pulse_moments(source: SinglePulse) -> GatedMoments:
+    """Return A and b of both classes under gates that count the active sites, summed over the support."""
+    halves = []
+    for label in (1, 0):
+        x = source.support(label)
+        sites = x.sum(dim=1)
+        y = torch.full_like(sites, label)
+        halves.append(plain_moments(x, y, torch.stack([sites > 3, sites < 5], dim=1)))
+    one, zero = halves
+    return GatedMoments((one.A + zero.A) / 2, (one.b + zero.b) / 2, 2, (one.power + zero.power) / 2)
 
 
 def _commutator(moments: GatedMoments) -> float:
@@ -163,11 +189,13 @@ def _commutator(moments: GatedMoments) -> float:
 def piecewise_gates(seed: int) -> Measurement:
     """Compare three sets of gates in turn with each segment integrated alone."""
     given, random = problem(seed), generator(seed)
-    sets = [given.moments, *(moments_of(given.x, given.y, half_spaces(UNITS, random)) for _ in range(2))]
+    gates = [given.gates, *(half_spaces(UNITS, random) for _ in range(2))]
+    sets = [moments_of(given.x, given.y, g) for g in gates]
+    plain = [plain_moments(given.x, given.y, plainly_opened(given.x, g)) for g in gates]
     starts, ends = [0.0, 1.5, 4.0], [1.5, 4.0, 10.0]
     flow = PiecewiseFlow(starts, sets, TAU, initial=given.initial)
     states = [given.initial]
-    for start, end, moments in zip(starts, ends, sets, strict=True):
+    for start, end, moments in zip(starts, ends, plain, strict=True):
         span = torch.tensor([0.0, end - start], dtype=torch.float64)
         states.append(integrated(moments, states[-1], span, TAU)[-1])
     found, expected = flow.weights(torch.tensor(ends, dtype=torch.float64)), torch.stack(states[1:])
@@ -193,9 +221,9 @@ def neural_race(seed: int) -> Measurement:
     n, d, k = 40, 4, 3
     context = torch.arange(n) % 2
     x = torch.randn(n, d, generator=random, dtype=torch.float64)
-    for place in (0, 1):  # whitened within each context, so modes decouple
+    for place in (0, 1):  # Σˣˣ = δ I within each context, so modes decouple; δ is 1.5 in one, 0.5 in the other
         own = context == place
-        root = torch.linalg.cholesky(x[own].T @ x[own] / n)
+        root = torch.linalg.cholesky(x[own].T @ x[own] / n) / (1.5 - place) ** 0.5
         x[own] = torch.linalg.solve_triangular(root, x[own].T, upper=False).T
     teacher = torch.randn(2, k, d, generator=random, dtype=torch.float64)
     y = torch.einsum("nkd,nd->nk", teacher[context], x)

@@ -29,13 +29,19 @@ def batch_norm_projects(seed: int) -> Measurement:
     leaf = f.clone().requires_grad_()
     (weighted,) = torch.autograd.grad((scale * standardise(leaf, weights).values * g).sum(), leaf)
     by_formula, *_ = batch_norm_backward(standardise(f, weights), g, scale, weights)
-    unprojected, (unweighted, *_) = g * scale / standardise(f).deviation, batch_norm_backward(standardise(f), g, scale)
+    unprojected, (unweighted, *own) = (
+        g * scale / standardise(f).deviation,
+        batch_norm_backward(standardise(f), g, scale),
+    )
     # Eq. 83 projects g = Λ⁻¹ ∂L/∂f, in the inner product of Λ.
     projected = [batch_norm_jacobian(f[:, j], scale[j].item(), weights) @ (g[:, j] / weights) for j in range(3)]
     return measurement(
         against(ours, exact, "∂L/∂f, ε = 0"),
         identity("ε = 0: (c₁/σ) P^⊥ g against BatchNorm1d", ours, exact),
         identity("ε = 0: S(f)ᵀ g against BatchNorm1d", parameters, torch.stack([to_scale, to_shift])),
+        identity(
+            "ε = 0: gradients of c₁ and c₀ against BatchNorm1d", torch.stack(own), torch.stack([to_scale, to_shift])
+        ),
         identity("Eq. 83, weighted by P(z), against autograd", by_formula, weighted),
         identity("Eq. 83 as a projection", torch.stack(projected, dim=1) * weights.unsqueeze(1), weighted),
         identity("ε = 1e-5, with ε in the formula", with_eps, smoothed),

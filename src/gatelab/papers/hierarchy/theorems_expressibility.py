@@ -8,8 +8,17 @@ from scipy.spatial import ConvexHull
 from torch import Tensor
 
 from gatelab.figures import Plot
-from gatelab.hierarchy import Teacher, exact_events, expressibility, given_events, string_fields
-from gatelab.hierarchy.expressive_power import vertices
+from gatelab.hierarchy import (
+    LocalNetwork,
+    Teacher,
+    exact_events,
+    expressibility,
+    given_events,
+    reformulate,
+    string_fields,
+)
+from gatelab.hierarchy.events import Events
+from gatelab.hierarchy.expressive_power import expressive_network, vertices
 from gatelab.hierarchy.rules import joint
 from gatelab.lab.measure import EXACT, IDENTITY, identity
 from gatelab.lab.theorem import Measurement, theorem
@@ -43,7 +52,13 @@ def expressible(seed: int) -> Measurement:
     generator = torch.Generator().manual_seed(seed)
     fields = string_fields(4, [2])
     edges = {(p, c): _round(14 if p == "top" else 7, 3 if c[0] == "x" else 7, generator) for p, c in fields.edges}
-    deep = expressibility(given_events(fields, torch.full((14,), 1 / 14, dtype=torch.float64), edges), values=3)
+    events = given_events(fields, torch.full((14,), 1 / 14, dtype=torch.float64), edges)
+    deep, network = expressibility(events, values=3), expressive_network(events, values=3)
+    rebuilt = _loss(network, events)
+    with torch.no_grad():
+        for weight in network.weights.values():
+            weight.mul_(1.01)
+    spoilt = _loss(network, events)
     inside = sum(int((~vertices(matrix)).sum()) for matrix in edges.values())
     sizes = [2, 3, 4, 5, 6]
     found = [expressibility(exact_events(Teacher(string_fields(d, []), joint))) for d in sizes]
@@ -61,6 +76,10 @@ def expressible(seed: int) -> Measurement:
         Plot("bits d under one region", "‖F_ω − I‖²", curves),
         Check("deep hierarchy: rows of P that are not vertices", inside, 0, "the theorem's assumption"),
         Check("‖F_ω − I‖² of the constructed ReLU networks", worst, IDENTITY, "a linear programme's rounding"),
+        Check(
+            "deep hierarchy: ‖F_ω − I‖² of the network, run here", rebuilt, IDENTITY, "a linear programme's rounding"
+        ),
+        at_least("the same with weights × 1.01", spoilt, 1e-4, "the loss sees a wrong weight"),
         Check("best linear loss against m − rank (Eckart–Young), rel.", max(excess), IDENTITY, EXACT),
         identity("best linear loss on d bits against 2^d − d − 1", linear, torch.tensor(formula).double()),
         at_least("deep hierarchy: linear loss", deep.linear, 0.5, "m ≤ rank would show nothing"),
@@ -70,6 +89,12 @@ def expressible(seed: int) -> Measurement:
             "and that is enough."
         ),
     )
+
+
+def _loss(network: LocalNetwork, events: Events) -> float:
+    """Return ‖F_ω − I‖²."""
+    output = reformulate(network, events).activations["top"]
+    return (output - torch.eye(len(output), dtype=output.dtype)).square().sum().item()
 
 
 @theorem("hierarchy-7", "Theorem 7", "If F has full row rank, P F has the vertices of P; so P F is all-vert iff P is")

@@ -1,5 +1,7 @@
 """Lemma 1, Theorems 8 and 9, and Section 8.7.3: disentangled representations."""
 
+from itertools import permutations
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -28,10 +30,11 @@ from gatelab.hierarchy.events import Events
 from gatelab.lab.measure import EXACT, IDENTITY, against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.papers.common import at_least, line, measurement
+from gatelab.papers.common import agrees, at_least, line, measurement
 
 _SETS = (((0, 2), (1,)), ((1,), (0, 2)))
 """S₁, S₂ for each of two children with three factors; the parent has two."""
+_ATTEMPTS = 100  # two draws in five succeed, or more
 
 
 def _varying(count: int, generator: torch.Generator) -> Float[Tensor, "k 2"]:
@@ -43,6 +46,24 @@ def _varying(count: int, generator: torch.Generator) -> Float[Tensor, "k 2"]:
     half = 0.5 + 0.5 * torch.rand(count, 1, generator=generator, dtype=torch.float64)
     sign = 2 * torch.randint(2, (count, 1), generator=generator).double() - 1
     return torch.cat([centre - sign * half, centre + sign * half], dim=1)
+
+
+def known_distances(k: int, marginals: Float[Tensor, "k 2"] | None = None) -> Check:
+    """Compare the distance from disentangled with its value where it is known, for each node and each other factor.
+
+    Column j is r ⊗ … ⊗ u ⊗ … ⊗ v ⊗ … ⊗ r, v in the place of factor j and u in that of factor i, r = 1 or p. Its nearest
+    has the projection of u onto r in the place of u: the distance is 1 if u ⊥ r, and 1/√2 halfway between them.
+    """
+    rest = torch.ones(k, 2, dtype=torch.float64) if marginals is None else marginals
+    across = rest.flip(1) * torch.tensor([-1.0, 1.0], dtype=torch.float64)  # orthogonal to r, and as long
+    own, errors = torch.tensor([-1.0, 1.0], dtype=torch.float64), []
+    for j, i in permutations(range(k), 2):
+        for u, distance in ((across[i], 1.0), (rest[i] + across[i], 0.5**0.5)):
+            matrix = torch.zeros(2**k, k, dtype=torch.float64)
+            matrix[:, j] = kron([{i: u, j: own}.get(factor, rest[factor]) for factor in range(k)])
+            errors.append(abs(nearest_disentangled(matrix, marginals).relative - distance))
+    what = "gradients" if marginals is not None else "activations"
+    return Check(f"{k} factors, {what}: distances 1 and 1/√2 of known columns", max(errors), IDENTITY, EXACT)
 
 
 @theorem(
@@ -64,6 +85,7 @@ def closed_under_operations(seed: int) -> Measurement:
     return measurement(
         against(cases["(1) weighted sum"], nearest_disentangled(cases["(1) weighted sum"]).matrix, "entries"),
         *(Check(f"{name}: distance, rel.", d, IDENTITY, EXACT) for name, d in distances.items()),
+        known_distances(3),
         at_least("columns swapped: distance", entangled, 0.1, "the measure must see entangled columns"),
     )
 
@@ -84,11 +106,14 @@ def _factored(seed: int) -> tuple[torch.Generator, Events, dict[str, Tensor]]:
 
 def _block(size: int, generator: torch.Generator) -> Float[Tensor, "2 _"]:
     """Draw P(β[S] | α[i]) for |S| = size; its two rows differ by 0.2 or more, so that β tells something about α."""
-    while True:
+    for _ in range(_ATTEMPTS):
         block = torch.rand(2, 2**size, generator=generator, dtype=torch.float64) + 0.1
         block /= block.sum(dim=1, keepdim=True)
         if float((block[0] - block[1]).abs().sum()) / 2 >= 0.2:
             return block
+    raise RuntimeError(
+        f"none of {_ATTEMPTS} blocks P(β[S] | α[i]), |S| = {size}, has rows that differ by 0.2: use another seed"
+    )
 
 
 def _separable_student(
@@ -118,13 +143,22 @@ def _entangled_share(student: LocalNetwork) -> float:
 def disentangled_forward(seed: int) -> Measurement:
     """Take two children with different sets S and six kinds of nodes; for contrast, nodes swap their weights."""
     generator, events, encodings = _factored(seed)
-    checks, output = [], torch.zeros(0)
+    checks, output, prior = [], torch.zeros(0), events.priors["top"]
     for relu in (False, True):
         for norm in Norm:
             student = _separable_student(generator, events, encodings, NodeOptions(relu=relu, norm=norm, eps=1e-12))
+            student.weights["top"].data *= 2  # so that batch norm has something to divide by
+            incoming = student.incoming("top").items()
+            sums = torch.stack([events.matrix("top", leaf) @ encodings[leaf] @ w.detach() for leaf, w in incoming])
+            # Biases that open each node for some values and close it for others.
+            student.biases["top"].data = -prior @ sums.sum(dim=0)
             output = reformulate(student, events).activations["top"]
             what = f"{'ReLU' if relu else 'linear'}, batch norm: {norm.value}"
-            checks.append(Check(f"{what}; distance, rel.", nearest_disentangled(output).relative, IDENTITY, EXACT))
+            by_hand = _by_hand(sums.sum(dim=0) - prior @ sums.sum(dim=0), prior, relu=relu, norm=norm)
+            checks += [
+                Check(f"{what}; distance, rel.", nearest_disentangled(output).relative, IDENTITY, EXACT),
+                agrees(f"{what}; F_α by hand", output, by_hand, 1e-9, "float64, and ε = 1e-12 in batch norm"),
+            ]
     swapped = _separable_student(generator, events, encodings, NodeOptions(relu=False))
     swapped.weights["top"].data = swapped.weights["top"].data.flip(1)
     entangled = reformulate(swapped, events).activations["top"]
@@ -132,12 +166,29 @@ def disentangled_forward(seed: int) -> Measurement:
     contrast = nearest_disentangled(entangled - entangled.mean(dim=0)).relative
     children = zip(events.fields.children("top"), _SETS, strict=True)
     products = [nearest_factorised(events.matrix("top", child), sets).relative for child, sets in children]
+    # Both bits of β are one coin: the product of their marginals has 1/4 everywhere.
+    coin = torch.tensor([0.5, 0.0, 0.0, 0.5], dtype=torch.float64).expand(4, 4)
     return measurement(
         against(output, nearest_disentangled(output).matrix, "F_α"),
         *checks,
+        known_distances(2),
         Check("P factorises, rel. distance", max(products), IDENTITY, EXACT),
+        Check("two bits that are one coin: distance − 1/√2",
+              abs(nearest_factorised(coin, ((0,), (1,))).relative - 0.5**0.5), IDENTITY, EXACT),
         at_least("weights of the other node: distance", contrast, 0.5, "each node then follows the other's factor"),
-    )
+    )  # fmt: skip
+
+
+def _by_hand(f: Float[Tensor, "m k"], prior: Float[Tensor, " m"], *, relu: bool, norm: Norm) -> Float[Tensor, "m k"]:
+    """Return what a region's nodes make of their sums f: batch norm and ReLU in their order."""
+
+    def normalised(values: Tensor) -> Tensor:
+        centred = values - prior @ values
+        return centred / (prior @ centred.square()).sqrt()
+
+    f = normalised(f) if norm is Norm.AFTER_LINEAR else f
+    f = f.clamp(min=0) if relu else f
+    return normalised(f) if norm is Norm.AFTER_RELU else f
 
 
 @theorem(
@@ -150,9 +201,10 @@ def separable_updates(seed: int) -> Measurement:
     generator, events, encodings = _factored(seed)
     marginals = factor_marginals(events.priors["top"])
     uncentred = torch.randn(2, 2, generator=generator, dtype=torch.float64)
-    share = {}
+    share, entangled = {}, []
     for name, factors in (("centred", uncentred - uncentred.mean(dim=1, keepdim=True)), ("uncentred", uncentred)):
         gradient = disentangled(factors, marginals)
+        entangled.append(nearest_disentangled(gradient, marginals).relative)
         share[name] = max(
             nearest_separable((events.matrix("top", leaf) @ code).T @ gradient, sets).relative
             for (leaf, code), sets in zip(encodings.items(), _SETS, strict=True)
@@ -172,8 +224,12 @@ def separable_updates(seed: int) -> Measurement:
             apart[name].append(_entangled_share(student))
         travelled[name] = relative_error(student.weights["top"].detach(), start)
     curves = tuple(line(name, range(1, 51), values) for name, values in apart.items())
+    ones = nearest_separable(torch.ones(3, 2, dtype=torch.float64), _SETS[0]).relative  # 3 of 6 entries remain
     return measurement(
         Plot("step", "distance of W from separable, rel.", curves),
+        Check("G̃_α, distance from disentangled, rel.", max(entangled), IDENTITY, EXACT),
+        known_distances(2, marginals),
+        Check("weights that are all 1: distance from separable − 1/√2", abs(ones - 0.5**0.5), IDENTITY, EXACT),
         Check("ΔW of a centred G̃, distance from separable, rel.", share["centred"], IDENTITY, EXACT),
         at_least("ΔW of an uncentred G̃", share["uncentred"], 1e-3, "centring makes the difference"),
         Check("W after 50 centred steps, rel.", apart["centred"][-1], IDENTITY, EXACT),
@@ -225,7 +281,8 @@ def backward_entangles(seed: int) -> Measurement:
     first = torch.kron((pair.T @ centred[0]).unsqueeze(1) * weight[:2, 0], p_single.unsqueeze(1))
     last = torch.kron(p_pair, single.T @ centred[1] * weight[2, 1])
     predicted = torch.cat([first, last.unsqueeze(1)], dim=1)
-    distance = nearest_disentangled(below, factor_marginals(kron(chances) @ matrix)).relative
+    marginals = factor_marginals(kron(chances) @ matrix)
+    distance = nearest_disentangled(below, marginals).relative
     one_to_one = factorised([single, single.flip(0)], [(0,), (1,)])
     kept = one_to_one.T @ above @ torch.diag(weight[:2, 0])
     safe = nearest_disentangled(kept, factor_marginals(kron(chances) @ one_to_one)).relative
@@ -233,6 +290,7 @@ def backward_entangles(seed: int) -> Measurement:
         against(below, predicted, "G̃_β"),
         identity("Pᵀ G̃ Wᵀ against Eq. 105", below, predicted),
         at_least("distance from disentangled, rel.", distance, 1e-3, "a negative result: far from rounding"),
+        known_distances(3, marginals),
         Check("one factor below each factor: distance, rel.", safe, IDENTITY, EXACT),
         note=f"the back-propagated gradient lies {distance:.0%} away from the nearest disentangled one.",
     )

@@ -17,6 +17,7 @@ from gatelab.lab.measure import EXACT, IDENTITY, identity
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.papers.common import at_least, dots, line, measurement
+from gatelab.papers.hierarchy.theorems_factors import known_distances
 
 
 @theorem(
@@ -33,7 +34,7 @@ def linear_bound_with_batch_norm(seed: int) -> Measurement:
     identity_matrix = torch.eye(len(span), dtype=torch.float64)[occurring]
     bound = float((span - torch.eye(len(span), dtype=torch.float64))[occurring][:, occurring].square().sum())
     outside: dict[str, list[float]] = {"linear": [], "linear, batch norm": [], "ReLU, batch norm": []}
-    losses = []
+    losses, moments, prior = [], [], events.priors["top"][occurring]
     for _ in range(10):
         for name, found in outside.items():
             hidden = NodeOptions(relu="ReLU" in name, norm=Norm.AFTER_LINEAR if "norm" in name else Norm.NONE, eps=1e-9)
@@ -44,6 +45,7 @@ def linear_bound_with_batch_norm(seed: int) -> Measurement:
             f = reformulate(network, _with_identity(events)).activations["top"][occurring]
             found.append(((f - span[occurring][:, occurring] @ f).norm() / f.norm()).item())
             if name == "linear, batch norm":
+                moments += [float((prior @ f).abs().max()), float((prior @ f.square() - 1).abs().max())]
                 # The best loss that a layer above could reach with these outputs and any weights and biases.
                 basis = torch.cat([f, torch.ones(len(f), 1, dtype=torch.float64)], dim=1)
                 rest = identity_matrix - basis @ torch.linalg.pinv(basis, rtol=1e-9) @ identity_matrix
@@ -53,6 +55,7 @@ def linear_bound_with_batch_norm(seed: int) -> Measurement:
     return measurement(
         Plot("draw", "share of F_ω that no linear network reaches", curves),
         Check("linear, with and without batch norm: share outside", largest, IDENTITY, EXACT),
+        Check("linear, batch norm: mean and variance − 1 of F_ω", max(moments), 1e-4, "ε = 1e-9 beside the variance"),
         Check("bound − least loss with batch norm", bound - min(losses), 1e-8, "the bound holds"),
         at_least("ReLU with batch norm: share outside", min(outside["ReLU, batch norm"]), 0.05, "what a ReLU adds"),
     )
@@ -125,6 +128,8 @@ def parents_that_disentangle(seed: int) -> Measurement:
         prior, parents = random_parents(k, enough, generator)
         gammas = torch.rand(enough, generator=generator, dtype=torch.float64) + 0.5
         marginals = factor_marginals(prior)
+        # Factor j is bit j of z_β, the first the most significant.
+        ones = [prior[(torch.arange(2**k) >> (k - 1 - j)) % 2 == 1].sum() for j in range(k)]
         found = disentangling_weights(parents, gammas, marginals)
         # The gradient as back-propagation computes it: Pᵀ g̃ wᵀ, one parent after the other.
         sent = sum(
@@ -133,6 +138,8 @@ def parents_that_disentangle(seed: int) -> Measurement:
         )
         half = disentangling_weights(parents[: enough // 2], gammas[: enough // 2], marginals)
         checks += [
+            known_distances(k, marginals),
+            identity(f"|S| = {k}: P(factor = 1) against sums of P(z_β)", marginals[:, 1], torch.stack(ones)),
             identity(f"|S| = {k}: Σ Pᵀ g̃ wᵀ against the solver", torch.as_tensor(sent), found.gradient),
             Check(f"|S| = {k}: {enough} parents, distance from disentangled, rel.",
                   nearest_disentangled(torch.as_tensor(sent), marginals).relative, 1e-8, "a linear system's rounding"),
