@@ -166,3 +166,28 @@ def test_errors_say_what_to_do():
         gl.neural_path_values(model)
     with pytest.raises(InputError, match="list them for these examples"):
         PathBundles(model, x).features(torch.randn(1, 1, 5))
+
+
+@pytest.mark.parametrize(
+    "model", [nn.Sequential(nn.ReLU()), nn.Sequential(nn.BatchNorm1d(2), nn.ReLU()).double().eval()]
+)
+def test_paths_without_weights_are_worth_one(model):
+    x = torch.randn(3, 2)
+    values = gl.neural_path_values(model, x)
+    torch.testing.assert_close(gl.neural_path_features(model, x) @ values, model(x))
+    assert torch.equal(values, torch.eye(2))
+    assert torch.equal(gl.value_tangent_kernel(model, x), torch.zeros(2, 2))
+
+
+def test_bundles_and_parameters_that_do_not_exist():
+    bundles = PathBundles(nn.Sequential(nn.Conv1d(1, 1, 2), nn.ReLU()), torch.ones(1, 1, 3))
+    for number, output in ((10**6, 0), (-1, 0), (0, 5)):
+        with pytest.raises(InputError, match="there is no bundle"):
+            bundles.weights(number, output)
+    with pytest.raises(InputError, match=r"no parameter '0\.weight' is given"):
+        bundles.values_of({})
+
+
+def test_examples_of_another_size_are_refused_where_they_do_not_matter_too():
+    with pytest.raises(InputError, match="x has 3 values per example"):
+        gl.neural_path_values(gl.models.mlp([2, 3, 1]), torch.ones(1, 3))

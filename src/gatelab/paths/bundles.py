@@ -28,8 +28,11 @@ class PathBundles:
     ŷ = ⟨φ, v⟩. Everything except the weights and biases of dense and convolutional layers is part of φ: gates,
     averages, batch-norm in evaluation mode, constants.
 
-    Without biases and batch-norm, also H = ⟨φ, φ'⟩ and K = φᵀ𝒱φ'. Biases start bundles of their own, which H leaves
-    out; batch-norm belongs to the values in H, and its own scales and shifts are parameters of K.
+    H = ⟨φ, φ'⟩, the path kernel, and K = φᵀ𝒱φ', the tangent kernel, hold for networks of dense and convolutional layers
+    without biases whose gates are bits, with a dense last layer. Biases and other constants start bundles of their own,
+    which H leaves out. Batch-norm and other scales belong to the values in H, and have gradients of their own in K.
+    Without a dense last layer ⟨φ, φ'⟩ sums H over the outputs. Where a path passes one weight twice, H is an average
+    over independent weights and ⟨φ, φ'⟩ is not. With soft gates φᵀ𝒱φ' is K^V, the values' part of K.
 
     Bundles are ordered by their weights: by layer as the network runs, then by position in the parameter. The weights
     of a dense last layer give each bundle a value for each output. Without such a layer a bundle ends at one output; at
@@ -82,6 +85,11 @@ class PathBundles:
 
     def weights(self, bundle: int, output: int = 0) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return the names of the parameters that a bundle passes on its way to an output, with the index in each."""
+        if not (0 <= bundle < len(self) and 0 <= output < self._index.shape[1]):
+            raise InputError(
+                f"there is no bundle {bundle} for output {output}; bundles are numbered 0 to {len(self) - 1}, "
+                f"outputs 0 to {self._index.shape[1] - 1}"
+            )
         held, found = dict(self._model.named_parameters()), []
         for number in self._index[bundle, output].tolist():
             if number < self._one:
@@ -97,8 +105,13 @@ class PathBundles:
 
     def values_of(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, "bundles k"]:
         """Return the same for other parameters in place of the model's own."""
-        flat = torch.cat([parameters[name].flatten() for name in self.parameters])
-        return torch.cat([flat, flat.new_tensor([1.0, 0.0])])[self._index.to(flat.device)].prod(dim=2)
+        missing = [name for name in self.parameters if name not in parameters]
+        if missing:
+            raise InputError(f"no parameter '{missing[0]}' is given; the bundles pass {', '.join(self.parameters)}")
+        ends = torch.tensor([1.0, 0.0])
+        weights = [parameters[name].flatten() for name in self.parameters]
+        flat = torch.cat([*weights, ends.to(weights[0]) if weights else ends])
+        return flat[self._index.to(flat.device)].prod(dim=2)
 
     def features(self, x: Float[Tensor, "n ..."], *, gates: GateChoice = "network") -> Float[Tensor, "n bundles"]:
         """Return the feature of each bundle for each example; ``gates`` as in :func:`gatelab.neural_path_features`."""

@@ -28,7 +28,8 @@ def neural_path_features(
     Paths are numbered by :class:`~gatelab.paths.PathIndex`; paths that start at a bias have 1 in place of x. In a
     network that is not a chain of dense layers, a column is a bundle of :class:`~gatelab.paths.PathBundles`: all paths
     that share their weights. ``neural_path_features(model, x) @ neural_path_values(model, x)`` is ``model(x)`` (npk,
-    Proposition 2.1), whether its gates G are bits or numbers.
+    Proposition 2.1), whether its gates G are bits or numbers; for a model that ends with a softmax or another function
+    of the logits, it is the logits.
 
     Args:
         model: a small network of dense and convolutional layers, gates, and other operations that
@@ -118,6 +119,8 @@ def path_gradients(
         [[[5.0, 2.0]]]
     """
     parameters, values = _listed(model, x, limit)
+    if not parameters:
+        return values(parameters).unsqueeze(2)[:, :, :0]
     jacobian = jacrev(values)(parameters)
     return torch.cat([block.flatten(2) for block in jacobian.values()], dim=2)
 
@@ -186,6 +189,8 @@ def _listed(
         held = dict(observable(model).named_parameters())
         return {name: held[name].detach() for name in bundles.parameters}, bundles.values_of
     _guarded(chain, limit)
+    if x is not None:
+        input_nodes(x, model, chain)  # refuses examples of another size
     return _parameters(chain), partial(_values, chain)
 
 

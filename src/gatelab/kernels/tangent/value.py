@@ -14,8 +14,8 @@ def value_tangent_kernel(
     .. math:: \mathcal V(p, p') = \langle \varphi_p, \varphi_{p'} \rangle
 
     It depends only on the weights, so there is no argument ``gates``. The tangent kernel is
-    :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1). For
-    several outputs it is the sum over outputs, and K the trace kernel.
+    :math:`K = \Phi^\top \mathcal V\, \Phi` (npk, Prop. 3.1) if gates are bits; if they are soft, this is K^V, the
+    values' part. For several outputs 𝒱 is the sum over outputs, and K the trace kernel.
 
     Args:
         model: a small network. Unless it is fully connected, each row is a bundle of
