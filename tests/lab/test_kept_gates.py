@@ -77,8 +77,8 @@ def test_the_feature_network_runs_once():
         model.get_submodule(f"{name}.0").register_forward_hook(count(name))
     train(SingleTeam(model), DIGITS, CONFIG, [0])
     once = len(DIGITS.train_x) + len(DIGITS.test_x)
-    # How large a step is, whether it draws, what shapes gates have, whether it takes this layout.
-    probes = 1 + 2 + 1 + 4 * 2
+    # How large a step is, whether it draws, whether it takes this layout, what shapes gates have, whether values run.
+    probes = 1 + 2 + 4 * 2 + 1 + 1
     assert runs["feature"] == once + probes
     assert runs["value"] >= CONFIG.epochs * once
 

@@ -1,6 +1,7 @@
 """Fixed gates, computed once for all examples and kept as bits, so the feature network runs once, not every epoch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,17 @@ class FixedGates:
         self._values = GraphNetwork(_with_bits(twin.graph, gates), twin)
         self._kept: _Kept | None = None
 
+    @torch.no_grad()
+    def runs(self, data: Examples) -> bool:
+        """Whether the value network runs on an example in the gates' layout, where ``view`` may fail."""
+        first = data.train_x[:1]
+        bits = self._bits(data, first)
+        try:
+            self._values.run(channels_last(data.inputs(first)), *bits)
+        except RuntimeError:
+            return False
+        return True
+
     def answers(self, data: Examples, rows: Int64[Tensor, " b"], *, test: bool) -> Float[Tensor, "b k"]:
         """The twin's answers to rows of the training or the test examples."""
         if self._kept is None or self._kept.data is not data:
@@ -62,7 +74,7 @@ class FixedGates:
 
 
 def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
-    """Split a model if its gates are hard and fixed, and their bits fit in memory; otherwise return None."""
+    """Split a model if its gates are hard and fixed, their bits fit in memory, and its values run; else return None."""
     if not isinstance(model, GatedTwin) or not model.fixed_gates or compiled(_COMPILED) is None:
         return None
     if not {(p.dtype, p.device.type) for p in model.parameters()} <= {(dtype, "cpu") for dtype in _NUMBERS}:
@@ -72,17 +84,27 @@ def fixed_gates(model: nn.Module, data: Examples) -> FixedGates | None:
     if len(inputs) != 1 or not gates or not all(_is_plain(model.get_submodule(str(node.target))) for node in gates):
         return None
     probe = GraphNetwork(_part(model.graph, [source for node in gates for source in node.args]), model)
-    training = model.training
-    model.eval()  # the values' batch norm must not normalise by one example, nor update its statistics
-    with torch.no_grad():
+    with torch.no_grad(), _evaluating(model):
         shapes = [tensor.shape for tensor in probe.run(channels_last(data.inputs(data.train_x[:1])))]
-    model.train(training)
     if shapes[::2] != shapes[1::2]:  # a gate that several units share
         return None
     octets = sum(shape.numel() for shape in shapes[1::2]) / 8
     if octets * (len(data.train_x) + len(data.test_x)) > _MOST_BYTES:
         return None
-    return FixedGates(model, gates)
+    fixed = FixedGates(model, gates)
+    with _evaluating(model):
+        return fixed if fixed.runs(data) else None
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """The values' batch norm must not normalise by one example, nor update its statistics."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def keep_open(value: Float[Tensor, "n ..."], octets: UInt8[Tensor, "n octets"]) -> Float[Tensor, "n ..."]:

@@ -165,7 +165,7 @@ class SingleTeam(Team):
     def _answers(self, data: Examples, rows: Int64[Tensor, " b"], *, test: bool) -> Float[Tensor, "1 b k"]:
         if self._prepared is None or self._prepared[0] is not data:
             layout = layout_for(self._model, data.inputs(data.train_x[:2]))
-            fixed = None if layout is ImageLayout.GIVEN else self._fixed_gates(data)
+            fixed = None if layout is ImageLayout.GIVEN else fixed_gates(self._model, data)
             self._prepared = data, fixed, layout
         _, fixed, layout = self._prepared
         with GradientsToo() if layout is ImageLayout.GRADIENTS else nullcontext():
@@ -173,17 +173,6 @@ class SingleTeam(Team):
                 return fixed.answers(data, rows, test=test).unsqueeze(0)
             x = data.inputs((data.test_x if test else data.train_x)[rows])
             return self.forward((x if layout is ImageLayout.GIVEN else channels_last(x)).unsqueeze(0))
-
-    @torch.no_grad()
-    def _fixed_gates(self, data: Examples) -> FixedGates | None:
-        """Return the model's fixed gates; None if its values do not run in their layout, where ``view`` may fail."""
-        fixed = fixed_gates(self._model, data)
-        if fixed is not None:
-            try:
-                fixed.answers(data, torch.arange(1), test=False)
-            except RuntimeError:
-                return None
-        return fixed
 
     def tensors(self) -> StateDict:
         """The model's state dict with an axis in front."""
