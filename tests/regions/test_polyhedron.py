@@ -1,5 +1,5 @@
 from itertools import product
-from math import inf, pi
+from math import inf, log, pi
 
 import numpy as np
 import pytest
@@ -30,6 +30,11 @@ def random_region(seed: int, faces: int, dimension: int) -> Polyhedron:
     offsets = 0.3 + torch.randn(faces, generator=generator)
     # Every other one holds the origin: with many faces the rest are mostly empty.
     return Polyhedron(torch.randn(faces, dimension, generator=generator), offsets.abs() if seed % 2 else offsets)
+
+
+def rectangle(*halves: float) -> Polyhedron:
+    rows = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
+    return Polyhedron(rows / torch.tensor(halves, dtype=torch.float64), torch.ones(4))
 
 
 SQUARE = polyhedron((1, 0, 1), (-1, 0, 0), (0, 1, 1), (0, -1, 0))
@@ -102,6 +107,8 @@ def test_a_flat_polyhedron_has_no_volume():
     line = polyhedron((1, 2, 0), (-1, -2, 0), strict=[False, False])
     assert line.chebyshev_ball().radius == 0
     assert line.volume_estimate() == Estimate(0.0, 0.0)
+    segment = polyhedron((1, 0, 0), (-1, 0, 0), (0, 1, 1), (0, -1, 1), strict=4 * [False])
+    assert segment.volume_estimate() == Estimate(0.0, 0.0)
     half_space = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.ReLU(), torch.nn.Linear(2, 1))
     with torch.no_grad():
         half_space[0].weight.copy_(torch.tensor([[1.0, 2.0], [-1.0, -2.0]]))
@@ -288,11 +295,118 @@ def test_a_plane_through_points_of_unsigned_numbers(unchecked):
         (lambda: log_volume_estimate(SQUARE, rounds=0), "rounds is 0; give a whole number"),
         (lambda: Polyhedron(torch.zeros(2, 0), torch.ones(2)), r"normals are \(2, 0\).*d ≥ 1"),
         (lambda: Polyhedron(torch.eye(2) * 1j, torch.ones(2)), "complex.*give real numbers"),
+        (lambda: Polyhedron(torch.eye(2), 1j * torch.ones(2)), "offsets has dtype torch.complex.*give real numbers"),
+        (lambda: SQUARE.contains(torch.zeros(2, 2) * 1j), "x has dtype torch.complex.*give real numbers"),
+        (lambda: Plane(torch.zeros(2) * 1j, *torch.eye(2)), "origin has dtype torch.complex.*give real numbers"),
+        (lambda: Polyhedron(torch.eye(2).to_sparse(), torch.ones(2)), "normals has layout torch.sparse_coo.*to_dense"),
+        (lambda: SQUARE.contains(torch.eye(2).to_sparse()), "x has layout torch.sparse_coo.*to_dense"),
+        (lambda: Polyhedron(torch.eye(2, device="meta"), torch.ones(2)), "normals holds a shape but no numbers"),
+        (lambda: Polyhedron(torch.eye(2), torch.ones(2, device="meta")), "offsets holds a shape but no numbers"),
+        (lambda: SQUARE.contains(torch.zeros(2, 2, device="meta")), "x holds a shape but no numbers"),
+        (lambda: SQUARE.contains(torch.zeros(2, 2).to(torch.float8_e5m2)), r"x has dtype torch.float8.*x.float\(\)"),
+        (lambda: SQUARE.on_plane(None), "plane is NoneType; give a gatelab.regions.Plane"),
+        (lambda: SQUARE.volume_estimate(samples=True), "samples is True; give a whole number"),
+        (lambda: SQUARE.volume_estimate(generator=0), "generator is 0; give a torch.Generator"),
+        (lambda: SQUARE.volume_estimate(BOX, generator=0), "generator is 0; give a torch.Generator"),
+        (lambda: log_volume_estimate(SQUARE, rounds=True), "rounds is True; give a whole number"),
+        (lambda: log_volume_estimate(SQUARE, generator="x"), "generator is 'x'; give a torch.Generator"),
+        (lambda: log_volume_estimate(None), "polyhedron is NoneType; give a gatelab.regions.Polyhedron"),
+        (lambda: log_volume_estimate([SQUARE]), "polyhedron is list; give a gatelab.regions.Polyhedron"),
+        (lambda: rectangle(1e200, 1e200).volume_estimate(), "rounds its volume to inf.*log_volume_estimate"),
+        (lambda: rectangle(1e-200, 1e-200).volume_estimate(), "rounds its volume to 0.*log_volume_estimate"),
     ],
 )  # fmt: skip
 def test_bad_requests(call, message, unchecked):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_equality_is_that_of_the_faces():
+    same = polyhedron((-1, 0, 0), (0, -1, 0), (3, 4, 12))
+    assert not same.is_empty()  # the cached view is no part of the value
+    assert same == TRIANGLE
+    assert hash(same) == hash(TRIANGLE)
+    assert len({same, TRIANGLE, SQUARE}) == 2
+    closed = Polyhedron(same.normals, same.offsets, torch.zeros(3, dtype=torch.bool))
+    wider = Polyhedron(same.normals, same.offsets + 1)
+    fewer = Polyhedron(same.normals[:2], same.offsets[:2])
+    assert all(other != TRIANGLE for other in (closed, wider, fewer, SQUARE, None, 3))
+    assert polyhedron((1, 0.0)) == polyhedron((1, -0.0))
+    assert hash(polyhedron((1, 0.0))) == hash(polyhedron((1, -0.0)))
+
+
+def test_equality_of_balls_and_planes():
+    ball, again = TRIANGLE.chebyshev_ball(), TRIANGLE.chebyshev_ball()
+    assert ball == again != SQUARE.chebyshev_ball()
+    assert hash(ball) == hash(again)
+    assert Plane.of_inputs() == Plane.of_inputs() != Plane(torch.ones(2), *torch.eye(2))
+
+
+def test_numbers_are_plain_floats(generator, unchecked):
+    assert type(TRIANGLE.chebyshev_ball().radius) is float
+    assert type(polyhedron((1, 0, 1)).chebyshev_ball().radius) is float
+    for estimate in (
+        TRIANGLE.volume_estimate(samples=np.int64(10), generator=generator),
+        log_volume_estimate(TRIANGLE, rounds=np.int64(1), generator=generator),
+    ):
+        assert type(estimate.value) is type(estimate.error) is float
+
+
+@pytest.mark.parametrize("halves", [(1e160, 1e-160), (1e-300, 1e300), (1e100, 1e-100), (1e300, 1.0)])
+@pytest.mark.parametrize("slanted", [False, True])
+def test_coordinates_whose_sizes_are_hundreds_of_digits_apart(halves, slanted, generator):
+    sizes = torch.tensor(halves)
+    turned = torch.tensor([[1.0, 1], [-1, -1], [1, -1], [-1, 1]]) / sizes  # a diamond with the same bounding box
+    body = Polyhedron(turned, torch.ones(4)) if slanted else rectangle(*halves)
+    box = torch.tensor([[-1.0, 1], [-1, 1]])
+    torch.testing.assert_close(body.bounding_box() / sizes[:, None], box, rtol=0, atol=1e-9)
+    assert not body.is_empty()
+    assert (body.vertices() / sizes).abs().sum(1).tolist() == pytest.approx(4 * [1.0 if slanted else 2.0])
+    ball = body.chebyshev_ball()
+    assert ball.radius == pytest.approx(min(halves), rel=1e-9)
+    assert body.contains(ball.centre[None]).all()
+    assert body.irredundant() is body
+    logarithm = log_volume_estimate(body, generator=generator)
+    truth = log(2 if slanted else 4) + log(halves[0]) + log(halves[1])
+    assert logarithm.value == pytest.approx(truth, abs=5 * logarithm.error)
+
+
+def test_a_bound_that_is_very_far_away():
+    """HiGHS takes 1e20 for infinite."""
+    wedge = polyhedron((1, 1, 1), (-1, 0, 1), (0, -1, 1e30))
+    torch.testing.assert_close(wedge.bounding_box(), torch.tensor([[-1, 1e30], [-1e30, 2]]))
+    assert wedge.chebyshev_ball().radius == pytest.approx(1e30 / (2 + 2**0.5))
+    assert polyhedron((1, 1), (0, 1e30)).bounding_box().tolist() == [[-inf, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        Polyhedron(torch.tensor([[1e308, 1e308], [-1e308, 0], [0, -1e-300]], dtype=torch.float64), torch.ones(3)),
+        polyhedron((1, 0, 1.7e308), (-1, 0, 1.7e308), (0, 1, 1), (0, -1, 1)),
+        polyhedron((1, 1e300), (-1, 1e-300)),
+    ],
+)
+@pytest.mark.parametrize(
+    "question",
+    [
+        Polyhedron.is_empty,
+        Polyhedron.chebyshev_ball,
+        Polyhedron.bounding_box,
+        Polyhedron.vertices,
+        Polyhedron.irredundant,
+        Polyhedron.volume_estimate,
+        log_volume_estimate,
+    ],
+)
+def test_sizes_that_float64_does_not_hold(region, question):
+    with pytest.raises(InputError, match=r"sizes too far apart for float64: normals from .* in other units"):
+        question(region)
+
+
+def test_a_body_too_thin_for_walks():
+    with pytest.raises(InputError, match=r"2-dimensional polyhedron is too thin in one direction.*within"):
+        log_volume_estimate(polyhedron((1, 1, 1), (-1, 0, 1), (0, -1, 1e300)))
 
 
 @settings(deadline=None, max_examples=8)

@@ -1,13 +1,15 @@
 """Planes through input space, and boxes on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Integral
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from gatelab.errors import InputError
 
@@ -17,8 +19,27 @@ Bounds = Sequence[Sequence[float]]
 TOUCH = 1e-12
 
 
-@dataclass(frozen=True)
-class Plane:
+class ByValue:
+    """A frozen dataclass (``eq=False``) that equals another if all fields do: tensors by dtype, shape and numbers."""
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def _values(self) -> tuple[Any, ...]:
+        owned: Any = self
+        values = (getattr(self, field.name) for field in fields(owned))
+        return tuple(_hashable(value) if isinstance(value, Tensor) else value for value in values)
+
+
+def _hashable(values: Tensor) -> tuple[Any, ...]:
+    return values.dtype, tuple(values.shape), tuple(values.flatten().tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Plane(ByValue):
     """The points origin + s · first + t · second.
 
     Args:
@@ -132,16 +153,26 @@ def _rounding(values: Tensor) -> float:
 
 
 def refuse_unless_tensors(**arguments: object) -> None:
-    """Refuse arguments that are lists, arrays or numbers; the error names the argument."""
+    """Refuse what is no dense tensor of real numbers, such as a list or an array; the error names the argument."""
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
             raise InputError(f"{name} must be a torch.Tensor, got {type(value).__name__}; use torch.as_tensor({name})")
+        if value.layout != torch.strided or value.is_nested:
+            raise InputError(f"{name} has layout {value.layout}; give a dense tensor, {name}.to_dense()")
+        if value.is_meta or isinstance(value, FakeTensor):
+            raise InputError(
+                f"{name} holds a shape but no numbers (a meta or fake tensor); give the numbers themselves"
+            )
+        if value.is_complex():
+            raise InputError(f"{name} has dtype {value.dtype}; give real numbers, such as {name}.real")
+        if value.is_floating_point() and value.dtype.itemsize < 2:
+            raise InputError(f"{name} has dtype {value.dtype}, in which torch does not compute; use {name}.float()")
 
 
 def refuse_unless_counts(**numbers: object) -> None:
     """Refuse what is no positive whole number; the error names the argument."""
     for name, value in numbers.items():
-        if not isinstance(value, Integral) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise InputError(f"{name} is {value!r}; give a whole number, at least 1")
 
 

@@ -18,14 +18,22 @@ from scipy.spatial import ConvexHull, KDTree
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.observe import refuse_generator
 from gatelab.printing import Brief
-from gatelab.regions.plane import Bounds, Plane, checked_bounds, refuse_unless_counts, refuse_unless_tensors
+from gatelab.regions.plane import (
+    Bounds,
+    ByValue,
+    Plane,
+    checked_bounds,
+    refuse_unless_counts,
+    refuse_unless_tensors,
+)
 from gatelab.regions.programmes import largest
 from gatelab.regions.view import TOLERANCE, View, own_view
 
 
-@dataclass(frozen=True)
-class Ball:
+@dataclass(frozen=True, eq=False)
+class Ball(ByValue):
     """A ball. If balls of every size fit, the radius is infinite and the centre is that of one of them."""
 
     centre: Float[Tensor, " d"]
@@ -40,9 +48,11 @@ class Estimate:
     error: float
 
 
-@dataclass(frozen=True, init=False, repr=False)
-class Polyhedron(Brief):
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class Polyhedron(ByValue, Brief):
     """The set {x : normals · x ≤ offsets}, with < for strict faces.
+
+    Two polyhedra are equal if they have the same faces in the same order; other faces may describe the same set.
 
     Args:
         normals: a normal for each face.
@@ -50,7 +60,8 @@ class Polyhedron(Brief):
         strict: whether each face is strict; None makes all of them strict.
 
     Raises:
-        InputError: the shapes do not match, or a number is not finite.
+        InputError: the shapes do not match, a number is not finite, or, at the first question about the set, the sizes
+            of the numbers are too far apart for float64.
 
     Example:
         >>> quadrant = Polyhedron(-torch.eye(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
@@ -74,8 +85,6 @@ class Polyhedron(Brief):
         if normals.ndim != 2 or offsets.shape != normals.shape[:1] or normals.shape[1] == 0:
             shapes = f"normals are {tuple(normals.shape)}, offsets {tuple(offsets.shape)}"
             raise InputError(f"{shapes}; give (faces, d) and (faces,), d ≥ 1")
-        if normals.is_complex() or offsets.is_complex():
-            raise InputError(f"normals are {normals.dtype}, offsets {offsets.dtype}; give real numbers")
         if not bool(torch.isfinite(normals).all() and torch.isfinite(offsets).all()):
             raise InputError("a face has NaN or infinite entries; check the weights it was made from")
         strict = torch.ones_like(offsets, dtype=torch.bool) if strict is None else strict
@@ -112,7 +121,14 @@ class Polyhedron(Brief):
     @cached_property
     def view(self) -> View:
         """The faces in coordinates in which the polyhedron is about as wide along all axes."""
-        return own_view(self.normals.cpu().numpy(), self.offsets.cpu().numpy())
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                return own_view(self.normals.cpu().numpy(), self.offsets.cpu().numpy())
+        except ArithmeticError:
+            raise InputError(
+                f"the polyhedron of {self.faces} faces has sizes too far apart for float64: {self._sizes()}; give its "
+                "coordinates in other units"
+            ) from None
 
     def is_empty(self) -> bool:
         """Whether no point lies inside.
@@ -147,7 +163,7 @@ class Polyhedron(Brief):
         middle = view.inner_point() if np.ptp(view.sizes) > 0 else None
         if middle is not None:  # where others are short, the tolerance along a long axis is longer than the radius
             centre = centre + TOLERANCE * (middle - centre)
-        return Ball(self._back(view.outside(centre)), radius)
+        return Ball(self._back(view.outside(centre)), float(radius))
 
     def bounding_box(self) -> Float[Tensor, "d 2"] | None:
         """Return the range of each coordinate, infinite where there is no bound; None if the polyhedron is empty."""
@@ -240,6 +256,10 @@ class Polyhedron(Brief):
 
     def on_plane(self, plane: Plane) -> "Polyhedron":
         """Return the polyhedron's intersection with a plane, in the plane's coordinates (s, t)."""
+        if not isinstance(plane, Plane):
+            raise InputError(
+                f"plane is {type(plane).__name__}; give a gatelab.regions.Plane, e.g. Plane.through(a, b, c)"
+            )
         origin, directions = plane.flat(self.normals)
         if len(origin) != self.dimension:
             raise InputError(f"the plane lies in {len(origin)} dimensions, the polyhedron in {self.dimension}")
@@ -253,18 +273,38 @@ class Polyhedron(Brief):
         An unbounded polyhedron has volume ∞ ± 0, or 0 ± 0 if it is flat: thinner than 1e-9 of the faces' typical
         distance from the origin. The error is that of a share of (hits + 1) / (samples + 2), which is not zero even if
         no point, or every point, lies inside.
+
+        Raises:
+            InputError: float64 does not hold the volume of the box.
         """
         refuse_unless_counts(samples=samples)
+        refuse_generator(generator)
         box = self.bounding_box() if bounds is None else self.normals.new_tensor(checked_bounds(bounds, self.dimension))
         if box is None or self.is_empty():
             return Estimate(0.0, 0.0)
         if not bool(torch.isfinite(box).all()):
             return Estimate(0.0 if self.view.inner_point() is None else inf, 0.0)
         low, width = box[:, 0], box[:, 1] - box[:, 0]
+        if not bool(width.all()):
+            return Estimate(0.0, 0.0)
+        whole = prod(width.tolist())
+        if not 0 < whole < inf:
+            raise InputError(
+                f"the {self.dimension}-dimensional box has sides from {float(width.min()):.3g} to "
+                f"{float(width.max()):.3g}, and float64 rounds its volume to {whole:g}; estimate the logarithm with "
+                "gatelab.regions.volume.log_volume_estimate(polyhedron.within(bounds))"
+            )
+        samples = int(samples)
         draws = torch.rand(samples, self.dimension, dtype=torch.float64, generator=generator).to(self.normals)
         hits = int(self.contains(low + draws * width).sum())
-        whole, share = prod(width.tolist()), (hits + 1) / (samples + 2)
-        return Estimate(whole * hits / samples, whole * sqrt(share * (1 - share) / samples))
+        share = (hits + 1) / (samples + 2)
+        return Estimate(whole * (hits / samples), whole * sqrt(share * (1 - share) / samples))
+
+    def _sizes(self) -> str:
+        """The smallest and the largest of the faces' numbers, but for zeros."""
+        parts = (("normals", self.normals), ("offsets", self.offsets))
+        held = ((name, part[part != 0].abs()) for name, part in parts if bool(part.any()))
+        return ", ".join(f"{name} from {float(some.min()):.3g} to {float(some.max()):.3g}" for name, some in held)
 
     def _back(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values).to(self.normals)

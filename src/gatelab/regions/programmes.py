@@ -7,6 +7,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 _PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10, "maxiter": 10_000}  # of HiGHS
+_FAR = 1e20  # HiGHS takes a bound of this size or more for none
 _OPEN = (1, 4)  # the status of a programme that reached the limit of steps, or met numerical difficulties
 
 
@@ -33,7 +34,14 @@ def largest(
         return None
     # HiGHS may say no more than "infeasible or unbounded".
     inside = solved(np.zeros_like(cost), rows, bound, bounds=ranges)
-    return (inf, inside.x[:-1]) if inside.status == 0 else None
+    if inside.status != 0:
+        return None
+    far = float(np.abs(bound).max(initial=0.0))
+    if far >= _FAR:
+        best = largest(direction, extra, rows, bound / far, low=low and low / far, high=high and high / far)
+        if best is not None and best[0] < inf:
+            return far * best[0], far * best[1]
+    return inf, inside.x[:-1]
 
 
 def solved(*programme: Any, **bounds: Any) -> Any:

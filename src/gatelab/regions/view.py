@@ -20,6 +20,8 @@ _ALIKE = 1024.0  # coordinates whose sizes differ by no more than this factor ar
 _SMALL = 1e-7  # HiGHS takes coefficients up to 1e-9 for 0; so much smaller than others they may matter
 _NOISE = 1e-15  # beside the other coefficients of a face, in coordinates of similar sizes: a rounding error
 _LEVELS = 8  # of distances from faces that are maximised one after another
+_NEVER = 2**20  # as the power of two of a number that does not exist
+_RANGE = 500  # in powers of two: the squares of numbers no further apart are in float64, too
 _ROUNDS = 5  # of finding a point inside and measuring the chords through it
 
 
@@ -137,7 +139,7 @@ def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
     If they are so within a factor of 1024 in the given coordinates, these are kept, in one unit: the faces' typical
     distance. The search for a point inside, through which chords can be measured, is repeated in several units.
     """
-    given = _unit_faces(normals, offsets).from_typical_distance()
+    given = _in_a_common_range(normals, offsets).from_typical_distance()
     sizes = _intercepts(given)
     apart = _spread(sizes) > _ALIKE
     used = given.normals != 0
@@ -158,6 +160,37 @@ def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
                 return view
             view = view.seen(view.near(point, units), _powers_of_two(units))
     return noiseless.seen(middle, sizes).from_typical_distance() if apart else given
+
+
+def _in_a_common_range(normals: np.ndarray, offsets: np.ndarray) -> View:
+    """The faces as given; if their numbers are too far apart, in units of their own in which they are not.
+
+    The unit of a coordinate is then where the nearest face crosses its axis, as a power of two, so nothing is rounded.
+    """
+    given = _unit_faces(normals, offsets)
+    if not _out_of_range(normals, offsets):
+        return given
+    crossing = (normals != 0) & (offsets != 0)[:, None]
+    places = np.where(crossing, np.frexp(offsets)[1][:, None] - np.frexp(normals)[1], _NEVER)
+    nearest = places.min(axis=0, initial=_NEVER)
+    units = np.where(nearest == _NEVER, 0, nearest.clip(-1000, 1000))
+    largest_entries = np.where(normals != 0, np.frexp(normals)[1] + units, -_NEVER).max(axis=1)
+    shift = np.where(largest_entries == -_NEVER, 0, largest_entries)
+    with np.errstate(over="ignore"):
+        rows, bound = np.ldexp(normals, units - shift[:, None]), np.ldexp(offsets, -shift)
+    view = _unit_faces(rows, bound)
+    if len(view.faces) < len(given.faces) or _out_of_range(rows, bound):
+        return given
+    return replace(view, sizes=np.ldexp(1.0, units))
+
+
+def _out_of_range(normals: np.ndarray, offsets: np.ndarray) -> bool:
+    """Whether the entries of a face, or the distances of the faces, are so far apart that computing with them fails."""
+    powers, used = np.frexp(normals)[1], normals != 0
+    most = np.where(used, powers, -_NEVER).max(axis=1)
+    least = np.where(used, powers, _NEVER).min(axis=1)
+    reach = (np.frexp(offsets)[1] - most)[used.any(axis=1) & (offsets != 0)]
+    return bool((most - least).max(initial=0) > _RANGE or (reach.size and np.ptp(reach) > _RANGE))
 
 
 def _starts(view: View, sizes: np.ndarray) -> Iterator[np.ndarray]:

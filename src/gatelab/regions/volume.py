@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gatelab.errors import InputError
+from gatelab.observe import refuse_generator
 from gatelab.regions.plane import refuse_unless_counts
 from gatelab.regions.polyhedron import Estimate, Polyhedron
 from gatelab.regions.view import View
@@ -45,7 +46,7 @@ def log_volume_estimate(
         The logarithm and its standard error; −∞ ± 0 for an empty or flat polyhedron.
 
     Raises:
-        InputError: the polyhedron is not bounded, or ``rounds`` is no positive whole number.
+        InputError: the polyhedron is not bounded, ``rounds`` is no positive whole number, or ``generator`` is a seed.
 
     Example:
         >>> box = Polyhedron(torch.cat([torch.eye(4), -torch.eye(4)]), torch.ones(8))  # [−1, 1]⁴, volume 16
@@ -53,14 +54,19 @@ def log_volume_estimate(
         >>> abs(log_volume.value - log(16)) < 4 * log_volume.error < 0.5
         True
     """
+    if not isinstance(polyhedron, Polyhedron):
+        raise InputError(
+            f"polyhedron is {type(polyhedron).__name__}; give a gatelab.regions.Polyhedron, e.g. region.polyhedron"
+        )
     refuse_unless_counts(rounds=rounds)
+    refuse_generator(generator)
     box, point = polyhedron.bounding_box(), polyhedron.view.inner_point()
     if box is None or point is None:
         return Estimate(float("-inf"), 0.0)
     if not bool(box.isfinite().all()):
         raise InputError("the polyhedron is not bounded; estimate the volume of a part, polyhedron.within(box)")
     body = _around_analytic_centre(polyhedron.view, torch.as_tensor(point).to(polyhedron.normals))
-    return _log_volume(_isotropic(body, generator), rounds, generator)
+    return _log_volume(_isotropic(body, generator), int(rounds), generator)
 
 
 def log_unit_ball(dimension: int) -> float:
@@ -120,7 +126,12 @@ def _isotropic(body: _Body, generator: torch.Generator | None) -> _Body:
         mean = points.mean(0)
         covariance = (points - mean).T @ (points - mean) / (len(points) - 1)
         widths = torch.linalg.eigvalsh(covariance)
-        root = torch.linalg.cholesky(covariance)
+        root, failed = torch.linalg.cholesky_ex(covariance)
+        if bool(failed):
+            raise InputError(
+                f"the {body.dimension}-dimensional polyhedron is too thin in one direction, beside the others, for "
+                "float64; give the coordinates in other units, or estimate a part, polyhedron.within(box)"
+            )
         log_factor = body.log_factor + float(root.diagonal().log().sum())
         body = _Body(body.rows @ root, body.offsets - body.rows @ mean, log_factor)
         if widths[-1] <= ROUND * widths[0]:

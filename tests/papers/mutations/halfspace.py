@@ -1,5 +1,6 @@
 """Ways to break the code that the theorems of halfspace name."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,10 @@ from gatelab.models import mlp
 from gatelab.papers.halfspace import figure1
 from gatelab.papers.halfspace import theorems as halfspace
 from gatelab.paths.experts import MixtureOfExperts
+from gatelab.regions import active_region, half_spaces, region_counts
 from gatelab.regions.halfspace import HalfSpaceLayer
 from gatelab.regions.partition import Partition
-from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
+from tests.papers.mutations.changes import Mutation, Patch, edited, replaced, scaled, together
 
 
 def _shifted_figure(right: Any) -> Any:
@@ -56,12 +58,17 @@ def _one_too_many(right: Any) -> Any:
     return wrong
 
 
-def biased_mlp(**options: Any) -> nn.Module:
+def biased_mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Module:
     """A ReLU network in place of a DLGN."""
-    model = mlp((2, 6, 6, 1), bias=True, **options)
+    model = mlp(widths, bias=True, dtype=torch.float64, generator=generator)
     for layer in (model[0], model[2]):
-        nn.init.normal_(layer.bias, generator=options["generator"])
+        nn.init.normal_(layer.bias, generator=generator)
     return model
+
+
+BOTH = ("halfspace-1", "halfspace-2")
+REGIONS = ("halfspace-3.1-regions",)
+FACES = "Polyhedron(-torch.cat(normals), torch.cat(offsets))"
 
 
 HALFSPACE = (
@@ -103,7 +110,7 @@ HALFSPACE = (
         ("halfspace-2.2",),
         together(
             replaced(halfspace, "_dlgn_gates", halfspace._relu_gates),
-            replaced(halfspace, "DeepLinearlyGatedNetwork", lambda *_, gate, **options: biased_mlp(**options)),
+            replaced(halfspace, "_dlgn", biased_mlp),
         ),
     ),
     Mutation(
@@ -116,5 +123,53 @@ HALFSPACE = (
         "`active_region` of the reversed path",
         ("halfspace-3.1-regions",),
         replaced(halfspace, "active_region", _reversed_path(halfspace.active_region)),
+    ),
+    Mutation(
+        "`MixtureOfExperts`: the call returns the mean over paths",
+        BOTH,
+        edited(MixtureOfExperts.__call__, ("return torch", "return 1 / self.count * torch")),
+    ),
+    Mutation(
+        "`MixtureOfExperts.gating` of one path: the reversed path",
+        BOTH,
+        edited(MixtureOfExperts.gating, ("[start:], units, strict", "[start:], units[::-1], strict")),
+    ),
+    Mutation(
+        "`MixtureOfExperts.expert` of one path starts at its last unit",
+        BOTH,
+        edited(MixtureOfExperts.expert, ("first[:, units[0]]", "first[:, units[-1]]")),
+    ),
+    Mutation(
+        "offsets of half-spaces are negated",
+        ("halfspace-2", "halfspace-2.2"),
+        edited(half_spaces, ("offset.to(replay.dtype)", "-offset.to(replay.dtype)")),
+    ),
+    Mutation(
+        "half-spaces have no offsets",
+        ("halfspace-2", "halfspace-2.2"),
+        edited(half_spaces, ("offset.to(replay.dtype)", "0 * offset.to(replay.dtype)")),
+    ),
+    Mutation(
+        "`active_region` reflected at the origin",
+        REGIONS,
+        edited(active_region, (FACES, FACES.replace("-torch", "torch"))),
+    ),
+    Mutation(
+        "`active_region` reflected at an axis",
+        REGIONS,
+        edited(active_region, (FACES, FACES.replace("(normals)", "(normals) * torch.tensor([1, -1])"))),
+    ),
+    Mutation(
+        "`active_region` keeps the faces that others imply", REGIONS, edited(active_region, (".irredundant()", ""))
+    ),
+    Mutation(
+        "`region_counts`: ten times the bound for patterns",
+        REGIONS,
+        edited(region_counts, ("most = sum(", "most = 10 * sum(")),
+    ),
+    Mutation(
+        "`region_counts`: paths of one layer too many",
+        REGIONS,
+        edited(region_counts, ("RegionCounts(paths,", "RegionCounts(paths * units[0],")),
     ),
 )

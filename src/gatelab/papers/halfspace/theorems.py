@@ -5,7 +5,7 @@ with a gating model f_π and a linear expert g_π for each path π through the h
 small networks, in float64; regions are exact.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 from typing import TypeVar
@@ -24,7 +24,7 @@ from gatelab.network import capture_gates
 from gatelab.papers.common import at_least, dots, measurement
 from gatelab.papers.halfspace.figure1 import disconnected_network, figure1, line_panel, square_panel
 from gatelab.paths import mixture_of_experts
-from gatelab.regions import RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts
+from gatelab.regions import Polyhedron, RegionPlan, active_region, half_spaces, linear_regions_2d, region_counts
 
 M = TypeVar("M", bound=nn.Module)
 MIXTURE = "Σ_π f_π g_π against ŷ"
@@ -46,16 +46,16 @@ def _mixture(gates: list[Bool[Tensor, "n _"]], weights: list[Tensor], x: Float[T
 
 
 def _alive(seed: int, draw: Callable[[torch.Generator], M]) -> tuple[M, Tensor, Tensor]:
-    """Draw a network and seven inputs until four or more of these open a path, and return ŷ as well.
+    """Draw a network and a hundred inputs until half of these or more open a path, and return ŷ as well.
 
     For an input that opens no path both sides of the theorem are 0, which shows nothing.
     """
     generator = torch.Generator().manual_seed(seed)
     while True:
-        x = torch.randn(7, WIDTHS[0], generator=generator, dtype=torch.float64)
+        x = torch.randn(100, WIDTHS[0], generator=generator, dtype=torch.float64)
         model = draw(generator)
         output = model(x).detach()[:, 0]
-        if int((output != 0).sum()) >= 4:
+        if int((output != 0).sum()) >= 50:
             return model, x, output
 
 
@@ -65,11 +65,17 @@ def _of_mixture(
     """Compare ŷ with the library's mixture and with the sum by hand; gates of other inputs, or open, give another ŷ."""
     mixture = mixture_of_experts(model)
     gates, experts = mixture.gating(x), mixture.expert(x)[:, :, 0]
+    paths = list(product(*map(range, WIDTHS[1:-1])))
+    gate_by_gate = torch.stack([mixture.gating(x, path) for path in paths], dim=1)
+    one_by_one = torch.stack([mixture.expert(x, path)[:, 0] for path in paths], dim=1)
     moved, opened = (mixture.gating(x.roll(1, 0)) * experts).sum(dim=1), experts.sum(dim=1)
     return measurement(
         against(by_hand, output, "ŷ(x)"),
         identity(MIXTURE, (gates * experts).sum(dim=1), output),
         identity(f"{MIXTURE}, path by path", by_hand, output),
+        identity("the mixture called, against ŷ", mixture(x)[:, 0], output),
+        identity("f_π of one path against that of all", gate_by_gate, gates),
+        identity("g_π of one path against that of all", one_by_one, experts),
         *more,
         at_least("gates of another input: rel. error", relative_error(moved, output), 0.1, "f_π depends on x"),
         at_least("gates all open: rel. error", relative_error(opened, output), 0.1, "that network is linear"),
@@ -87,11 +93,7 @@ def relu_network_is_a_mixture(seed: int) -> Measurement:
 @theorem("halfspace-2", "Theorem 2", "A DLGN is a mixture of linear experts that half-spaces of the input gate")
 def linearly_gated_network_is_a_mixture(seed: int) -> Measurement:
     """Compute the gates from the half-spaces, and sum over the paths; units exchange their half-spaces for contrast."""
-
-    def draw(generator: torch.Generator) -> DeepLinearlyGatedNetwork:
-        return DeepLinearlyGatedNetwork(WIDTHS, gate=HardGate(), dtype=torch.float64, generator=generator)
-
-    model, x, output = _alive(seed, draw)
+    model, x, output = _alive(seed, lambda generator: _dlgn(WIDTHS, generator))
     weights, gates = [weight.detach() for weight in model.value.parameters()], _dlgn_gates(model)(x)
     exchanged = relative_error(_mixture([gate.roll(1, 1) for gate in gates], weights, x), output)
     because = "each path has half-spaces of its own"
@@ -112,7 +114,7 @@ def active_regions_are_convex(seed: int) -> Measurement:
     tried: dict[str, list[int]] = {"DLGN": [], "ReLU": []}
     other = 0
     for _ in range(10):
-        dlgn = DeepLinearlyGatedNetwork(widths, gate=HardGate(), dtype=torch.float64, generator=generator)
+        dlgn = _dlgn(widths, generator)
         relu = mlp(widths, bias=True, dtype=torch.float64, generator=generator)
         for layer in (relu[0], relu[2]):
             nn.init.normal_(layer.get_parameter("bias"), generator=generator)
@@ -216,40 +218,54 @@ def path_region_jumps(seed: int) -> Measurement:
     "A path's active region is a union of activation-pattern regions, of few of the 2^((m−1)(L−1)) possible ones",
 )
 def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
-    """Compare areas of path regions from half-spaces and from cells; count patterns, and regions for many m."""
+    """Compare path regions from half-spaces with cells and with gates; count patterns, and regions for many m."""
     generator = torch.Generator().manual_seed(seed)
     m, layers = 4, 3
-    model = _dlgn(m, layers, generator)
+    model = _dlgn([2, *[m] * layers, 1], generator)
     partition, plan = linear_regions_2d(model, None, BOUNDS), RegionPlan(model)
-    errors, occurring, faces, strange = [], [], [], []
+    x = 6 * torch.rand(2000, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 3
+    pattern = capture_gates(model, x)
+    gates = torch.stack([pattern[name] for name in pattern.layers], dim=1)
+    errors, occurring, strange, elsewhere, unseen, implied = [], [], [], 0, [], 0
     for path in product(range(m), repeat=layers):
         cells, region = partition.along(path), active_region(model, path, plan=plan)
         errors.append(abs(_area(region.polygon(BOUNDS)) - partition.areas[cells].sum().item()))
         strange.append(abs(_area(region.polygon(BOUNDS)) - partition.areas[partition.along(path[::-1])].sum().item()))
         occurring.append(int(cells.sum()))
-        faces.append(0 if region.is_empty() else region.faces)
-    claimed = 2 ** ((m - 1) * layers)
-    formal = sum(all(bits[m * layer] for layer in range(layers)) for bits in product((0, 1), repeat=m * layers))
+        opened = gates[:, range(layers), path].all(dim=1)
+        elsewhere += int((region.contains(x) != opened).sum())
+        unseen.append(len(gates[opened].flatten(1).unique(dim=0)) - occurring[-1])
+        implied += _implied_faces(region)
+    claimed, others = 2 ** ((m - 1) * layers), (m - 1) * layers
     sizes = (2, 3, 4, 5, 6, 8, 10)
-    counts = [region_counts(_dlgn(size, layers, generator), bounds=BOUNDS) for size in sizes]
+    counts = [region_counts(_dlgn([2, *[size] * layers, 1], generator), bounds=BOUNDS) for size in sizes]
     curves = (
         dots("paths, m^(L−1)", sizes, [count.paths for count in counts]),
         dots("path regions that are not empty", sizes, [count.active_paths for count in counts]),
         dots("activation-pattern regions", sizes, [count.patterns for count in counts]),
         dots("most that lines allow", sizes, [count.most_patterns for count in counts]),
     )
-    beyond = max(count.patterns - count.most_patterns for count in counts)
+    most = [_cells_of_lines(size * layers) for size in sizes]
+    beyond = max(count.patterns - cells for count, cells in zip(counts, most, strict=True))
+    unlike = sum(abs(count.most_patterns - cells) for count, cells in zip(counts, most, strict=True))
+    unlike += sum(abs(count.paths - size**layers) for count, size in zip(counts, sizes, strict=True))
     own, entered = region_counts(model, bounds=BOUNDS), sum(count > 0 for count in occurring)
     miscounted = abs(own.patterns - len(partition.areas)) + abs(own.active_paths - entered)
     return Measurement(
         (
             Check("area of A_π: half-spaces against cells", max(errors) / 36, 1e-8, "linear programmes reach 1e-10"),
             at_least("the same, cells of the reversed path", max(strange) / 36, 0.05, "each path has its own region"),
-            Check("|bit patterns that open π − 2^((m−1)(L−1))|", abs(formal - claimed), 0, "counted one by one"),
-            Check("pattern regions in one A_π − that many", max(occurring) - claimed, 0, "a part cannot be more"),
-            at_least("that many / pattern regions in one A_π", claimed / max(occurring), 4.0, "few of those possible"),
-            Check("faces of A_π − (L − 1)", max(faces) - layers, 0, "one half-space per gate"),
+            Check("inputs that A_π holds though a gate is closed, or not though all are open", elsewhere, 0, "exact"),
+            Check("patterns of inputs in one A_π − its pattern regions", max(unseen), 0, "each has a region"),
+            Check(
+                f"pattern regions in one A_π − {_cells_of_lines(others)}",
+                max(occurring) - _cells_of_lines(others),
+                0,
+                f"{others} other lines make no more cells, few of the {claimed}",
+            ),
+            Check("faces of A_π that other faces imply", implied, 0, "A_π has as few faces as it can"),
             Check("pattern regions − (1 + N + N(N−1)/2)", beyond, 0, "N lines in a plane"),
+            Check("m^(L−1) and 1 + N + N(N−1)/2: the library against the formulas", unlike, 0, "whole numbers"),
             Check("regions of one network: counted against the cells", miscounted, 0, "whole numbers"),
         ),
         Plot("m", f"number of regions, L − 1 = {layers}, two inputs", curves, log=True),
@@ -264,8 +280,21 @@ def path_region_is_a_union_of_patterns(seed: int) -> Measurement:
     )
 
 
-def _dlgn(width: int, layers: int, generator: torch.Generator) -> DeepLinearlyGatedNetwork:
-    widths = [2, *[width] * layers, 1]
+def _implied_faces(region: Polyhedron) -> int:
+    """Number of faces beyond which there is nothing even without them; 0 if the region is empty."""
+    if region.is_empty():
+        return 0
+    flips = torch.ones(region.faces, region.faces, dtype=torch.float64) - 2 * torch.eye(region.faces)
+    return sum(Polyhedron(flip[:, None] * region.normals, flip * region.offsets).is_empty() for flip in flips)
+
+
+def _cells_of_lines(lines: int) -> int:
+    """The most cells into which lines cut a plane."""
+    return 1 + lines + lines * (lines - 1) // 2
+
+
+def _dlgn(widths: Sequence[int], generator: torch.Generator) -> DeepLinearlyGatedNetwork:
+    """Draw a DLGN whose half-spaces have offsets: with zero biases all of them would end at the origin."""
     model = DeepLinearlyGatedNetwork(widths, gate=HardGate(), dtype=torch.float64, generator=generator)
     for layer in model.feature:
         nn.init.normal_(layer.get_parameter("bias"), generator=generator)
