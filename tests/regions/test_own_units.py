@@ -296,3 +296,16 @@ def test_a_ball_as_small_as_a_double_can_be():
     ball = Polyhedron(torch.cat([torch.eye(2), -torch.eye(2)]), tiny).chebyshev_ball()
     assert ball is not None
     assert ball.radius == pytest.approx(1e-300)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9, 1e12])
+def test_corners_that_are_far_from_the_typical_face(far):
+    """Two faces near the origin, and one that closes the wedge between them far away."""
+    body = Polyhedron(torch.tensor([[1.0, 1], [-1, 0], [0, -1]]), torch.tensor([1.0, 1, far]))
+    corners = body.vertices()
+    assert len(corners) == 3
+    expected = torch.tensor([[-1.0, 2], [-1, -far], [1 + far, -far]])
+    for corner in expected:
+        assert float(((corners - corner) / far).abs().amax(dim=1).min()) < 1e-7
+    logarithm = log_volume_estimate(body, rounds=2, generator=torch.Generator().manual_seed(0))
+    assert logarithm.value == pytest.approx(2 * log(far + 2) - log(2), abs=5 * logarithm.error)

@@ -14,7 +14,7 @@ from gatelab.gates import HardGate
 from gatelab.models import DeepLinearlyGatedNetwork
 from gatelab.regions import Plane, Polyhedron, RegionPlan, activation_region
 from gatelab.regions.polyhedron import Estimate
-from gatelab.regions.volume import log_volume_estimate
+from gatelab.regions.volume import _Body, _isotropic, log_volume_estimate
 
 BOX = ((-2.0, 2.0), (-2.0, 2.0))
 
@@ -372,9 +372,11 @@ def test_coordinates_whose_sizes_are_hundreds_of_digits_apart(halves, slanted, g
 
 
 def test_a_bound_that_is_very_far_away():
-    """HiGHS takes 1e20 for infinite."""
+    """HiGHS takes 1e20 for infinite. Ends are exact to a share of the body's extent."""
     wedge = polyhedron((1, 1, 1), (-1, 0, 1), (0, -1, 1e30))
-    torch.testing.assert_close(wedge.bounding_box(), torch.tensor([[-1, 1e30], [-1e30, 2]]))
+    box = wedge.bounding_box()
+    assert box is not None
+    torch.testing.assert_close(box / 1e30, torch.tensor([[0.0, 1], [-1, 0]]))
     assert wedge.chebyshev_ball().radius == pytest.approx(1e30 / (2 + 2**0.5))
     assert polyhedron((1, 1), (0, 1e30)).bounding_box().tolist() == [[-inf, 1.0]]
 
@@ -404,9 +406,16 @@ def test_sizes_that_float64_does_not_hold(region, question):
         question(region)
 
 
+def test_a_volume_beyond_float64_has_a_logarithm():
+    wedge = polyhedron((1, 1, 1), (-1, 0, 1), (0, -1, 1e300))
+    found = log_volume_estimate(wedge, generator=torch.Generator().manual_seed(0))
+    assert found.value == pytest.approx(600 * log(10) - log(2), abs=5 * found.error)
+
+
 def test_a_body_too_thin_for_walks():
+    rows = torch.tensor([[1.0, 1], [-1, -1], [1e200, -1e200], [-1e200, 1e200]])
     with pytest.raises(InputError, match=r"2-dimensional polyhedron is too thin in one direction.*within"):
-        log_volume_estimate(polyhedron((1, 1, 1), (-1, 0, 1), (0, -1, 1e300)))
+        _isotropic(_Body(rows, torch.ones(4), 0.0), torch.Generator().manual_seed(0))
 
 
 @settings(deadline=None, max_examples=8)

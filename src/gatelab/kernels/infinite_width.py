@@ -167,7 +167,7 @@ def infinite_width_kernels(
 def fixed_gates_ntk(
     x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."] | None = None, *, depth: int
 ) -> Float[Tensor, "n m"]:
-    r"""Compute the limit of the values' tangent kernel under fixed random gates, for values of variance 2/w.
+    r"""Compute the limit of the values' tangent kernel under fixed gates of normal weights, for values of variance 2/w.
 
     .. math:: K^V \to d\, \Sigma \odot \prod_{l=1}^{d-1} \kappa_0(\theta_l), \quad \kappa_0(\theta) = (\pi - \theta)/\pi
 

@@ -1,12 +1,14 @@
 """What the papers' experiments and theorems share: samples, claims, cells, training, figures, checks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gatelab.data import Dataset
+from gatelab.errors import InputError
 from gatelab.figures import Curve, Plot
 from gatelab.figures.facts import Picture
 from gatelab.lab.experiment import Config, Experiment, SeededConfig
@@ -21,6 +23,7 @@ from gatelab.lab.verdicts.fits import fitted_power
 
 FLAT = 0.01  # a curve of accuracies is flat if its last fifth gains less than this over the fifth before
 Profile = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+T = TypeVar("T")
 
 
 def experiment(
@@ -68,6 +71,18 @@ def training(config: Config, **options: Any) -> TrainConfig:
     """Return how an experiment trains: from its settings that :class:`TrainConfig` shares, and from ``options``."""
     shared = {name: getattr(config, name) for name in TrainConfig.model_fields if name in type(config).model_fields}
     return TrainConfig(**shared | options)
+
+
+def first_suitable(drawn: Iterable[T], suitable: Callable[[T], bool], what: str, most: int = 1000) -> T:
+    """Return the first suitable draw.
+
+    Raises:
+        InputError: none of the first ``most`` draws is, so the code that draws or judges must be wrong.
+    """
+    for candidate in islice(drawn, most):
+        if suitable(candidate):
+            return candidate
+    raise InputError(f"none of {most} draws is {what}; check the code that makes or judges them")
 
 
 def first_of_each_class(data: Dataset, images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -143,7 +143,9 @@ def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
     sizes = _intercepts(given)
     apart = _spread(sizes) > _ALIKE
     used = given.normals != 0
-    if given.dimension == 1 or not (apart or (used.any() and np.abs(given.normals[used]).min() < _SMALL)):
+    small = bool(used.any()) and np.abs(given.normals[used]).min() < _SMALL
+    far = np.abs(given.offsets).max(initial=0.0) > _ALIKE  # the body may be much larger than the unit
+    if given.dimension == 1 or not (apart or small or far):
         return given
     terms = np.abs(given.normals) * sizes
     clear = np.where(terms > _NOISE * terms.max(axis=1, keepdims=True), given.normals, 0.0)

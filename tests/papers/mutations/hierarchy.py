@@ -1,15 +1,10 @@
 """Ways to break the code that the theorems of hierarchy name."""
 
-import ast
-import inspect
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from textwrap import dedent
-from types import CodeType
 from typing import Any
 
-import pytest
 import torch
 
 from gatelab.hierarchy import (
@@ -36,28 +31,7 @@ from gatelab.papers.hierarchy import theorems_energy as energy
 from gatelab.papers.hierarchy import theorems_expressibility as expressibility
 from gatelab.papers.hierarchy import theorems_factors as factors
 from gatelab.papers.hierarchy import theorems_random as random_rows
-from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
-
-
-def edited(function: Callable[..., Any], *changes: tuple[str, str]) -> Patch:
-    """The function with parts of its source replaced, wherever it was imported; each part occurs once."""
-
-    def apply(patch: pytest.MonkeyPatch) -> None:
-        plain = inspect.unwrap(getattr(function, "__func__", function))
-        source = dedent(inspect.getsource(plain))
-        for old, new in changes:
-            assert source.count(old) == 1, (
-                f"{plain.__qualname__}: {source.count(old)} times {old!r}; adapt the mutation"
-            )
-            source = source.replace(old, new)
-        tree = ast.parse(source)
-        assert isinstance(tree.body[0], ast.FunctionDef)
-        tree.body[0].decorator_list = []
-        compiled = compile(tree, inspect.getfile(plain), "exec").co_consts
-        (code,) = (c for c in compiled if isinstance(c, CodeType) and c.co_name == plain.__name__)
-        patch.setattr(plain, "__code__", code)
-
-    return apply
+from tests.papers.mutations.changes import Mutation, edited, replaced, scaled, together
 
 
 def _edit(what: str, rows: str, function: Callable[..., Any], *changes: tuple[str, str]) -> Mutation:

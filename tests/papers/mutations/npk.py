@@ -5,11 +5,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from gatelab.convert import Regime, to_dgn
-from gatelab.gates import gated
-from gatelab.kernels import infinite_width
+from gatelab.convert import Regime, regimes, to_dgn
+from gatelab.convert.twin import Gate
+from gatelab.gates import SoftGate, gated
+from gatelab.kernels import infinite_width, spectra
+from gatelab.kernels.path import rules
+from gatelab.kernels.tangent.kernel import TangentKernel
 from gatelab.kernels.tangent_moments import _GateSums, _Strands
 from gatelab.models import DeepGatedNetwork, MemorisationNetwork
+from gatelab.network import capture
 from gatelab.papers.npk import theorems as npk
 from gatelab.papers.npk import theorems_bundles as npk_bundles
 from gatelab.papers.npk import theorems_expectations as npk_expectations
@@ -18,7 +22,7 @@ from gatelab.papers.npk import theorems_limits as npk_limits
 from gatelab.papers.npk import theorems_start as npk_start
 from gatelab.paths import features as path_listing
 from gatelab.paths import neural_path_features
-from tests.papers.mutations.changes import Mutation, Patch, replaced, scaled, together
+from tests.papers.mutations.changes import Mutation, Patch, edited, replaced, scaled, together
 
 
 def shorter(apply: Patch) -> Patch:
@@ -36,6 +40,17 @@ def _lookup_init(sigma: float, gate: float) -> Patch:
             for weight in self.parameters():
                 weight.mul_(sigma)
             self.gates.clamp_(min=gate)
+
+    return replaced(MemorisationNetwork, "__init__", wrong)
+
+
+def _without_mu() -> Patch:
+    """A memorisation network whose gates are open with probability ½, and whose weights fit that, whatever μ is."""
+    right = MemorisationNetwork.__init__
+
+    def wrong(self: MemorisationNetwork, n: int, width: int, depth: int, mu: float = 0.5, **options: Any) -> None:
+        del mu
+        right(self, n, width, depth, 0.5, **options)
 
     return replaced(MemorisationNetwork, "__init__", wrong)
 
@@ -139,6 +154,22 @@ def _last_layer_raised(x: torch.Tensor, *, depth: int, last_layer: float = 1.0) 
 def _of_first_example(right: Any) -> Any:
     """Gates of the first example, for all."""
     return lambda *args: [gates[:1].expand_as(gates) for gates in right(*args)]
+
+
+def _absolute(right: Any) -> Any:
+    return lambda *args, **options: right(*args, **options).abs()
+
+
+def _over_n(right: Any) -> Any:
+    return lambda model, x, **options: right(model, x, **options) / len(x)
+
+
+def _normal_signs(parameters: Any, sigma: float, draws: int, generator: torch.Generator) -> Any:
+    """Normal weights in place of signs."""
+    shapes = {name: (draws, *parameter.shape) for name, parameter in parameters.items()}
+    return {
+        name: sigma * torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()
+    }
 
 
 NPK = (
@@ -250,4 +281,58 @@ NPK = (
     Mutation("𝒱 of bundles 1 % too large", ("npk-bundles",), scaled(npk_bundles, "value_tangent_kernel", 1.01)),
     Mutation("values of bundles 1 % too large", ("npk-bundles",), scaled(npk_bundles, "neural_path_values", 1.01)),
     Mutation("`path_features` 10 % too large", ("npk-C-sketch",), scaled(npk_bundles, "path_features", 1.1)),
+    Mutation(
+        "H of an architecture forgets the gates",
+        ("npk-rotation", "npk-residual", "npk-bundles"),
+        edited(rules._gate, ("signal.gated(layer.factors(reading.x.dtype))", "signal")),
+    ),
+    Mutation("H of bundles 10 % too large", ("npk-rotation",), scaled(npk_bundles, "neural_path_kernel", 1.1)),
+    Mutation(
+        "H of bundles without its signs",
+        ("npk-rotation",),
+        replaced(npk_bundles, "neural_path_kernel", _absolute(npk_bundles.neural_path_kernel)),
+    ),
+    Mutation(
+        "`SoftGate` passes no gradient",
+        ("npk-4.1", "npk-4.1-features", "npk-4.1-bundles"),
+        edited(SoftGate.__call__, ("self.beta * q", "self.beta * q.detach()")),
+    ),
+    Mutation(
+        "`to_dgn`: learnt gates are hard",
+        ("npk-4.1-bundles",),
+        edited(regimes._gate_module, ("gating.gate or gate,", "gating.gate or HardGate(),")),
+    ),
+    Mutation(
+        "the gates of a twin come from its values",
+        ("npk-4.1-bundles",),
+        edited(Gate.forward, ("q if q.shape == value.shape else q.expand(value.shape), gate)", "value, gate)")),
+    ),
+    Mutation("K of the start 1 % too large", ("npk-DI",), scaled(npk_start, "neural_tangent_kernel", 1.01)),
+    Mutation(
+        "K of the start divided by n",
+        ("npk-DI",),
+        replaced(npk_start, "neural_tangent_kernel", _over_n(npk_start.neural_tangent_kernel)),
+    ),
+    Mutation(
+        "`neural_tangent_kernel` without the last layer",
+        ("npk-1.1", "npk-3.1", "npk-DI"),
+        edited(TangentKernel.on, ("parameter_names(model, self.wrt)", "parameter_names(model, self.wrt)[:-1]")),
+    ),
+    Mutation("`MemorisationNetwork` ignores μ", ("npk-E",), _without_mu()),
+    Mutation(
+        "`cumulative_eigenvalues`: largest first",
+        ("npk-E",),
+        edited(spectra.cumulative_eigenvalues, (".cumsum", ".flip(0).cumsum")),
+    ),
+    Mutation(
+        "±σ weights are normal",
+        ("npk-Eq2-printed",),
+        replaced(npk_limits, "random_signs", _normal_signs),
+    ),
+    Mutation("H of DGNs 10 % too large", ("npk-5.1-limit",), scaled(npk_limits, "neural_path_kernel", 1.1)),
+    Mutation(
+        "the gates of the first example are captured for all",
+        ("npk-L2.1", "npk-C.2", "npk-residual"),
+        edited(capture.gates_of, ("is_chain=network.is_chain)", "is_chain=network.is_chain)[[0] * x.shape[0]]")),
+    ),
 )

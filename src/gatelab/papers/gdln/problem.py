@@ -3,9 +3,8 @@
 Gates and moments are also written out here, so that the library is not compared with itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,7 +23,6 @@ from gatelab.papers.gdln.simulation import integrated
 D, UNITS, TAU = 6, 3, 0.7
 TIMES = torch.tensor([0.0, 0.5, 2.0, 8.0, 40.0], dtype=torch.float64)
 INTEGRATED = "DOP853 at rtol 1e-12, atol 1e-13, over five instants"
-T = TypeVar("T")
 
 
 class Problem(NamedTuple):
@@ -130,18 +128,6 @@ def under_other_gates(seed: int, count: int) -> Iterator[Problem]:
     given = problem(100 * seed)
     for number in range(count):
         yield given._replace(gates=half_spaces(UNITS, generator(100 * seed + 1 + number)))
-
-
-def first_suitable(drawn: Iterable[T], suitable: Callable[[T], bool], what: str, most: int = 1000) -> T:
-    """Return the first suitable draw.
-
-    Raises:
-        InputError: none of the first ``most`` draws is, so the code that draws or judges must be wrong.
-    """
-    for candidate in islice(drawn, most):
-        if suitable(candidate):
-            return candidate
-    raise InputError(f"none of {most} draws is {what}; check the code that makes or judges them")
 
 
 def follows(what: str, measured: Tensor, expected: Tensor) -> Check:

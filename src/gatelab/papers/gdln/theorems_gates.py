@@ -14,12 +14,11 @@ from gatelab.figures import Plot
 from gatelab.lab.measure import EXACT, identity
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
-from gatelab.papers.common import agrees, at_least, dots, line, measurement
+from gatelab.papers.common import agrees, at_least, dots, first_suitable, line, measurement
 from gatelab.papers.gdln.optimal_gates import support
 from gatelab.papers.gdln.problem import (
     TAU,
     TIMES,
-    first_suitable,
     follows,
     generator,
     plain_moments,

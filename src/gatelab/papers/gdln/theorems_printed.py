@@ -16,14 +16,13 @@ from gatelab.lab.measure import EXACT, against, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import ChosenGates
-from gatelab.papers.common import agrees, at_least, dots, line, measurement
+from gatelab.papers.common import agrees, at_least, dots, first_suitable, line, measurement
 from gatelab.papers.gdln.gate_objective import objective, printed_objective
 from gatelab.papers.gdln.problem import (
     TAU,
     TIMES,
     UNITS,
     Problem,
-    first_suitable,
     follows,
     generator,
     half_spaces,

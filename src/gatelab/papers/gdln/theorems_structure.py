@@ -26,7 +26,7 @@ from gatelab.lab.measure import against, identity, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.models import CellGates, ChosenGates, FunctionGates, PathwayNetwork
-from gatelab.papers.common import agrees, at_least, dots, line, measurement
+from gatelab.papers.common import agrees, at_least, dots, first_suitable, line, measurement
 from gatelab.papers.gdln.problem import (
     INTEGRATED,
     TAU,
@@ -34,7 +34,6 @@ from gatelab.papers.gdln.problem import (
     UNITS,
     D,
     Problem,
-    first_suitable,
     follows,
     generator,
     half_spaces,

@@ -6,6 +6,7 @@ take one network at a time, are compared with them on a few draws.
 """
 
 from collections.abc import Mapping
+from itertools import count
 from math import sqrt
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
 from gatelab.models import DeepGatedNetwork, MemorisationNetwork, mlp
-from gatelab.papers.common import at_least, dots, line, measurement, power_law
+from gatelab.papers.common import at_least, dots, first_suitable, line, measurement, power_law
 from gatelab.papers.npk.theorems import DEPTH, problem, telling
 from gatelab.papers.npk.theorems_gated import RELU_GATES, foreign_gates
 
@@ -159,10 +160,8 @@ def _over_sizes(
 
 def telling_dgn(widths: tuple[int, ...], x: Tensor, generator: torch.Generator) -> DeepGatedNetwork:
     """A deep gated network with random gates that tell examples apart."""
-    while True:
-        model = DeepGatedNetwork(widths, dtype=torch.float64, generator=generator)
-        if telling(model.feature_parameters(), x):
-            return model
+    drawn = (DeepGatedNetwork(widths, dtype=torch.float64, generator=generator) for _ in count())
+    return first_suitable(drawn, lambda model: telling(model.feature_parameters(), x), "a DGN that is telling")
 
 
 @theorem("npk-5.1", "Theorems 5.1, D.1", "With fixed gates and ±σ values E[K] = d σ^{2(d−1)} H; its variance is O(1/w)")
@@ -199,7 +198,7 @@ def padding(seed: int) -> Measurement:
         model.feature.load_state_dict(narrow.feature.state_dict())
         padded_limits.append(_limit(model, x, sigma / sqrt(m)))
         draws.append(_sampled(model, x, sigma / sqrt(m), limit, others, generator))
-        foreign += foreign_gates(model, x)[0]
+        foreign += foreign_gates(model, x)
     stacked = torch.stack(padded_limits)
     first = identity("d σ_m^{2(d−1)} H^(m) against d σ^{2(d−1)} H", stacked, limit.expand_as(stacked))
     return _over_sizes(
@@ -211,14 +210,15 @@ def padding(seed: int) -> Measurement:
 def memorisation_spectrum(seed: int) -> Measurement:
     """The closed form against an eigensolver, and the matrix against networks: their gates, and their own kernels."""
     generator = torch.Generator().manual_seed(seed)
-    n, mu, width, depths = 200, 0.5, 25, (2, 4, 6, 8, 12, 16, 20)
-    worst, ideal = 0.0, []
+    n, mu, width, depths = 200, 0.6, 25, (2, 4, 6, 8, 12, 16, 20)
+    worst, worst_sum, ideal = 0.0, 0.0, []
     for depth in depths:
         common = mu ** (depth - 1)
         expected = torch.full((n, n), common, dtype=torch.float64).fill_diagonal_(1)
         closed = torch.full((n,), 1 - common, dtype=torch.float64)
         closed[-1] = 1 + (n - 1) * common
         worst = max(worst, relative_error(spectrum(expected), closed))
+        worst_sum = max(worst_sum, relative_error(cumulative_eigenvalues(expected), closed.cumsum(0)))
         ideal.append(line(f"ideal, d = {depth}", range(1, n + 1), closed.cumsum(0)))
     depth, entries, drawn = 4, [], []
     for _ in range(100):
@@ -231,14 +231,21 @@ def memorisation_spectrum(seed: int) -> Measurement:
     # Rows: gates of the networks, their own kernels; columns: diagonal, other entries.
     one_more = ((sampled.mean - mu**depth) / sampled.error)[:, 1].abs().min().item()
     label = f"E over signs, one draw of gates, w = {width}, d = {depth}"
-    shown = dots(label, range(1, LOOKUPS + 1), cumulative_eigenvalues(drawn[0]))
+    cumulative, half = cumulative_eigenvalues(drawn[0]), LOOKUPS // 2
+    shown = dots(label, range(1, LOOKUPS + 1), cumulative)
+    share = cumulative[half - 1].item() / (half * (1 - mu ** (depth - 1)))
     return measurement(
         Plot("index, smallest eigenvalue first", "cumulative eigenvalues of E[K₀]/d", (*ideal, shown)),
         Check("eigenvalues, d = 2 … 20, rel. error", worst, 1e-10, "an eigensolver's float64 rounding"),
+        Check("their cumulative sums, rel. error", worst_sum, 1e-10, "an eigensolver's float64 rounding"),
         Check("diagonal and other entries, 100 networks, |z|", sampled.z_score(predicted), 5.0, MONTE_CARLO),
         at_least("|z| of other entries against μ^d, one layer more", one_more, 6.0, BEYOND_CHANCE),
+        Check(
+            "one draw of gates: the smaller half of its eigenvalues, over the ideal half", share, 0.8, "width is finite"
+        ),
         note=(
-            f"one draw of the gates at w = {width}, d = {depth} lies below the ideal line: width limits useful depth."
+            f"for one draw of the gates at w = {width}, d = {depth} the smaller half of the eigenvalues adds up to "
+            f"{share:.0%} of the ideal sum: width limits useful depth."
         ),
     )
 

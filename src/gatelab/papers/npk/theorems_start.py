@@ -33,12 +33,14 @@ def dependent_initialisation(seed: int) -> Measurement:
     """K^V of the gated twin against K of the network; independent gates give another kernel."""
     model, x, _ = random_network(seed)
     generator, own = torch.Generator().manual_seed(seed), neural_tangent_kernel(model, x)
+    weights = {name: weight.detach()[None] for name, weight in model.named_parameters()}
     twins = {regime: to_dgn(model, regime, generator=generator) for regime in (Regime.FRNPF_DI, Regime.FRNPF_II)}
     kernels = {regime: neural_tangent_kernel(twin, x, wrt=twin.value) for regime, twin in twins.items()}
     other = relative_error(kernels[Regime.FRNPF_II], own)
     return measurement(
         against(kernels[Regime.FRNPF_DI], own, "K(s, s')"),
         identity("K^V of FRNPF (DI) against K of ReLU", kernels[Regime.FRNPF_DI], own),
+        identity("K of ReLU against autograd", own, tangent_kernels(model, x, weights)[0]),
         at_least("rel. distance of FRNPF (II)", other, 0.05, "independent gates open other paths"),
     )
 
