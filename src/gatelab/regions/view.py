@@ -136,8 +136,9 @@ class View:
 def own_view(normals: np.ndarray, offsets: np.ndarray) -> View:
     """Return the faces in coordinates in which the body's chords along all axes are about as long as the unit.
 
-    If they are so within a factor of 1024 in the given coordinates, these are kept, in one unit: the faces' typical
-    distance. The search for a point inside, through which chords can be measured, is repeated in several units.
+    Where a chord has no end, :meth:`View.units` says what the unit is. If they are so within a factor of 1024 in the
+    given coordinates, these are kept, in one unit: the faces' typical distance. The search for a point inside, through
+    which chords can be measured, is repeated in several units.
     """
     given = _in_a_common_range(normals, offsets).from_typical_distance()
     sizes = _intercepts(given)

@@ -128,7 +128,7 @@ def _welch(a: Sample, b: Sample) -> _Estimate:
     """The difference of two independent means, with Welch's degrees of freedom.
 
     With different numbers of runs, and few in one sample, Welch's approximation is too bold: without an effect it
-    decides in 10 % of comparisons of 2 with 8 runs, and in 6.5 % of 2 with 2 whose spreads differ fifteenfold. The
+    decides in 10 % of comparisons of 2 with 8 runs, and in 6.4 % of 2 with 2 whose spreads differ fifteenfold. The
     smaller sample's degrees of freedom never are.
     """
     error = hypot(a.error, b.error)

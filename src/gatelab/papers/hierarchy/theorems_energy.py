@@ -1,6 +1,7 @@
 """Section 8.6.2: the energy that gradient flow conserves with batch norm behind the ReLU, without and with biases."""
 
 from copy import deepcopy
+from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -15,10 +16,9 @@ from gatelab.lab.measure import ErrorFlow, identity, moved, relative_error
 from gatelab.lab.theorem import Measurement, theorem
 from gatelab.lab.verdicts import Check
 from gatelab.lab.verdicts.fits import fitted_power
-from gatelab.papers.common import agrees, at_least, dots, line, measurement
+from gatelab.papers.common import agrees, at_least, dots, first_suitable, line, measurement
 
 _STEPS = 25
-_ATTEMPTS = 100  # nine draws in ten succeed
 _FOURTH_ORDER = "fourth-order steps that move no weight by more than 1e-3 of the largest"
 
 
@@ -35,7 +35,8 @@ def _follow(generator: torch.Generator, options: NodeOptions) -> _Followed:
 
     Draws on which a gate switches on the way are left out: Runge-Kutta loses its order at the kink of such a flow.
     """
-    for _ in range(_ATTEMPTS):
+
+    def drawn() -> tuple[_Followed, bool]:
         teacher = Teacher(string_fields(6, [3]), random_table(4, generator), top=random_table(2, generator))
         x, _ = teacher.inputs.support()
         student = LocalNetwork(teacher.fields, 4, 1, hidden=options, dtype=torch.float64, generator=generator)
@@ -50,10 +51,11 @@ def _follow(generator: torch.Generator, options: NodeOptions) -> _Followed:
         for _ in range(_STEPS):
             path.append(flow.stages(path[-1], step)[-1])
             if not torch.equal(_gates(twin, x, path[-1]), gates):
-                break
-        else:
-            return _Followed(flow, path, step)
-    raise RuntimeError(f"in each of {_ATTEMPTS} draws with {options} a gate switches on the way: use another seed")
+                return _Followed(flow, path, step), False
+        return _Followed(flow, path, step), True
+
+    what = f"a flow with {options} on which no gate switches"
+    return first_suitable((drawn() for _ in count()), lambda draw: draw[1], what)[0]
 
 
 @torch.no_grad()
